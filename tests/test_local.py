@@ -38,8 +38,8 @@ def test_search_equals_service(options: dict[str, object], retriever: LocalRetri
 
 
 def drop_defaults(fields: dict) -> dict:
-    """Leave out the fields that replies have only if they are true."""
-    optional = {"truncated", "approximate", "explored"}
+    """Leave out the fields that replies have only if they are true, or not null."""
+    optional = {"truncated", "approximate", "explored", "refusal"}
     results = [
         {key: value for key, value in result.items() if value or key not in optional} for result in fields["results"]
     ]

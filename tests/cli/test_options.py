@@ -8,9 +8,10 @@ from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli import calibrate
 from taugate.cli.terminal.options import add_option, variable_help
+from taugate.errors import InputError
 
 # Fields that have no option of their own.
-COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}
+COMPOSED = {"rule", "abstention", "refusal", "candidates", "gate", "further_losses"}
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -38,7 +39,7 @@ def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_options_give_default_settings() -> None:
-    assert CalibrationSettings.from_options(vars(parse())) == CalibrationSettings()
+    assert CalibrationSettings.from_options(vars(parse())) == CalibrationSettings(refusal=True)
 
 
 def test_every_option_sets_its_field() -> None:
@@ -50,6 +51,7 @@ def test_every_option_sets_its_field() -> None:
         *("--index", "hnsw", "--margin", "0.01", "--gate-confidence", "0.8"),
     )
     assert CalibrationSettings.from_options(vars(arguments)) == CalibrationSettings(
+        refusal=True,
         split="dev",
         k=7,
         bootstraps=9,
@@ -75,6 +77,28 @@ def test_every_option_sets_its_field() -> None:
     refusing = CalibrationSettings.from_options(vars(parse("--max-answered", "0.4", "--max-empty", "0.1")))
     assert refusing.abstention == AbstentionRule(0.4, 0.1)
     assert refusing.rule == ThresholdRule("bootstrap", "similarity")
+    assert not refusing.refusal
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--no-refusal",),
+        ("--no-refusal", "--max-loss", "0.02"),
+        ("--method", "bootstrap"),
+        ("--policy", "similarity", "--tau", "0.4"),
+        ("--labels", "human"),
+    ],
+)
+def test_options_that_set_no_default_refusal(options: tuple[str, ...]) -> None:
+    assert not CalibrationSettings.from_options(vars(parse(*options))).refusal
+
+
+def test_no_refusal_contradicts_certified_refusals() -> None:
+    with pytest.raises(
+        InputError, match="--no-refusal: --max-answered 0.4 asks for refusals; leave out one of the two"
+    ):
+        CalibrationSettings.from_options(vars(parse("--no-refusal", "--max-answered", "0.4")))
 
 
 def test_omitted_option_is_not_default() -> None:

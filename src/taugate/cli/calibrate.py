@@ -76,6 +76,12 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, rule, "strata", metavar="metadata.FIELD")
     add_option(group, rule, "count_at_most", metavar="N|auto", type=_cap, choices=None)
     add_option(group, abstention, "max_answered", metavar="X")
+    group.add_argument(
+        "--no-refusal",
+        action="store_true",
+        help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
+        "questions about other subjects; not with --tau or --method bootstrap)",
+    )
     add_option(group, rule, "tau", metavar="X")
 
 

@@ -161,7 +161,7 @@ def _prepare_sample(data: Path, releases: Path) -> _Tour:
         question=_SAMPLE_QUESTION,
         introduction="A question that the sample answers:",
         options=(),
-        next_step="choose a stricter threshold that loses at most 2 % of the answers:\n"
+        next_step="certify how many answers are lost, here at most 2 % with 95 % confidence:\n"
         f"{_calibrate(data, releases)} --max-loss 0.02",
     )
 
@@ -283,11 +283,12 @@ def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _show(search: Callable[[list[str]], list[QuestionOutcome]], tour: _Tour, release: Path) -> None:
-    """Search for a question about the corpus and all off-topic ones, and print the first of each kind."""
-    from taugate.ingestion.dataset.beir import off_topic_questions
+    """Search for a question about the corpus and twenty off-topic ones, and print the first of each kind."""
+    from taugate.ingestion.dataset.off_topic import off_topic_examples
+    from taugate.ingestion.queries.question_rule import QuestionRule
     from taugate.retrieval.release.layout import REPORT
 
-    off_topic = off_topic_questions()
+    off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
     on_topic, *off_topic_outcomes = search([tour.question, *off_topic])
     _print(f"\n{tour.introduction}")
     _print_reply(tour.question, on_topic)
@@ -306,6 +307,10 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
         _print(f"→ {score:.3f} {text}\n({len(reply.results)} of {reply.considered} results kept)")
     elif reply.reason == "unreadable":
         _print("→ no result: the encoder cannot read this question")
+    elif reply.reason == "unanswerable":
+        _print(
+            f"→ no result: refused, as no document seems to answer it (the most similar one scores {reply.best:.3f})"
+        )
     else:
         _print(f"→ no result: the most similar document scores {reply.best:.3f}, which is below the threshold")
 

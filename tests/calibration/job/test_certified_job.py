@@ -234,7 +234,7 @@ def test_auto_policy_respects_max_empty(sample: Path, encoder: Path, tmp_path: P
 
     By --max-loss alone another policy is the best. What counts is what is kept under both limits.
     """
-    limits = ["--max-loss", "0.3", "--max-empty", "0.02"]
+    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--no-refusal"]
     kept = {}
     for policy in ("auto", "relative"):
         code, manifest, _ = calibrate(sample, tmp_path, encoder, *limits, "--policy", policy)
@@ -262,7 +262,7 @@ def test_duplicate_hits_count_once(tmp_path: Path, calibrate: Capture) -> None:
     """
     data, encoder = small(tmp_path, 60, copies=6)
     options = ["--method", "non-inferiority", "--policy", "similarity", "--max-loss", "0.05", "--holdout", "0"]
-    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--k", "3")
+    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--no-refusal", "--k", "3")
     assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
     assert manifest["query_set"]["clusters"] == 60
     (certificate,) = manifest["policy"]["certificates"]

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Locator, Page
 
 from tests.service_process import ServiceProcess
 
-QUESTION = "Must roofers hold a qualification?"  # of whose five results the fake encoder's threshold keeps three
+# The fake encoder's release does not refuse it, and keeps two of its five results.
+QUESTION = "Which actions are prohibited within a shoreline protection area?"
 _REPORT = "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
 
 

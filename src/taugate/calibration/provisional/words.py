@@ -8,13 +8,14 @@ from taugate.retrieval.release.records import CalibrationRecord
 PROVISIONAL = "PROVISIONAL:"  # prefix of the lines about a provisional release in the terminal
 
 
-def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord) -> str | None:
+def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str | None:
     """State what to expect for people's questions if figures are of generated ones; None if no query was generated.
 
     Args:
         record: State of the release.
         policy: Policy in force.
         metrics: Metrics of the queries that did not influence the policy, if there are any.
+        refusing: Whether the metrics include queries that are refused as a whole.
     """
     if not record.generated:
         return None
@@ -35,7 +36,8 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
         )
     else:
         sentences.append(f"For questions that people ask, expect {_of_people(accuracy, record.bias, share)}.")
-        if policy.tau is not None and policy.method == "bootstrap":  # the bias was only measured with such thresholds
+        # The bias of the loss was only measured with such thresholds, alone.
+        if policy.tau is not None and policy.method == "bootstrap" and not refusing:
             lost = accuracy - metrics.accuracy_at_tau.mean
             sentences.append(
                 f"The threshold loses the answer to {percent(lost)} of {questions}; for questions that people ask, "

@@ -41,6 +41,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         **manifest.bootstrap.model_dump(),
         rule=_rule(manifest),
         abstention=_abstention(manifest),
+        refusal=manifest.refusal is not None,
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,
@@ -69,7 +70,7 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
                 "judge some queries with taugate judge"
             )
         split = HUMAN
-    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
+    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0, refusal=False)
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:

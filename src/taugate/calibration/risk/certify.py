@@ -15,6 +15,8 @@ from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
+_NO_CUT = float(np.finfo(np.float32).min)  # drops only results that score −∞
+
 
 @dataclass(frozen=True)
 class LossLimit:
@@ -55,6 +57,7 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
         rule: Rule with the kind of statement and the confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
+    candidates = candidates[candidates > _NO_CUT]  # queries that are refused are lost at every τ
     passed = np.ones(len(candidates), dtype=np.bool_)
     for limit in limits:
         passed &= _passes(limit, rule)[limit.steps.places(candidates)]
@@ -87,10 +90,15 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requeste
         confidence: Confidence of the limit, in 0…1.
         requested: Limit that was tested before, 1 if none was. The result is below it if that test passed.
     """
-    place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
+    place = _place(steps, tau)
     if steps.documents is None:
         return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
     return steps.documents.losses_at(place).upper_limit(confidence, requested)
+
+
+def _place(steps: LossSteps, tau: float | None) -> int:
+    """Return the place of τ on the staircase; without a cut, only what is lost at every τ is lost."""
+    return int(steps.places(np.array([_NO_CUT if tau is None else tau], dtype=np.float32))[0])
 
 
 def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
@@ -127,7 +135,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
     """Record the evidence about a limit at τ; `tau` is None without a cut."""
     steps, documents = limit.steps, limit.steps.documents
     n, total, largest = steps.queries, steps.total, steps.largest
-    loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])
+    loss = float(steps.losses[_place(steps, tau)])
     upper = upper_limit(steps, tau, rule.confidence, limit.delta)
     return Certificate(
         limit=limit.name,
