@@ -9,7 +9,7 @@ from taugate.adaptation.forgetting import forgetting_words, general_set
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import PrincipalComponents
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.beir import off_topic_questions
+from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32

@@ -283,11 +283,12 @@ def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _show(search: Callable[[list[str]], list[QuestionOutcome]], tour: _Tour, release: Path) -> None:
-    """Search for a question about the corpus and all off-topic ones, and print the first of each kind."""
-    from taugate.ingestion.dataset.beir import off_topic_questions
+    """Search for a question about the corpus and twenty off-topic ones, and print the first of each kind."""
+    from taugate.ingestion.dataset.off_topic import off_topic_examples
+    from taugate.ingestion.queries.question_rule import QuestionRule
     from taugate.retrieval.release.layout import REPORT
 
-    off_topic = off_topic_questions()
+    off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
     on_topic, *off_topic_outcomes = search([tour.question, *off_topic])
     _print(f"\n{tour.introduction}")
     _print_reply(tour.question, on_topic)

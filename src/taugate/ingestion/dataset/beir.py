@@ -3,7 +3,6 @@
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
@@ -13,15 +12,13 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
-# Everyday questions from unrelated fields: no one corpus answers them.
-_OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
-
 
 # Source of a query: a person, a rule that crops documents, a language model, or a user of the running service.
 Origin = Literal["human", "crop", "llm", "traffic"]
@@ -192,15 +189,10 @@ class Dataset:
         """Messages for the user about documents and queries that are left out, a sentence each."""
         return left_out_notes(self.empty, self.own_documents)
 
-    @cached_property
+    @property
     def off_topic(self) -> list[str]:
-        """Questions of twenty unrelated fields, used if the split lists no query without an answer."""
-        return [] if self.unanswerable else off_topic_questions()
-
-
-def off_topic_questions() -> list[str]:
-    """Return the twenty questions of unrelated fields that come with Taugate."""
-    return _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
+        """Off-topic questions that come with Taugate; the corpus may answer a few of them."""
+        return off_topic_questions()
 
 
 @dataclass(frozen=True)

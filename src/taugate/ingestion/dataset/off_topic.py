@@ -1,0 +1,48 @@
+"""Off-topic questions that come with Taugate: everyday questions that most corpora do not answer.
+
+They were written for this purpose, in ten languages and from some seventy fields, so that they are off topic for almost
+every corpus. A corpus that covers one of the fields answers a few of them.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_FILE = Path(__file__).with_name("off_topic.tsv")
+_EXAMPLES = 20  # that the quickstart searches for: a few lines of a terminal, read at a glance
+
+
+class OffTopicQuestion(NamedTuple):
+    """An off-topic question.
+
+    Attributes:
+        language: English name of its language, as in `question_rule`.
+        field: Field of knowledge.
+        text: Text of the question.
+    """
+
+    language: str
+    field: str
+    text: str
+
+
+@cache
+def off_topic_table() -> tuple[OffTopicQuestion, ...]:
+    """Return all off-topic questions, grouped by language; English comes first."""
+    lines = _FILE.read_text(encoding="utf-8").splitlines()
+    return tuple(OffTopicQuestion(*line.split("\t")) for line in lines)
+
+
+def off_topic_questions() -> list[str]:
+    """Return the texts of all off-topic questions."""
+    return [question.text for question in off_topic_table()]
+
+
+def off_topic_examples(language: str | None) -> list[str]:
+    """Return twenty off-topic questions at even distances in the table.
+
+    Args:
+        language: Language of the questions; they come from all languages if the table lacks it, or if it is None.
+    """
+    texts = [question.text for question in off_topic_table() if question.language == language] or off_topic_questions()
+    return [texts[place * len(texts) // _EXAMPLES] for place in range(_EXAMPLES)]

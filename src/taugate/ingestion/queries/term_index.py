@@ -1,0 +1,113 @@
+"""Rare terms of queries, and the documents that hold them: shows that no document holds two terms together."""
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import regex
+
+from taugate.ingestion.queries.crop import UNSPACED
+from taugate.retrieval.documents.store import DocumentStore
+
+_TERM = regex.compile(r"[^\W_]+")
+_UNSPACED = regex.compile(UNSPACED)
+# Words with the same first letters count as one: truncation is a stemmer for every European language (McNamee and
+# Mayfield 2004, Information Retrieval 7, 73: best at four to six letters).
+_STEM = 6
+# A term is rare if at most 2 % of the documents hold it: 10 of a FAQ with 503, 24 of the 1,204 of squad_v2_dev. The
+# limit of 500 bounds the memory for a large corpus.
+_MAX_SHARE, _MIN_LIMIT, _MAX_LIMIT = 0.02, 3, 500
+
+
+class Term(NamedTuple):
+    """A word or a number in a text.
+
+    Attributes:
+        text: The characters.
+        start: Position of the first character.
+        end: Position after the last character.
+        key: The stem; terms with equal keys count as the same term.
+    """
+
+    text: str
+    start: int
+    end: int
+    key: str
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the term is a number."""
+        return self.text.isdecimal()
+
+
+def terms(text: str) -> list[Term]:
+    """Return the terms of a text in their order, without those of languages without spaces between words."""
+    found = [match for match in _TERM.finditer(text) if not _UNSPACED.search(match[0])]
+    return [Term(match[0], match.start(), match.end(), stem(match[0].casefold())) for match in found]
+
+
+def stem(word: str) -> str:
+    """Return the key of a word in lower case: its first letters, or the whole number."""
+    return word if word.isdecimal() else word[:_STEM]
+
+
+@dataclass(frozen=True)
+class TermIndex:
+    """The documents that hold each rare term of a vocabulary.
+
+    Attributes:
+        holders: Documents by key, for the terms that 1 to `limit` documents hold.
+        keys: All keys of some documents, by the position of the document.
+    """
+
+    holders: dict[str, frozenset[int]]
+    keys: dict[int, frozenset[str]]
+
+    @classmethod
+    def build(cls, documents: DocumentStore, vocabulary: Set[str], read_whole: Set[int]) -> Self:
+        """Read the corpus once.
+
+        Args:
+            documents: The corpus; chunks count as their document.
+            vocabulary: Keys to index.
+            read_whole: Documents whose keys are all kept.
+        """
+        parents = np.arange(len(documents)) if documents.parents is None else documents.parents
+        limit = min(_MAX_LIMIT, max(_MIN_LIMIT, int(_MAX_SHARE * len(documents))))
+        holders: dict[str, set[int]] = {}
+        common: set[str] = set()
+        keys: dict[int, set[str]] = {position: set() for position in read_whole}
+        for position, document in zip(parents.tolist(), documents, strict=True):
+            present = {stem(word) for word in set(_TERM.findall(document.encoded_text.casefold()))}
+            if position in keys:
+                keys[position] |= present
+            for key in (present & vocabulary) - common:
+                holders.setdefault(key, set()).add(position)
+                if len(holders[key]) > limit:
+                    del holders[key]
+                    common.add(key)
+        return cls(
+            {key: frozenset(positions) for key, positions in holders.items()},
+            {position: frozenset(present) for position, present in keys.items()},
+        )
+
+    def rare(self, keys: Iterable[str]) -> list[str]:
+        """Return the keys of rare terms, without repetition and in their order."""
+        return [key for key in dict.fromkeys(keys) if key in self.holders]
+
+    def holding_all(self, keys: Iterable[str]) -> frozenset[int]:
+        """Return the documents that hold all rare terms.
+
+        Args:
+            keys: Keys, at least one of them rare.
+        """
+        return frozenset.intersection(*(self.holders[key] for key in self.rare(keys)))
+
+    def holding_any(self, keys: Iterable[str]) -> frozenset[int]:
+        """Return the documents that hold a rare term.
+
+        Args:
+            keys: Keys; those of other terms are ignored.
+        """
+        return frozenset[int]().union(*(self.holders[key] for key in self.rare(keys)))
