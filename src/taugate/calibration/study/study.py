@@ -26,9 +26,8 @@ from taugate.calibration.relevance.model import (
     EstimatedRelevance,
     apply_relevance,
     estimate_relevance,
-    kept_relevance_record,
-    relevance_record,
 )
+from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
