@@ -201,7 +201,7 @@ def fit_on_topic(answerable: Float64, off_topic: Float64) -> OnTopic:
         off_topic: (o, K, F) float64 features of off-topic questions.
     """
     columns = [FEATURES.index(name) for name in QUERY_FEATURES]
-    best = np.concatenate([answerable, off_topic])[:, 0, columns]
+    best = np.concatenate([answerable[:, 0], off_topic[:, 0]])[:, columns]
     model = fit_logistic(best, np.arange(len(best)) < len(answerable), _ON_TOPIC_STRENGTH, "balanced")
     weights = model.weights / model.scale
     prior = np.log((1 - _OFF_TOPIC_SHARE) / _OFF_TOPIC_SHARE)  # the fit's own is that of equal shares

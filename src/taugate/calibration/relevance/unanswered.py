@@ -1,8 +1,8 @@
 """Questions that no document answers: relevance is low for their results, too, however similar these are.
 
 A model that learns from answerable queries alone takes for granted that there is an answer. Half of the queries are
-assumed to have none. The share decides how far relevance falls for a query that could be either: with a share s in the
-traffic, the odds of relevance are those returned times (1 − s) / s.
+assumed to have none. The share decides how far relevance falls for a query that could be either: with a share s below
+a half in the traffic, the true odds of relevance are between those returned and (1 − s) / s times as high.
 """
 
 from collections.abc import Iterable, Sequence
