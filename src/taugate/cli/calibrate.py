@@ -75,6 +75,12 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, rule, "max_empty", metavar="X")
     add_option(group, rule, "strata", metavar="metadata.FIELD")
     add_option(group, abstention, "max_answered", metavar="X")
+    group.add_argument(
+        "--no-refusal",
+        action="store_true",
+        help="refuse no query as a whole: only the threshold drops results (default: queries are refused that score "
+        "below most answered ones, by questions that no document answers; not with --tau or --method bootstrap)",
+    )
     add_option(group, rule, "tau", metavar="X")
 
 

@@ -11,6 +11,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.policy.abstention import RefusalScore
 from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -29,8 +30,8 @@ class Query:
         min_results: At least this many results are returned, even if they score below the threshold or the query is
             refused.
         filter: Documents to search. None, or a filter without conditions, searches all.
-        permitted: Documents that the caller may see; `filter` applies within them. Queries with such a limit are never
-            refused as unanswerable, because that decision uses the words of all documents.
+        permitted: Documents that the caller may see; `filter` applies within them. Queries with such a limit are not
+            refused as unanswerable by a score that uses the words of all documents.
         group_by: `document` counts documents and returns the best passage of each; None counts passages.
         exploration: Shows a few of the results that τ drops; None shows none.
         truncated: Whether the encoder reads only the beginning of the text. False until the text is tokenized, see
@@ -98,6 +99,7 @@ class Answer:
             passages.
         reason: Why nothing is kept; None if any result is.
         refused: Whether the query is refused as a whole.
+        refusal: Score of the query and the threshold ρ that it was compared with; None if nothing was compared.
         uncut: Passages before the cut, for drift detection, grouped or not; None unless the query `is_comparable`.
         retrieved: (w,) int64 positions of all results before the cut; None if they are grouped.
         truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
@@ -119,6 +121,7 @@ class Answer:
     calibrated: bool
     reason: Reason | None
     refused: bool
+    refusal: RefusalScore | None
     uncut: UncutResults | None
     retrieved: NDArray[np.int64] | None
     truncated: bool = False

@@ -15,7 +15,7 @@ from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
@@ -86,6 +86,7 @@ class _Results:
         decisions: (w,) float32 scores that the policy compares with τ.
         relevance: (w,) float32 or None.
         answered: (1,) bool, False if the query is to be refused; None if the release refuses no query.
+        refusal: Score by which that is decided; None if the release refuses no query.
     """
 
     positions: NDArray[np.int64]
@@ -93,6 +94,7 @@ class _Results:
     decisions: Float32
     relevance: Float32 | None
     answered: Mask | None
+    refusal: RefusalScore | None
 
     def at(self, places: NDArray[np.int64]) -> Self:
         """Return the results at these places in the list."""
@@ -287,8 +289,11 @@ class Retriever:
         relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
         decisions = decision_scores(policy.kind, top.scores, relevance)
         # A refusal may depend on how rare a word is, which would reveal whether a hidden document contains it.
-        abstention = None if queries[0].permitted else self.abstention
-        answered = abstention.answered([query.text for query in queries], vectors, top) if abstention else None
+        abstention = self.abstention
+        if abstention is not None and queries[0].permitted and not abstention.within_filters:
+            abstention = None
+        refusals = abstention.decide([query.text for query in queries], vectors, top) if abstention else None
+        answered = None if refusals is None else np.array([score.score >= score.rho for score in refusals])
         k = policy.k
         passing = keep_answered(decisions[:, :k], policy.threshold, answered).sum(axis=1).tolist()
         for row, query in enumerate(queries):
@@ -298,6 +303,7 @@ class Retriever:
                 decisions[row],
                 None if relevance is None else relevance[row],
                 _answered(query, None if answered is None else answered[row : row + 1]),
+                None if refusals is None else refusals[row],
             )
             uncut = UncutResults(results.scores[:k], passing[row]) if query.is_comparable else None
             if self.parents is not None and self.groups(query):
@@ -319,8 +325,9 @@ class Retriever:
         refused = answered is not None and not answered.any()
         chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
         below_threshold = ~passing[chosen]
-        # Refusals are not certified within a filter, and nothing is for a query that was truncated.
-        certified = self.abstention is None or not (query.filter or query.permitted)
+        # Some refusals are not certified within a filter, and nothing is for a query that was truncated.
+        everywhere = self.abstention is None or self.abstention.within_filters
+        certified = everywhere or not (query.filter or query.permitted)
         certified = certified and not (query.truncated or query.unreadable)
         return Answer(
             positions=results.positions[chosen],
@@ -336,6 +343,7 @@ class Retriever:
             calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
             reason=_reason(query, len(passing), len(chosen), refused),
             refused=refused,
+            refusal=results.refusal if len(passing) and not overridden else None,
             uncut=uncut,
             retrieved=None if self.groups(query) else results.positions,
             truncated=query.truncated,

@@ -36,6 +36,7 @@ REFUSALS = (
     *("unauthorized", "forbidden", "rate_limited"),  # requests
     *("malformed", "headers_too_large", "receive_timeout", "unread", "connections"),  # connections
 )
+_UNANSWERABLE: Reason = "unanswerable"  # a query that the release refuses; its request is answered
 # These values must not be added up: the start time of the service, and the open-file limit of a process.
 _COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
 
@@ -108,9 +109,12 @@ class Metrics:
             "taugate_feedback", "Judgements received, by outcome.", ["outcome"], registry=self.registry
         )
         self.refused = Counter(
-            "taugate_refused", "Requests and connections refused, by reason.", ["reason"], registry=self.registry
+            "taugate_refused",
+            "Requests, connections and queries refused, by reason.",
+            ["reason"],
+            registry=self.registry,
         )
-        for refused in REFUSALS:
+        for refused in (*REFUSALS, _UNANSWERABLE):
             self.refused.labels(refused)
         self.log_dropped = Counter(
             "taugate_log_dropped", "Log lines dropped because stderr was read too slowly.", registry=self.registry
@@ -200,6 +204,8 @@ class Metrics:
             self.explored.inc(explored)
         if reason is not None:
             self.empty_responses.labels(reason).inc()
+        if reason == _UNANSWERABLE:
+            self.refused.labels(reason).inc()
 
     def new_release_registry(self) -> CollectorRegistry:
         """Make a registry for metrics of a new release in service; it replaces that of the previous release."""

@@ -13,8 +13,9 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.evidence import EvidenceRecord
 from taugate.retrieval.release.manifest import PolicyRecord
-from taugate.retrieval.release.records import NoAnswerRecord
+from taugate.retrieval.release.records import NoAnswerRecord, RefusalRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -58,6 +59,19 @@ def answered_off_topic(
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
     return _record("off_topic", answered, SamplingUnits.from_clusters(np.arange(len(vectors))))
+
+
+def answered_of(record: RefusalRecord) -> NoAnswerRecord:
+    """Count the answers to unanswerable queries, or to off-topic questions without any, under the default refusal."""
+    kind: Literal["unanswerable", "off_topic"] = "off_topic" if record.unanswerable is None else "unanswerable"
+    counted = record.unanswerable or record.off_topic
+    return NoAnswerRecord(
+        asked=kind,
+        queries=counted.queries,
+        answered=1 - counted.refused / counted.queries,
+        upper=1 - counted.lower,
+        evidence=counted.evidence or EvidenceRecord(unit="query", units=counted.queries, design_effect=1.0),
+    )
 
 
 def _record(kind: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Stopwatch, Task
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
@@ -121,6 +123,14 @@ class Lengths(Protocol):
 
 
 @dataclass(frozen=True)
+class EncodedNearMisses:
+    """Near misses: (m, d) float32 vectors, and (m,) positions of the answerable queries that they were made from."""
+
+    vectors: Float32
+    sources: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class EncodedTexts:
     """Vectors of a data set, in its order.
 
@@ -128,11 +138,12 @@ class EncodedTexts:
         documents: (N, d) float32, in memory or not.
         answerable: (n, d) float32.
         unanswerable: (u, d) float32.
-        off_topic: (o, d) float32, questions that no document answers; none if the data set has unanswerable queries.
+        off_topic: (o, d) float32, questions about other subjects.
         lengths: (N,) int64 bytes of each document's text, title included, by position.
         truncated_documents: Number of documents longer than the encoder reads.
         unjudged: (N', d) float32, queries without judgements; None if not requested.
         generated: (g, d) float32; None if not requested.
+        near_misses: None if not requested.
     """
 
     documents: CorpusVectors
@@ -143,6 +154,7 @@ class EncodedTexts:
     truncated_documents: int
     unjudged: Float32 | None = None
     generated: Float32 | None = None
+    near_misses: EncodedNearMisses | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,25 @@ def encode_dataset(
         queries.unjudged,
         queries.generated,
     )
+
+
+def encode_near_misses(
+    dataset: Dataset, encoder: OnnxEncoder, projection: Projection | None, seed: int, watch: Stopwatch
+) -> EncodedNearMisses:
+    """Make near misses from the answerable queries, and encode them as queries are searched.
+
+    Args:
+        dataset: Documents and queries.
+        encoder: Encoder of the queries.
+        projection: Projection of the vectors, None without one.
+        seed: Seed of the near misses.
+        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+    """
+    questions = near_misses(dataset, seed)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    vectors = encode(encoder, [question.text for question in questions], len(questions), "query", cache, watch).vectors
+    sources = np.array([question.source for question in questions], dtype=np.int64)
+    return EncodedNearMisses(vectors if projection is None else projection.apply(vectors), sources)
 
 
 Encoded = TypeVar("Encoded", bound=EncodedTexts)

@@ -11,12 +11,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
-from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
@@ -189,6 +190,12 @@ class AcceptedSearch:
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
     engine: EngineRecord | None = None
+
+    def with_near_misses(self, dataset: Dataset, seed: int, watch: Stopwatch) -> Self:
+        """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
+        projection = None if self.projection is None else self.projection.projection
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, watch)
+        return replace(self, encoded=replace(self.encoded, near_misses=questions))
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,13 @@ def calibrate(
                 reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
             accept = partial(accept_over_engine, engine, Path(spool), reusable)
         accepted = accept(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+        if settings.refusal:
+            accepted = accepted.with_near_misses(dataset, settings.seed, watch)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)
         for warning in findings.query_set.warnings:
             say(f"warning: {warning}")
+        if findings.refusal is not None and (left_out := findings.refusal.record.left_out):
+            say(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
         with watch.stage("write"):
             facts = manifest_facts(dataset, accepted, findings, settings, adaptation) | {"encoder_fit": fit}
             report = render(dataset, facts, findings, _parent(releases))

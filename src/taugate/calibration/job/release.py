@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.ranking import JudgedQueries
@@ -38,6 +39,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 from taugate.retrieval.vectors.similarity import Float32
 
 # Enough to reveal a wrong encoder or index, few enough to run at every start (32 × 3 ms on 2 cores).
@@ -95,6 +97,8 @@ def manifest_facts(
             _seen_hits(dataset, findings), AvailableEvidence.count(dataset, settings.k, adaptation), chance
         ),
         "abstention": findings.abstention and findings.abstention.record,
+        "refusal": findings.refusal and findings.refusal.record,
+        "summary": summary(findings),
         "no_answer": findings.no_answer,
         "labels": findings.labels,
         "drift": sensitivity(drift_reference(findings), settings.overlap_percentile),
@@ -105,6 +109,22 @@ def manifest_facts(
         "adaptation": adaptation,
         "engine": accepted.engine,
     }
+
+
+def summary(findings: Findings) -> str:
+    """Write the release's summary, from the held-out queries, else from the calibration queries."""
+    members = findings.parts["heldout" if "heldout" in findings.parts else "calibration"].members
+    queries = findings.scored.take(members)
+    kept = queries.kept(findings.policy.kind, findings.threshold)
+    answered, found = kept.any(axis=1), np.flatnonzero(queries.judged.accuracy() > 0)
+    lost = queries.judged.accuracy(kept)[found] == 0
+    answers = None
+    if len(found):
+        limit = share_at_most(lost, findings.units.take(members[found]))
+        answers = LostAnswers(int(lost.sum()), len(found), limit)
+    mean = float(kept[answered].sum(axis=1).mean()) if answered.any() else 0.0
+    refusal = None if findings.refusal is None else findings.refusal.record
+    return summary_sentence(mean, findings.policy.k, answers, refusal)
 
 
 def _encoder_facts(encoder: OnnxEncoder) -> dict[str, Any]:
@@ -160,7 +180,7 @@ class ReleaseContents:
             index=self.findings.index if stored_here else None,
             metadata=Metadata.of(DocumentStore(self.documents)) if stored_here else Metadata(),
             relevance=None if self.findings.estimated is None else self.findings.estimated.relevance,
-            answer_score=None if self.findings.abstention is None else self.findings.abstention.rule.score,
+            answer_score=None if self.findings.answer_rule is None else self.findings.answer_rule.score,
             golden=self.golden,
             report=self.report,
         ).write(release)

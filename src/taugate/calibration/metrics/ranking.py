@@ -160,11 +160,17 @@ class AnsweredQueries:
         answerable: (n,) float32.
         unanswerable: (u,) float32.
         threshold: A query is answered if its score is not below this threshold.
+        certified: Whether a certified loss includes queries that are refused. The threshold must not depend on the
+            queries that certify then.
+        fitted: Whether the threshold depends on the queries that fit the model of relevance, which then certify
+            nothing.
     """
 
     answerable: Float32
     unanswerable: Float32
     threshold: np.float32
+    certified: bool = False
+    fitted: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,6 +202,20 @@ class ScoredQueries:
     def decisions(self, kind: PolicyKind) -> Float32:
         """Return the policy's decision scores of the answerable queries, (n, K) float32."""
         return decision_scores(kind, self.judged.top.scores, self.relevance)
+
+    def certifying(self, kind: PolicyKind) -> Float32:
+        """Return decision scores by which the loss of a cut includes refusals, (n, K) float32.
+
+        They are −∞ for all results of a refused query, and the largest of all for the best result of an answered one,
+        which is always kept (`keep_answered`). So comparing them with any of them gives the results that users get.
+        """
+        decisions = self.decisions(kind)
+        if self.answering is None or not self.answering.certified:
+            return decisions
+        answered = self.answering.answerable >= self.answering.threshold
+        served = np.where(answered[:, None], decisions, np.float32(-np.inf))
+        served[answered, 0] = decisions.max(initial=-np.inf)
+        return served
 
     def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
         """Return the policy's decision scores of the unanswerable queries, (u, K) float32."""

@@ -40,6 +40,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         **manifest.bootstrap.model_dump(),
         rule=_rule(manifest),
         abstention=_abstention(manifest),
+        refusal=manifest.refusal is not None,
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,

@@ -14,6 +14,8 @@ from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
+_NO_CUT = float(np.finfo(np.float32).min)  # drops only results that score −∞
+
 
 @dataclass(frozen=True)
 class LossLimit:
@@ -56,6 +58,7 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
         rule: Rule with the kind of statement and the confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
+    candidates = candidates[candidates > _NO_CUT]  # queries that are refused are lost at every τ
     passed = np.ones(len(candidates), dtype=np.bool_)
     for limit in limits:
         passed &= _passes(limit, rule)[limit.steps.places(candidates)]
@@ -86,7 +89,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
         tau: None without a cut.
         confidence: Confidence of the limit, in 0…1.
     """
-    place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
+    place = _place(steps, tau)
     if steps.documents is None:
         return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
     wealth, sizes, enough = steps.documents.wealth[:, place], steps.documents.sizes, -math.log(1 - confidence)
@@ -99,6 +102,11 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
     if mean >= highest or short(highest) < 0:
         return 1.0
     return float(optimize.brentq(short, mean, highest, xtol=1e-9))
+
+
+def _place(steps: LossSteps, tau: float | None) -> int:
+    """Return the place of τ on the staircase; without a cut, only what is lost at every τ is lost."""
+    return int(steps.places(np.array([_NO_CUT if tau is None else tau], dtype=np.float32))[0])
 
 
 def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
@@ -136,7 +144,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
     """Record the evidence about a limit at τ; `tau` is None without a cut."""
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
-    loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])
+    loss = float(steps.losses[_place(steps, tau)])
     upper = upper_limit(steps, tau, rule.confidence)
     return Certificate(
         limit=limit.name,

@@ -10,6 +10,7 @@ _MAX_CHARACTERS = 40  # of a metadata value in a sentence
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
 FIXED = "Nothing is certified: the threshold was given, not chosen here."
 WITHOUT_REFUSALS = "This counts what the cut drops; queries that are refused as a whole come on top of it."
+WITH_REFUSALS = "A query that is refused as a whole counts as lost."
 
 
 def papers(k: int) -> str:

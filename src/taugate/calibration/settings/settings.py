@@ -156,7 +156,11 @@ class CalibrationSettings(Options):
     )
     rule: ThresholdRule = Field(default_factory=ThresholdRule.from_options, description="how the threshold is chosen")
     abstention: AbstentionRule | None = Field(
-        default=None, description="when queries are refused as a whole; None for never"
+        default=None, description="when queries are refused as a whole, with certified limits; None for never"
+    )
+    refusal: bool = Field(
+        default=False,
+        description="refuse queries that score below a threshold ρ, chosen by questions that no document answers",
     )
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
@@ -241,7 +245,14 @@ class CalibrationSettings(Options):
         rule = ThresholdRule.from_options(**threshold_options)
         gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
         candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
-        values = of(cls)
+        values = of(cls) | {"refusal": _refuses(options, rule, abstention)}
         if values.get("labels"):
             values.setdefault("holdout", 0.0)  # few labels leave none to hold out
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
+
+
+def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
+    """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone."""
+    if options.get("no_refusal") or abstention is not None:
+        return False
+    return rule.method != "fixed" and options.get("method") != "bootstrap"

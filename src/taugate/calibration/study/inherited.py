@@ -10,7 +10,7 @@ from taugate.retrieval.release.evidence import Method, RelevanceRecord
 from taugate.retrieval.release.layout import RELEVANCE
 from taugate.retrieval.release.manifest import Manifest, PolicyRecord
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.verify import verify
 
 
@@ -24,6 +24,7 @@ class Inherited:
         chosen_by: Method that chose τ in the earlier release.
         policy: The policy, None if only the model is reused.
         abstention: The rule by which queries are refused, with its record; None if there is none.
+        refusal: Record of the default refusal, None if there is none.
     """
 
     relevance: Relevance | None
@@ -31,6 +32,7 @@ class Inherited:
     chosen_by: Method
     policy: PolicyRecord | None = None
     abstention: tuple[AnswerRule, AbstentionRecord] | None = None
+    refusal: RefusalRecord | None = None
 
     @classmethod
     def everything(cls, release: Release) -> Self:
@@ -39,7 +41,9 @@ class Inherited:
         refusing = None
         if retriever.abstention is not None and manifest.abstention is not None:
             refusing = (retriever.abstention, manifest.abstention)
-        return cls(retriever.relevance, manifest.relevance, manifest.policy.method, manifest.policy, refusing)
+        return cls(
+            retriever.relevance, manifest.relevance, manifest.policy.method, manifest.policy, refusing, manifest.refusal
+        )
 
     @classmethod
     def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
-from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.no_answer import answered_of, answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
@@ -31,6 +32,7 @@ from taugate.calibration.relevance.record import kept_relevance_record, relevanc
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.refusing import LabelledSearch, divide, refuse_by_default
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -39,6 +41,7 @@ from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.top_k import Index, TopK
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
@@ -79,7 +82,8 @@ class Findings:
         wording: Queries that copy their document, and answers that the corpus repeats.
         units: Sampling units of the answerable queries.
         strata: None if none were requested.
-        abstention: None if no query is refused as a whole.
+        abstention: Certified rule that refuses queries as a whole; None without one.
+        refusal: Default rule that refuses queries as a whole; None without one.
         no_answer: Share of queries without an answer that get a result.
         labels: Estimates from few labels and a machine, None if labels are used alone.
     """
@@ -99,6 +103,7 @@ class Findings:
     units: SamplingUnits
     strata: StrataRecord | None
     abstention: CertifiedAbstention | None
+    refusal: DefaultRefusal | None
     no_answer: NoAnswerRecord
     labels: LabelsRecord | None = None
 
@@ -107,8 +112,14 @@ class Findings:
         """τ in float32, as scores are compared with it; None without a cut."""
         return None if self.policy.tau is None else np.float32(self.policy.tau)
 
+    @property
+    def answer_rule(self) -> AnswerRule | None:
+        """The rule that refuses queries as a whole, certified or default; None without one."""
+        refusing = self.abstention or self.refusal
+        return None if refusing is None else refusing.rule
 
-def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
+
+def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the calibration)
     dataset: Dataset,
     encoded: EncodedTexts,
     index: Index,
@@ -158,7 +169,13 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     with watch.stage("abstention"):
         tops = (judged.top, unanswerable)
         abstention = _abstain(dataset, encoded, tops, cluster_ids, members, settings, inherited)
-        answering = None if abstention is None else abstention.answering
+        refusal, kept = None, None if inherited is None else inherited.refusal
+        if settings.refusal or kept is not None:
+            search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
+            divided = divide(parts, roles, settings.rule, cluster_ids)
+            refusal = refuse_by_default(search, divided, settings.rule, kept)
+        refusing = abstention or refusal
+        answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("labels"):
         few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
@@ -171,13 +188,14 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         )
         policy = _decide(settings, queries, few_labels, inherited)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
-        if settings.abstention is not None and policy.certificates and policy.tau is not None:
-            policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
+        if refusing is not None and inherited is None and policy.certificates and policy.tau is not None:
+            counted = words.WITHOUT_REFUSALS if refusal is None else words.WITH_REFUSALS
+            policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {counted}"})
         # An inherited model may have seen the queries that would certify, so the alternatives do not use it.
-        without_model = replace(scored, relevance=None, unanswerable_relevance=None)
-        other_rules = alternatives(
-            settings.rule, queries if fitted else replace(queries, scored=without_model), _measured_on(parts, roles)
-        )
+        usable = scored if fitted else replace(scored, relevance=None, unanswerable_relevance=None)
+        # Queries that chose ρ may certify an alternative, so alternatives do not refuse any.
+        queries = replace(queries, scored=replace(usable, answering=None))
+        other_rules = alternatives(settings.rule, queries, _measured_on(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
         if few_labels is not None:
             # A certificate counts every judged query once, which is wrong for queries sampled with weights.
@@ -206,7 +224,8 @@ def study(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         units=units,
         strata=strata,
         abstention=abstention,
-        no_answer=_answered_without_answer(encoded, index, scored, policy, cluster_ids, abstention, estimated),
+        refusal=refusal,
+        no_answer=_answered_without_answer(encoded, index, scored, policy, cluster_ids, refusing, estimated),
         labels=None if few_labels is None else few_labels.record(policy, settings.rule),
     )
 
@@ -231,16 +250,18 @@ def _answered_without_answer(  # noqa: PLR0913, PLR0917 (the two kinds of query 
     scored: ScoredQueries,
     policy: PolicyRecord,
     cluster_ids: ClusterIds,
-    abstention: CertifiedAbstention | None,
+    refusing: CertifiedAbstention | DefaultRefusal | None,
     estimated: AppliedRelevance | None,
 ) -> NoAnswerRecord:
     """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
 
     `cluster_ids` are of the answerable queries, followed by the unanswerable ones.
     """
+    if isinstance(refusing, DefaultRefusal):
+        return answered_of(refusing.record)
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(cluster_ids[len(scored.judged) :])
-        return answered_unanswerable(scored, policy, units, abstention)
+        return answered_unanswerable(scored, policy, units, refusing)
     model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
     return answered_off_topic(index.search(off_topic, scored.judged.grades.shape[1]), off_topic, model, policy)
 

@@ -95,9 +95,11 @@ def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: Calibrat
     """Return the positions of the queries that certify a policy, which were not used to fit or choose it."""
     if evidence.roles is None:
         return evidence.calibration
+    answering = evidence.scored.answering
+    fits_refusal = answering is not None and answering.fitted
     if rule.policy == "auto" and rule.statement == "expected-loss":
         return evidence.roles.certify
-    return evidence.roles.not_fitting if kind == "probability" else evidence.calibration
+    return evidence.roles.not_fitting if kind == "probability" or fits_refusal else evidence.calibration
 
 
 def loss_limits(
@@ -112,7 +114,7 @@ def loss_limits(
         kind: Kind of the policy.
     """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
-    decisions = scored.decisions(kind)
+    decisions = scored.certifying(kind)
     uncut = float(scored.judged.metric(rule.metric).mean())
     limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, uncut)]
     if rule.max_empty is not None:
@@ -185,7 +187,7 @@ def _keeping_fewest(
     candidates, ranks = [], []
     for entry, (in_force, *_) in zip(entries, certified, strict=True):
         tau = None if in_force.tau is None else np.float32(in_force.tau)
-        kept = keep(scored.decisions(entry.kind), tau).mean(axis=1)
+        kept = keep(scored.certifying(entry.kind), tau).mean(axis=1)
         lacking = max(certificate.queries_needed / certificate.queries for certificate in in_force.certificates)
         ranks.append((tau is None, float(kept.mean()) if tau is not None else lacking))
         candidates.append(

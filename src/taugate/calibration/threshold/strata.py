@@ -191,6 +191,10 @@ class StrataCertifier:
         judged = JudgedQueries.judge(queries, vectors, filtered, depth, parents)
         estimated = self.evidence.estimated
         relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
-        scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
+        answering = self.evidence.scored.answering
+        if answering is not None:  # the service refuses by the best similarity within the filter
+            answering = replace(answering, answerable=judged.top.scores[:, 0], unanswerable=judged.top.scores[:0, 0])
+        none = TopK(judged.top.scores[:0], judged.top.positions[:0])
+        scored = ScoredQueries(judged, none, relevance, None, answering)
         everything = np.arange(len(members))
         return replace(self.evidence, scored=scored, units=self.evidence.units.take(members)), everything

@@ -149,6 +149,8 @@ def _update_of(
         part = drawn.parts["calibration"]
         accepted = accept_update(dataset, Path(spool), changes, release, encoders, part, calibration, say, watch)
         inherited = Inherited.everything(release)
+        if inherited.refusal is not None:
+            accepted = accepted.with_near_misses(dataset, calibration.seed, watch)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, watch, inherited)
         with watch.stage("check"):
             check = check_threshold(release, before, dataset, accepted.encoded.answerable, findings, settings)

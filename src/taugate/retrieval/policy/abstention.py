@@ -9,7 +9,7 @@ nothing").
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -167,6 +167,13 @@ class AnswerScore:
         return cls(score_name, Signals(int(arrays["k"][0]), moments, forward), model)
 
 
+class RefusalScore(NamedTuple):
+    """The score of a query as a whole, and the threshold below which a query is refused; both are float32 values."""
+
+    score: float
+    rho: float
+
+
 @dataclass(frozen=True)
 class AnswerRule:
     """The rule that answers a query if its score reaches τ in float32, and refuses it otherwise.
@@ -174,15 +181,23 @@ class AnswerRule:
     Attributes:
         score: Score of a query.
         tau: The threshold τ of the score.
+        within_filters: Whether the rule also holds for a search within a filter, which it does if the score depends on
+            the searched documents alone and any certificate includes what it refuses there.
     """
 
     score: AnswerScore
     tau: float
+    within_filters: bool = False
 
     def answered(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Mask:
         """Return which of n queries are answered, (n,) bool; see `AnswerScore.of` for the parameters."""
         answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
         return answered
+
+    def decide(self, texts: Sequence[str], vectors: Float32, top: TopK) -> list[RefusalScore]:
+        """Return the score of each of n queries with the threshold; see `AnswerScore.of` for the parameters."""
+        rho = float(np.float32(self.tau))
+        return [RefusalScore(score, rho) for score in self.score.of(texts, vectors, top).tolist()]
 
 
 def signals_of(name: ScoreName) -> tuple[str, ...]:

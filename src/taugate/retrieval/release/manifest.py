@@ -369,6 +369,13 @@ class Manifest(Record):
         return self.query_encoder or self.encoder
 
     @property
+    def answer_threshold(self) -> tuple[str, float] | None:
+        """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
+        if self.abstention is not None:
+            return self.abstention.score, self.abstention.tau
+        return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
+
+    @property
     def state(self) -> State:
         """Calibrated or provisional; releases of versions without this record count as calibrated."""
         return "calibrated" if self.calibration is None else self.calibration.state

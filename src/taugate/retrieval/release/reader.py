@@ -274,7 +274,7 @@ def _check_optional_files(release: Path, manifest: Manifest) -> None:
         VECTORS: manifest.index.kind == "ivf-pq",
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
-        ABSTENTION: manifest.abstention is not None,
+        ABSTENTION: manifest.answer_threshold is not None,
     }
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
@@ -316,10 +316,11 @@ def _load_relevance(release: Path, manifest: Manifest, corpus: _Corpus) -> Relev
 
 
 def _load_abstention(release: Path, manifest: Manifest, index: Index) -> AnswerRule | None:
-    record = manifest.abstention
-    if record is None:
+    if manifest.answer_threshold is None:
         return None
-    return AnswerRule(AnswerScore.load(release / ABSTENTION, record.score, index.dimension, len(index)), record.tau)
+    score, threshold = manifest.answer_threshold
+    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, len(index))
+    return AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
 
 
 def _policy(manifest: Manifest) -> Policy:

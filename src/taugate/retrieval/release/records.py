@@ -208,15 +208,17 @@ class RefusedQuestions(Record):
         queries: Number of questions.
         refused: Number of these that get no result, whether refused as a whole or cut.
         lower: One-sided 95 % lower limit of the refused share.
+        evidence: Unit of evidence; None if each question is its own unit.
     """
 
     queries: int = Field(ge=1)
     refused: int = Field(ge=0)
     lower: float
+    evidence: EvidenceRecord | None = None
 
 
 class RefusalRecord(Record):
-    """The default gate: a query whose score is below rho, compared in float32, gets no result.
+    """The default refusal: a query whose score is below rho, compared in float32, gets no result.
 
     Unlike `AbstentionRecord` it needs no unanswerable queries of the user: rho comes from questions that no document
     answers, which ship with Taugate or are made from the labelled queries.
@@ -229,6 +231,7 @@ class RefusalRecord(Record):
         near_miss: Questions close to the documents that no document answers; None if none could be made.
         unanswerable: The user's own unanswerable queries; None without any.
         lost: Share of the queries with a relevant document in their top K that are refused, with its one-sided limits.
+        left_out: Number of off-topic questions that the documents seem to answer, and that do not count.
     """
 
     score: str
@@ -238,6 +241,7 @@ class RefusalRecord(Record):
     near_miss: RefusedQuestions | None = None
     unanswerable: RefusedQuestions | None = None
     lost: Interval
+    left_out: int = 0
 
 
 TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]

@@ -172,6 +172,13 @@ class LiveDrift(Drift):
     roe: Interval | None = Field(description="ROE of random documents")
 
 
+class Refusal(BaseModel):
+    """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result."""
+
+    score: float
+    rho: float
+
+
 class SearchResults(BaseModel):
     """The results that passed the threshold. `reason` says why `results` is empty."""
 
@@ -194,6 +201,10 @@ class SearchResults(BaseModel):
     dropped: int = Field(ge=0)
     best_score: float | None
     reason: Reason | None
+    refusal: Refusal | None = Field(
+        default=None,
+        description="absent if the release refuses no query as a whole, or `threshold` was given",
+    )
     release: str
 
 

@@ -373,6 +373,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         "dropped": answer.considered - len(results),
         "best_score": answer.best_score,
         "reason": answer.reason,
+        **({} if answer.refusal is None else {"refusal": answer.refusal._asdict()}),
         "release": release,
     }
 

@@ -1,0 +1,167 @@
+"""Questions that no document answers, with their scores: what the default refusal is chosen by and measured on.
+
+There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
+(`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
+own unanswerable queries. Each kind is divided: one part chooses ρ, another part is what the release reports.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.vectors.similarity import Float32
+
+Positions = NDArray[np.int64]
+# Words of four letters or more carry the subject of a question; shorter ones are mostly function words.
+_WORD = re.compile(r"\w{4,}")
+# A question is about the corpus if its best result has at least half of its words, as relevant results do; on
+# squad_v2_dev and scifact no question about another subject has as many and scores as high as the median answer.
+_MIN_SHARED = 0.5
+# Further results that a search fetches, so that some remain once the relevant ones are taken out.
+_BEYOND = 20
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Questions of one kind.
+
+    Attributes:
+        scores: (n,) float32, the best similarity of each question.
+        chooses: (n,) bool, whether the question helps to choose ρ.
+        reports: (n,) bool, whether the question counts in the report; never both.
+        clusters: (n,) cluster of each question; questions made from one query, or about one document, share it.
+    """
+
+    scores: Float32
+    chooses: Mask
+    reports: Mask
+    clusters: ClusterIds
+
+    @property
+    def choosing(self) -> Float32:
+        """Scores of the questions that help to choose ρ."""
+        return self.scores[self.chooses]
+
+    @property
+    def reported(self) -> Float32:
+        """Scores of the questions that count in the report."""
+        return self.scores[self.reports]
+
+    @property
+    def reported_units(self) -> SamplingUnits:
+        """Sampling units of the questions that count in the report."""
+        return SamplingUnits.from_clusters(self.clusters[self.reports])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Join questions of several sources into one kind."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class LabelledParts:
+    """The parts that the answerable queries take.
+
+    Attributes:
+        chooses: (n,) bool, whether the query helps to choose ρ.
+        reports: (n,) bool, whether the query counts in the report.
+        certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
+        clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
+    """
+
+    chooses: Mask
+    reports: Mask
+    certifies: Mask
+    clusters: ClusterIds
+
+    @property
+    def answerable(self) -> ClusterIds:
+        """Clusters of the answerable queries, (n,)."""
+        return self.clusters[: len(self.chooses)]
+
+    def of_sources(self, scores: Float32, sources: Positions) -> Probes:
+        """Divide questions made from answerable queries as these are divided.
+
+        Args:
+            scores: (m,) float32.
+            sources: (m,) positions of the answerable queries.
+        """
+        return Probes(scores, self.chooses[sources], self.reports[sources], self.answerable[sources])
+
+    def of_unanswerable(self, scores: Float32) -> Probes:
+        """Divide the user's unanswerable queries: every second cluster chooses, unless one of its queries certifies.
+
+        Args:
+            scores: (u,) float32 scores of all unanswerable queries.
+        """
+        clusters = self.clusters[len(self.chooses) :]
+        chooses = np.unique(clusters, return_inverse=True)[1] % 2 == 0
+        chooses &= ~np.isin(clusters, self.answerable[self.certifies])
+        return Probes(scores, chooses, ~chooses, clusters)
+
+
+def off_topic_probes(
+    dataset: Dataset, encoded: EncodedTexts, index: Index, right_answers: Float32
+) -> tuple[Probes, int]:
+    """Score the questions about other subjects, and leave out those that the corpus seems to answer.
+
+    A question is left out if it scores above the median right answer and its best result has half of its words. The
+    others choose and report in turn, so that every language and field is in both parts.
+
+    Args:
+        dataset: Documents and questions.
+        encoded: Vectors of the questions.
+        index: Index of the documents.
+        right_answers: Scores of the queries that choose and find a relevant document; without any, no question is left
+            out.
+
+    Returns:
+        The questions, and how many were left out.
+    """
+    top = index.search(encoded.off_topic, 1)
+    scores = top.scores[:, 0]
+    remains = np.ones(len(scores), dtype=np.bool_)
+    if len(right_answers):
+        for row in np.flatnonzero(scores > np.median(right_answers)).tolist():
+            text = dataset.documents[int(top.positions[row, 0])].encoded_text
+            remains[row] = not _shares_words(dataset.off_topic[row], text)
+    rows = np.arange(int(remains.sum()))
+    return Probes(scores[remains], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
+
+
+def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index) -> tuple[Float32, Positions]:
+    """Score answerable queries by their results without the documents that answer them.
+
+    Args:
+        dataset: Labelled queries and documents.
+        encoded: Vectors of the queries.
+        index: Index of the documents.
+
+    Returns:
+        Scores, (m,) float32, and positions, (m,), of the answerable queries that have another result.
+    """
+    top = index.search(encoded.answerable, min(_BEYOND, len(dataset.documents)))
+    parents = dataset.documents.parents
+    documents = top.positions if parents is None else parents[top.positions]
+    remains = np.array(
+        [
+            [document not in query.relevant and position not in query.own_passages for position, document in found]
+            for query, found in zip(dataset.answerable, np.dstack([top.positions, documents]).tolist(), strict=True)
+        ]
+    )
+    rows = np.flatnonzero(remains.any(axis=1))
+    return top.scores[rows, remains[rows].argmax(axis=1)], rows
+
+
+def _shares_words(question: str, text: str) -> bool:
+    words = {*_WORD.findall(question.casefold())}
+    return bool(words) and len(words & {*_WORD.findall(text.casefold())}) >= _MIN_SHARED * len(words)

@@ -1,0 +1,48 @@
+"""The summary of a release: what it keeps, loses and refuses, in one sentence that is the same everywhere."""
+
+import math
+from dataclasses import dataclass
+
+from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+
+
+@dataclass(frozen=True)
+class LostAnswers:
+    """Right answers that no user gets.
+
+    Attributes:
+        lost: Number of queries with a relevant document in their top K that keep none, refused or cut.
+        answers: Number of queries with a relevant document in their top K.
+        upper: One-sided 95 % limit of the share lost.
+    """
+
+    lost: int
+    answers: int
+    upper: float
+
+
+def summary_sentence(kept: float, k: int, lost: LostAnswers | None, refusal: RefusalRecord | None) -> str:
+    """Write the summary, from figures on held-out queries if there are any.
+
+    Args:
+        kept: Mean number of results of an answerable query that is answered.
+        k: K, the number of results before the threshold.
+        lost: Lost answers; None if no query finds an answer.
+        refusal: Record of the default refusal, None without one.
+    """
+    clauses = [f"keeps {kept:.1f} of {k} results"]
+    if lost is not None:
+        percent = math.ceil(round(1000 * lost.upper, 6)) / 10  # an upper limit is never rounded down
+        clauses.append(f"loses {lost.lost:,} of {lost.answers:,} answers (at most {percent:g} %)")
+    if refusal is not None:
+        clauses.append(f"refuses {_count(refusal.off_topic)} off-topic questions")
+        others = {"near misses": refusal.near_miss, "unanswerable questions": refusal.unanswerable}
+        clauses += [f"{_count(counted)} {name}" for name, counted in others.items() if counted is not None]
+        if refusal.provisional:
+            clauses[-1] += " (provisional)"
+    sentence = ", ".join(clauses)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _count(counted: RefusedQuestions) -> str:
+    return f"{counted.refused:,} of {counted.queries:,}"
