@@ -14,7 +14,7 @@ from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.corpus import encode, encode_near_misses
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
@@ -23,6 +23,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.model import AppliedRelevance, estimate_relevance
 from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, mixture_weights
+from taugate.calibration.study.refusing import LabelledSearch
 from taugate.calibration.study.unanswered import collect_unanswered
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.top_k import TopK
@@ -32,6 +33,7 @@ HEADING = "Relevance of questions without an answer"
 # The share and the strength of the first factor were chosen on cosqa and covidqa_chunks.
 SETS = ("squad_v2_dev", "squadshifts_new_wiki", "pubmedqa_labelled", "scifact/train", "cosqa", "covidqa_chunks")
 SPLITS, K, OTHER = 10, 5, 1000
+KINDS = ("made", "human", "human, half learned")
 _LOSSES = (0.02, 0.05)
 
 
@@ -54,7 +56,6 @@ class SearchedSet:
     judged: JudgedQueries
     units: SamplingUnits
     questions: Unanswered
-    human: tuple[TopK, Float32]
     other: tuple[TopK, Float32]
 
 
@@ -64,17 +65,15 @@ def section(experiment: Experiment) -> str:
     for name in experiment.wanted(SETS):
         with tempfile.TemporaryDirectory() as spool:
             searched = _search(experiment, name, Path(spool))
-            for kind in ("made", "human"):
-                if kind == "made" or len(searched.human[1]):
-                    splits = [_split(searched, kind, number, experiment.seed) for number in range(SPLITS)]
-                    rows += [
-                        _cells(name, kind, label, at)
-                        for label, at in zip(("before", "now"), zip(*splits, strict=True), strict=True)
-                    ]
+            for kind in KINDS if searched.indexed.dataset.unanswerable else KINDS[:1]:
+                splits = [_split(searched, kind, number, experiment.seed) for number in range(SPLITS)]
+                for label, figures in zip(("before", "now"), zip(*splits, strict=True), strict=True):
+                    rows.append(_cells(name, kind, label, figures))
     return f"""\
 Half of the questions have no answer. *Made* are, in equal shares, held-out queries without the documents that answer them, near
 misses made from held-out queries, off-topic questions that took no part in the fit, and {OTHER:,} questions of ood_queries, to bank
-and voice assistants. *Human* are the questions that annotators of SQuAD 2.0 wrote to look answerable; the fit does not use them.
+and voice assistants. *Human* are the questions that annotators of SQuAD 2.0 wrote to look answerable; the fit does not use them, or uses one half of
+them ("half learned") and is measured on the other, as in a data set with unanswerable queries.
 "Before" is fitted on answerable queries alone (`--no-refusal`), "now" with such questions of the calibration part.
 
 The expected calibration error (ECE) is that of all results, of results with a relevance of .2 or more, of the best results, and of all
@@ -90,24 +89,19 @@ def _search(experiment: Experiment, name: str, spool: Path) -> SearchedSet:
     indexed = IndexedSet.read(experiment.data / folder, split or "test", DEFAULT_ENCODER, spool)
     dataset, encoded, index = indexed.dataset, indexed.encoded, indexed.index
     judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, K, dataset.documents.parents)
-    all_of = np.ones(len(judged), dtype=np.bool_)
-    human = index.search(encoded.unanswerable, K), encoded.unanswerable
-    questions = collect_unanswered(dataset, encoded, index, (judged.top, human[0]), indexed.labels, (all_of, all_of))
-    units = SamplingUnits.from_clusters(clusters(dataset.answerable))
-    # Without the human questions, which are the last kind.
-    return SearchedSet(
-        indexed, judged, units, replace(questions, close=questions.close[:-1]), human, _other(indexed, experiment)
-    )
-
-
-def _other(indexed: IndexedSet, experiment: Experiment) -> tuple[TopK, Float32]:
-    lines = (experiment.data / "ood_queries" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    rng = np.random.default_rng([experiment.seed, 5])
-    texts = [json.loads(lines[row])["text"] for row in np.sort(rng.choice(len(lines), OTHER, replace=False))]
+    human = index.search(encoded.unanswerable, K)
     model = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    near_misses = encode_near_misses(dataset, model, None, experiment.seed, Stopwatch())
+    units = SamplingUnits.from_clusters(clusters(dataset.answerable))
+    every, all_of = np.arange(len(judged)), np.ones(len(judged), dtype=np.bool_)
+    found = LabelledSearch(dataset, replace(encoded, near_misses=near_misses), index, judged, human, units)
+    questions = collect_unanswered(found, indexed.labels, QueryRoles(every, every, every, every), (all_of, all_of))
+    lines = (experiment.data / "ood_queries" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    drawn = np.random.default_rng([experiment.seed, 5]).choice(len(lines), OTHER, replace=False)
+    texts = [json.loads(lines[row])["text"] for row in np.sort(drawn)]
     cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
-    vectors = encode(model, texts, len(texts), "query", cache, Stopwatch()).vectors
-    return indexed.index.search(vectors, K), vectors
+    other = encode(model, texts, len(texts), "query", cache, Stopwatch()).vectors
+    return SearchedSet(indexed, judged, units, questions, (index.search(other, K), other))
 
 
 def _split(searched: SearchedSet, kind: str, number: int, seed: int) -> tuple[Row, Row]:
@@ -115,12 +109,17 @@ def _split(searched: SearchedSet, kind: str, number: int, seed: int) -> tuple[Ro
     roles = QueryRoles.draw(calibration, searched.units, number)
     encoded, judged = searched.indexed.encoded, searched.judged
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), encoded.answerable[:0]
-    off_topic = searched.questions.off_topic
-    close = tuple(_divided(questions, searched.units, calibration) for questions in searched.questions.close)
-    measured = [(kept.top, kept.vectors) for kept in (each.take(each.measures) for each in (*close, off_topic))]
-    unanswered = [searched.human] if kind == "human" else [*measured, searched.other]
+    off_topic, (*sources, human) = searched.questions.off_topic, searched.questions.close
+    close = [_divided(questions, searched.units, calibration) for questions in sources]
+    if kind == "made":
+        measured = [questions.take(questions.measures) for questions in (*close, off_topic)]
+        unanswered = [*((questions.top, questions.vectors) for questions in measured), searched.other]
+    else:
+        unseen_half = human.take(human.measures)
+        unanswered = [(unseen_half.top, unseen_half.vectors)]
+    learned = [*close, human] if kind == "human, half learned" else close
     rows = []
-    for questions in (None, Unanswered(off_topic, close)):
+    for questions in (None, Unanswered(off_topic, tuple(learned))):
         estimated = estimate_relevance(
             judged, encoded.answerable, nothing, roles, encoded.documents, encoded.lengths, questions
         )

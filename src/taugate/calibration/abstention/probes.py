@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -114,52 +114,69 @@ def off_topic_probes(
 ) -> tuple[Probes, int]:
     """Score the questions about other subjects, and leave out those that the corpus seems to answer.
 
-    A question is left out if it scores above the median right answer and its best result has half of its words. The
-    others choose and report in turn, so that every language and field is in both parts.
+    The others choose and report in turn, so that every language and field is in both parts.
 
     Args:
         dataset: Documents and questions.
         encoded: Vectors of the questions.
         index: Index of the documents.
-        right_answers: Scores of the queries that choose and find a relevant document; without any, no question is left
-            out.
+        right_answers: Scores of the queries that choose and find a relevant document.
 
     Returns:
         The questions, and how many were left out.
     """
     top = index.search(encoded.off_topic, 1)
-    scores = top.scores[:, 0]
-    remains = np.ones(len(scores), dtype=np.bool_)
-    if len(right_answers):
-        for row in np.flatnonzero(scores > np.median(right_answers)).tolist():
-            text = dataset.documents[int(top.positions[row, 0])].encoded_text
-            remains[row] = not _shares_words(dataset.off_topic[row], text)
+    remains = ~seem_answered(dataset, top, right_answers)
     rows = np.arange(int(remains.sum()))
-    return Probes(scores[remains], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
+    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
 
 
-def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index) -> tuple[Float32, Positions]:
-    """Score answerable queries by their results without the documents that answer them.
+def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
+    """Return which off-topic questions the corpus seems to answer, (o,) bool.
+
+    Such a question scores above the median right answer, and its best result has half of its words.
+
+    Args:
+        dataset: Documents and questions.
+        top: Results of the o questions, one or more each.
+        right_answers: (n,) float32, best scores of queries that find a relevant document; without any, no question
+            seems answered.
+    """
+    answered = np.zeros(len(top), dtype=np.bool_)
+    if len(right_answers):
+        for row in np.flatnonzero(top.scores[:, 0] > np.median(right_answers)).tolist():
+            text = dataset.documents[int(top.positions[row, 0])].encoded_text
+            answered[row] = _shares_words(dataset.off_topic[row], text)
+    return answered
+
+
+def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[TopK, Positions]:
+    """Search answerable queries, and take the documents that answer them out of the results.
 
     Args:
         dataset: Labelled queries and documents.
         encoded: Vectors of the queries.
         index: Index of the documents.
+        k: Number of results of a query.
 
     Returns:
-        Scores, (m,) float32, and positions, (m,), of the answerable queries that have another result.
+        The (m, k) results, and positions, (m,), of the answerable queries of which k results remain.
     """
-    top = index.search(encoded.answerable, min(_BEYOND, len(dataset.documents)))
+    top = index.search(encoded.answerable, min(k + _BEYOND, len(dataset.documents)))
     parents = dataset.documents.parents
     documents = top.positions if parents is None else parents[top.positions]
-    remains = np.array(
+    removed = np.array(
         [
-            [document not in query.relevant and position not in query.own_passages for position, document in found]
+            [document in query.relevant or position in query.own_passages for position, document in found]
             for query, found in zip(dataset.answerable, np.dstack([top.positions, documents]).tolist(), strict=True)
         ]
     )
-    rows = np.flatnonzero(remains.any(axis=1))
-    return top.scores[rows, remains[rows].argmax(axis=1)], rows
+    rows = np.flatnonzero((~removed).sum(axis=1) >= k)
+    order = np.argsort(removed[rows], axis=1, kind="stable")[:, :k]
+    kept = TopK(
+        np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
+    )
+    return kept, rows
 
 
 def _shares_words(question: str, text: str) -> bool:

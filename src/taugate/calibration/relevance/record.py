@@ -94,7 +94,7 @@ def _reliability(
     """
     relevance, relevant, labelled = applied.answerable[unseen], judged.relevant[unseen], judged.labelled[unseen]
     cluster_ids, weights = units.clusters[unseen], None
-    mixture: dict[str, Any] = {}
+    mixture: dict[str, Any] = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))
     kinds = [] if applied.unanswered is None else applied.unanswered.measuring
     if kinds:
         alone = ReliabilitySums.by_cluster(relevance, relevant, cluster_ids, labelled)

@@ -127,7 +127,8 @@ def _kinds(search: LabelledSearch, parts: LabelledParts, choosing: RightAnswers)
     """Score the questions of every kind. A kind without a question to report is left out."""
     dataset, encoded, index = search.dataset, search.encoded, search.index
     off_topic, left_out = off_topic_probes(dataset, encoded, index, choosing.scores)
-    sources: Sequence[Probes] = [parts.of_sources(*removed_documents(dataset, encoded, index))]
+    removed, rows = removed_documents(dataset, encoded, index, 1)
+    sources: Sequence[Probes] = [parts.of_sources(removed.scores[:, 0], rows)]
     if encoded.near_misses is not None and len(encoded.near_misses.vectors):
         top = index.search(encoded.near_misses.vectors, 1)
         made = parts.of_sources(top.scores[:, 0], encoded.near_misses.sources)
