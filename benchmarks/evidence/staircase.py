@@ -1,7 +1,6 @@
 """The lower part of many staircases of loss, where the cuts are: the same τ as `certify` finds, a hundred times faster."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 from benchmarks.evidence.verdicts import passed
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.certify import p_values
 from taugate.calibration.risk.steps import LossSteps
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -47,28 +45,15 @@ class Staircase:
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)
         steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)
-        return [self._highest(steps, _p_values(steps, delta)) for delta in deltas]
+        return [self._highest(steps, p_values(steps, delta)) for delta in deltas]
 
     def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:
         """Return the share of the queries at these positions that a cut loses."""
         return 0.0 if tau is None else float((self.best[rows] < np.float32(tau)).mean())
 
-    def _highest(self, steps: LossSteps, p_values: NDArray[np.float64]) -> float | None:
-        passes = passed(p_values)[steps.places(steps.candidates)]
+    def _highest(self, steps: LossSteps, tested: NDArray[np.float64]) -> float | None:
+        passes = passed(tested)[steps.places(steps.candidates)]
         if passes.all() and not self.whole:
             raise AssertionError("the staircase is too short")
         first_failure = len(passes) if passes.all() else int(passes.argmin())
         return None if first_failure == 0 else float(steps.candidates[first_failure - 1])
-
-
-def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
-    """Compute the p-values of `taugate.calibration.risk.certify`, and remember the hardest part."""
-    if steps.documents is None:
-        return bounds.exact_p_values(steps.losses, steps.queries, delta)
-    worst = _worst(delta, np.sort(steps.documents.sizes).tobytes())
-    return np.exp(-np.maximum(0.0, log_e(steps.documents.wealth, worst)))
-
-
-@lru_cache(maxsize=16)
-def _worst(delta: float, sizes: bytes) -> NDArray[np.float64]:
-    return worst_of_queries(delta, np.frombuffer(sizes, dtype=np.int64))

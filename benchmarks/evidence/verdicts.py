@@ -13,7 +13,7 @@ from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.e_values import log_e, log_wealth, worst_of_documents, worst_of_queries
+from taugate.calibration.risk.e_values import DocumentBets, log_e
 from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
@@ -38,24 +38,12 @@ def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
 
 def of_documents(drawn: Drawn, margin: float) -> PValues:
     """Gate and promotion, the average document: `DocumentLosses`."""
-    return _inverse(log_e(_wealth(drawn.sums / drawn.sizes), worst_of_documents(margin, drawn.sizes.shape[1])))
+    return _by_document(drawn, margin, np.ones_like(drawn.sizes[:1]))
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """Gate and promotion, the average query."""
-    largest, average = drawn.sizes.max(axis=1), drawn.sizes.mean(axis=1)
-    wealth, documents = _wealth(drawn.sums / largest[:, None]), drawn.sizes.shape[1]
-    worst = {scale: worst_of_documents(margin * scale, documents) for scale in set(average / largest)}
-    return _each(wealth, [worst[scale] for scale in average / largest])
-
-
-def of_a_cut(drawn: Drawn, margin: float) -> PValues:
-    """Certificate, the average query: `certify`."""
-    known: dict[bytes, NDArray[np.float64]] = {}
-    for sizes in drawn.sizes:
-        if sizes.tobytes() not in known:
-            known[sizes.tobytes()] = worst_of_queries(margin, sizes)
-    return _each(_wealth(drawn.sums / drawn.sizes), [known[sizes.tobytes()] for sizes in drawn.sizes])
+    """The average query, of the gate, of promotion and of a certificate."""
+    return _by_document(drawn, margin, drawn.sizes[:1] if (drawn.sizes == drawn.sizes[0]).all() else drawn.sizes)
 
 
 def tilted(drawn: Drawn, margin: float) -> PValues:
@@ -83,7 +71,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
     by_document = units.unit == "document"
     expected = passed((of_documents if by_document else tilted)(drawn, margin))
     also = passed(of_queries(drawn, margin)) if by_document else expected
-    cut = passed((of_a_cut if by_document else binomial)(drawn, margin))
+    cut = passed((of_queries if by_document else binomial)(drawn, margin))
     for trial, sums in enumerate(drawn.sums):
         losses = _spread(structure.sizes, sums)
         before = (losses >= 0).astype(np.float64)
@@ -115,20 +103,14 @@ def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.flo
     return np.where(place < np.repeat(np.abs(sums), sizes), np.repeat(np.sign(sums), sizes), 0).astype(np.float64)
 
 
-def _wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(stakes, trials): a document that loses nothing adds nothing."""
-    rows, columns = np.nonzero(terms)
-    changes = log_wealth(terms[rows, columns])
-    return np.array([np.bincount(rows, change, minlength=len(terms)) for change in changes])
-
-
-def _each(wealth: NDArray[np.float64], worst: list[NDArray[np.float64]]) -> PValues:
-    """P-values if the null hypothesis differs from trial to trial."""
-    if all(each is worst[0] for each in worst):
-        return _inverse(log_e(wealth, worst[0]))
-    found = [float(log_e(wealth[:, at], each)) for at, each in enumerate(worst)]
-    return _inverse(np.array(found))
-
-
-def _inverse(log: NDArray[np.float64]) -> PValues:
-    return np.exp(-np.maximum(0.0, log))
+def _by_document(drawn: Drawn, margin: float, weights: NDArray[np.int64]) -> PValues:
+    """1 / e-value of each trial; (trials, d) weights of documents, or (1, d) if they are those of every trial."""
+    terms, found = drawn.sums / drawn.sizes, np.empty(len(drawn.sums))
+    for at, weight in enumerate(weights.astype(np.float64)):
+        trials = slice(None) if len(weights) == 1 else slice(at, at + 1)
+        bets = DocumentBets.against(margin, weight)
+        stakes, (rows, columns) = bets.stakes(weight), np.nonzero(terms[trials])  # what loses nothing adds nothing
+        changes = np.log1p(-stakes[:, columns] * terms[trials][rows, columns])
+        wealth = np.array([np.bincount(rows, change, minlength=len(terms[trials])) for change in changes])
+        found[trials] = log_e(wealth, bets.log_worst(margin))
+    return np.exp(-np.maximum(0.0, found))

@@ -48,9 +48,7 @@ def studied(
     encoder = OnnxEncoder.load(encoder_folder)
     encoded = encode_with(encoder_folder, dataset)
     drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
-    admitted = accept_candidates(
-        dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch()
-    )
+    admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, lambda line: None, Stopwatch())
     found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 

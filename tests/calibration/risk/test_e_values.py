@@ -10,33 +10,51 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.certify import p_values, upper_limit
-from taugate.calibration.risk.e_values import (
-    STAKES,
-    DocumentLosses,
-    log_e,
-    log_wealth,
-    worst_of_documents,
-    worst_of_queries,
-)
+from taugate.calibration.risk.e_values import MIXTURE, DocumentBets, DocumentLosses, log_e
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
 
-SHARES = [0.4, 0.12, 0.12, 0.12, 0.12, 0.12]  # of the wealth, one for each stake
 TRIALS = 2000
 ALLOWED = 0.05 + 2 * math.sqrt(0.05 * 0.95 / TRIALS)
 
 
-def literal_e(terms: list[float], mean: float) -> float:
-    """Σ w_θ Π (1 − θ·x) / (1 − θ·m): one factor for each document."""
+def literal_smallest_full(stake: float, delta: float, weights: np.ndarray) -> float:
+    """c = θ·κ at which the worst case with one stake θ for all documents loses δ, by bisection."""
+    low, high = 0.0, float(weights.max())
+    for _ in range(200):
+        middle = (low + high) / 2
+        lost = np.clip((1 - middle / weights) / stake, 0, 1) @ weights
+        low, high = (middle, high) if lost > delta * weights.sum() else (low, middle)
+    return high
+
+
+def literal_worst(stakes: np.ndarray, delta: float, weights: np.ndarray) -> float:
+    """ln of the largest Π (1 − s·μ) with Σ n·μ = δ·Σ n and μ in −1…1, by an optimiser."""
+    best = optimize.minimize(
+        lambda losses: -np.log1p(-stakes * losses).sum(),
+        np.full(len(weights), delta),
+        jac=lambda losses: stakes / (1 - stakes * losses),
+        bounds=[(-1, 1 - 1e-9)] * len(weights),
+        constraints={
+            "type": "eq",
+            "fun": lambda losses: losses @ weights / weights.sum() - delta,
+            "jac": lambda _: weights / weights.sum(),
+        },
+        options={"ftol": 1e-13, "maxiter": 1000},
+    )
+    return -float(best.fun)
+
+
+def literal_e(terms: np.ndarray, weights: np.ndarray, margin: float) -> float:
+    """Σ w Π (1 − s·x) / W: one factor for each document."""
     total = 0.0
-    for share, stake in zip(SHARES, STAKES.tolist(), strict=True):
-        wealth = share
-        for term in terms:
-            wealth *= (1 - stake * term) / (1 - stake * mean)
-        total += wealth
+    for stake, multiple, share in MIXTURE.tolist():
+        full = multiple * literal_smallest_full(stake, max(margin, 0.0), weights)
+        stakes = stake * np.minimum(1, weights / full)
+        total += share * np.prod(1 - stakes * terms) / math.exp(literal_worst(stakes, margin, weights))
     return total
 
 
@@ -47,21 +65,19 @@ def random_losses(seed: int, documents: int = 30) -> tuple[np.ndarray, np.ndarra
     return rng.choice([0.0, 1.0, -1.0, 0.4], len(labels), p=[0.85, 0.07, 0.05, 0.03]), labels
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("margin", [0.01, 0.2, -0.1])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("margin", [0.05, 0.2, -0.1])
 def test_p_value_inverts_document_product(seed: int, margin: float) -> None:
     losses, labels = random_losses(seed)
     of_document = [losses[labels == document] for document in range(30)]
-    maximum = max(len(item) for item in of_document)
-    means = [float(item.mean()) for item in of_document]
+    means = np.array([item.mean() for item in of_document])
+    sizes = np.array([len(item) for item in of_document], dtype=float)
     result = DocumentLosses.from_clusters(losses, labels)
-    assert result.mean == pytest.approx(np.mean(means))
-    assert result.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
-    sums = [float(item.sum()) / maximum for item in of_document]
-    scale = len(losses) / 30 / maximum
+    assert result.mean == pytest.approx(means.mean())
+    assert result.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, np.ones(30), margin)), rel=1e-4)
     of_queries = DocumentLosses.from_clusters(losses, labels, "query")
     assert of_queries.mean == pytest.approx(losses.mean())
-    assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(sums, margin * scale)))
+    assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, sizes, margin)), rel=1e-4)
 
 
 @pytest.mark.parametrize("statement", ["document", "query"])
@@ -71,6 +87,20 @@ def test_limits_invert_p_value(statement: str) -> None:
         upper, lower = result.upper_limit(0.95), result.lower_limit(0.95)
         assert -1 <= lower < result.mean < upper <= 1
         assert upper == 1 or result.p_value(upper) == pytest.approx(0.05, abs=1e-6)
+        assert all(result.p_value(margin) <= 0.05 for margin in np.linspace(upper, 1, 50)[1:-1])
+
+
+def test_limit_after_passed_test_is_below_its_margin() -> None:
+    """One document has most of the queries and loses nothing, and several small ones lose everything."""
+    labels = np.concatenate([np.zeros(400, dtype=int), np.repeat(np.arange(1, 61), 20)])
+    passed = 0
+    for lost in range(8):
+        result = DocumentLosses.from_clusters(((labels > 0) & (labels <= lost)).astype(float), labels, "query")
+        for margin in (0.1, 0.2, 0.3, 0.5):
+            if result.p_value(margin) <= 0.05:
+                passed += 1
+                assert result.mean < result.upper_limit(0.95, requested=margin) <= margin
+    assert passed > 5
 
 
 def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, SamplingUnits]:
@@ -104,56 +134,66 @@ def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
         kept = keep(decisions, tau)
         lost = 1.0 - kept.any(axis=1) if name == "empty" else queries.lost(name, kept)  # type: ignore[arg-type]
         means = np.array([lost[units.clusters == document].mean() for document in range(15)])
-        np.testing.assert_allclose(steps.documents.wealth[:, place], log_wealth(means).sum(axis=1), atol=1e-8)
-        literal = log_e(log_wealth(means).sum(axis=1), worst_of_queries(0.2, steps.documents.sizes))
+        assert steps.documents.losses_at(place).mean == pytest.approx(lost.mean())
+        sizes = steps.documents.sizes.astype(float)
+        bets = DocumentBets.against(0.2, sizes)
+        wealth = np.log1p(-bets.stakes(sizes) * means).sum(axis=1)
+        np.testing.assert_allclose(steps.documents.log_wealth(bets)[:, place], wealth, atol=1e-8)
+        literal = log_e(wealth, bets.log_worst(0.2))
         assert p_values(steps, 0.2)[place] == pytest.approx(min(1.0, math.exp(-literal)))
+        assert steps.documents.losses_at(place).p_value(0.2) == pytest.approx(p_values(steps, 0.2)[place])
     assert (np.diff(p_values(steps, 0.2)) >= 0).all(), "what loses more is less certain"
     tau = float(steps.candidates[2])
     place, limit = steps.places(np.array([tau], np.float32))[0], upper_limit(steps, tau, 0.9)
     assert limit == 1 or p_values(steps, limit)[place] == pytest.approx(0.1, abs=1e-6)
+    assert upper_limit(steps, tau, 0.9, requested=limit + 0.01) <= limit + 0.01
 
 
 # The null hypothesis that is hardest to tell from a smaller loss.
 
 
-def test_worst_of_queries_equals_optimizer() -> None:
-    rng = np.random.default_rng(0)
-    for delta in (0.02, 0.1, 0.5):
-        sizes = rng.integers(1, 12, 8)
-        result = worst_of_queries(delta, sizes)
-        for stake, worst in zip(STAKES.tolist(), result.tolist(), strict=True):
-            best = optimize.minimize(
-                lambda losses, stake=stake: -np.log1p(-stake * losses).sum(),
-                np.full(8, delta),
-                jac=lambda losses, stake=stake: stake / (1 - stake * losses),
-                bounds=[(0, 1 - 1e-9)] * 8,
-                constraints={
-                    "type": "eq",
-                    "fun": lambda losses, sizes=sizes, delta=delta: losses @ sizes / sizes.sum() - delta,
-                    "jac": lambda losses, sizes=sizes: sizes / sizes.sum(),
-                },
-                options={"ftol": 1e-12, "maxiter": 500},
-            )
-            assert worst == pytest.approx(-best.fun, abs=1e-5)
+@pytest.mark.parametrize("delta", [0.02, 0.1, 0.5, -0.2])
+def test_worst_case_equals_optimizer(delta: float) -> None:
+    sizes = np.random.default_rng(0).integers(1, 12, 8).astype(float)
+    for tested in (0.02, 0.1):
+        bets = DocumentBets.against(tested, sizes)
+        for stakes, worst in zip(bets.stakes(sizes), bets.log_worst(delta), strict=True):
+            assert worst == pytest.approx(literal_worst(stakes, delta, sizes), abs=1e-5)
 
 
-@pytest.mark.parametrize("delta", [0.001, 0.05, 0.7])
-def test_equal_sizes_give_equal_worst(delta: float) -> None:
-    for size in (1, 7):
-        worst = worst_of_queries(delta, np.full(60, size, dtype=np.int64))
-        np.testing.assert_allclose(worst, worst_of_documents(delta, 60), rtol=1e-9)
+@pytest.mark.parametrize("delta", [0.001, 0.05, 0.7, -0.1])
+def test_equal_sizes_share_worst_case(delta: float) -> None:
+    """It is (1 − s·δ) ^ documents, and the size itself does not matter."""
+    bets = DocumentBets.against(delta, np.full(60, 7))
+    stakes = bets.stakes(np.full(1, 7.0))[:, 0]
+    np.testing.assert_allclose(bets.log_worst(delta), 60 * np.log1p(-stakes * delta), rtol=1e-9)
+    np.testing.assert_allclose(stakes, DocumentBets.against(delta, np.ones(60)).stakes(np.ones(1))[:, 0])
 
 
-def test_worst_of_queries_is_upper_bound() -> None:
-    """Σ n·μ = δ·Σ n, however the losses fall."""
+def test_worst_case_is_upper_bound_with_gains() -> None:
+    """Σ n·μ = δ·Σ n, however losses and gains fall."""
     rng = np.random.default_rng(1)
-    sizes = rng.integers(1, 20, 50)
-    worst = worst_of_queries(0.1, sizes)
-    for _ in range(300):
-        losses = rng.random(50) ** rng.integers(1, 20)
+    sizes = rng.integers(1, 20, 50).astype(float)
+    bets = DocumentBets.against(0.1, sizes)
+    stakes, worst, tried = bets.stakes(sizes), bets.log_worst(0.1), 0
+    for _ in range(400):
+        losses = rng.random(50) ** rng.integers(1, 20) - rng.choice([0.0, 0.2]) * rng.random(50)
         losses *= 0.1 * sizes.sum() / (losses @ sizes)
-        if losses.max() <= 1:
-            assert (np.log1p(-STAKES[:, None] * losses).sum(axis=1) <= worst + 1e-9).all()
+        if np.abs(losses).max() <= 1:
+            tried += 1
+            assert (np.log1p(-stakes * losses).sum(axis=1) <= worst + 1e-9).all()
+    assert tried > 100
+
+
+def test_small_documents_have_smaller_stakes_at_no_cost() -> None:
+    """The first bet has the worst case of the same stake on all documents, and loses less on the small ones."""
+    sizes = np.repeat([1.0, 2.0, 5.0, 15.0], [100, 60, 30, 10])
+    bets = DocumentBets.against(0.05, sizes)
+    stakes = bets.stakes(sizes)[0]
+    equal = DocumentBets(bets.weights, bets.counts, np.full(len(MIXTURE), 1e-9)).stakes(sizes)[0]
+    assert stakes[0] < stakes[-1] == equal[0]
+    lost = np.clip((1 - literal_smallest_full(equal[0], 0.05, sizes) / sizes) / equal[0], 0, 1)
+    assert bets.log_worst(0.05)[0] == pytest.approx(np.log1p(-equal * lost).sum(), abs=1e-6)
 
 
 # How often what is false is said. The loss is the margin, exactly.
@@ -180,22 +220,26 @@ def test_partial_document_losses_hold_level() -> None:
         for complete in range(20):
             for half in range(41 - complete):
                 counts = np.array([40 - complete - half, half, complete], dtype=float)
-                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), counts, 1.0)
+                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), np.ones(3), counts)
                 if result.mean < margin and result.p_value(margin) <= 0.05:
                     size += stats.multinomial.pmf(counts, 40, [1 - whole_share - half_share, half_share, whole_share])
         assert size <= 0.05
 
 
-def rejected(terms: np.ndarray, worst: np.ndarray) -> float:
+def rejected(terms: np.ndarray, weights: np.ndarray, margin: float) -> float:
     """Share of trials whose e-value reaches 20.
 
     Args:
         terms: (trials, documents).
+        weights: (documents,).
+        margin: True mean loss, which is tested.
     """
-    return float((log_e(log_wealth(terms).sum(axis=2), worst) >= math.log(20)).mean())
+    bets = DocumentBets.against(margin, weights)
+    wealth = np.array([np.log1p(-stakes * terms).sum(axis=1) for stakes in bets.stakes(weights)])
+    return float((log_e(wealth, bets.log_worst(margin)) >= math.log(20)).mean())
 
 
-LARGE_AND_SMALL = np.repeat([1, 2, 5, 15], [100, 60, 30, 10])
+LARGE_AND_SMALL = np.repeat([1.0, 2.0, 5.0, 15.0], [100, 60, 30, 10])
 
 
 @pytest.mark.parametrize("least", [1, 2, 5, 15])
@@ -205,11 +249,25 @@ def test_large_document_losses_hold_level(least: int, together: bool) -> None:
     rng, sizes, margin = np.random.default_rng(least), LARGE_AND_SMALL, 0.12
     large = sizes >= least
     share = margin * sizes.sum() / sizes[large].sum()
-    lost = rng.binomial(1 if together else sizes, np.where(large, share, 0), size=(TRIALS, len(sizes)))
+    lost = rng.binomial(1 if together else sizes.astype(int), np.where(large, share, 0), size=(TRIALS, len(sizes)))
     means = lost.astype(float) if together else lost / sizes
-    assert rejected(means, worst_of_queries(margin, sizes)) <= ALLOWED, "of a cut"
-    scaled = means * sizes / sizes.max()
-    assert rejected(scaled, worst_of_documents(margin * sizes.mean() / sizes.max(), len(sizes))) <= ALLOWED, "of a gate"
+    assert rejected(means, sizes, margin) <= ALLOWED
+
+
+@pytest.mark.parametrize("gains", [0.0, 0.5])
+def test_worst_case_losses_hold_level(gains: float) -> None:
+    """Each document is lost whole with the probability that the first bet's worst case has, and some are gained."""
+    rng, sizes, margin = np.random.default_rng(3), LARGE_AND_SMALL, 0.12
+    bets = DocumentBets.against(margin, sizes)
+    kappa = literal_smallest_full(1 - 1e-6, margin, sizes)
+    losses = np.clip(1 - kappa / sizes, 0, 1)
+    assert losses @ sizes / sizes.sum() == pytest.approx(margin, rel=1e-4)
+    uniform = rng.random((TRIALS, len(sizes)))
+    gained = gains * np.minimum(losses, 1 - losses) / 2
+    terms = (uniform < losses + gained).astype(float) - (uniform > 1 - gained)
+    size = rejected(terms, sizes, margin)
+    assert bets.full[0] == pytest.approx(kappa, rel=1e-5)
+    assert size <= ALLOWED
 
 
 @pytest.mark.parametrize(("documents", "margin"), [(100, 0.05), (400, 0.01)])
@@ -220,7 +278,7 @@ def test_mixed_losses_hold_level(documents: int, margin: float, whole: float) ->
     gone = rng.random((TRIALS, documents)) < margin * whole
     single = (margin - margin * whole) / (1 - margin * whole)
     terms = np.where(gone, 1.0, rng.binomial(10, single, size=gone.shape) / 10)
-    assert rejected(terms, worst_of_documents(margin, documents)) <= ALLOWED
+    assert rejected(terms, np.ones(documents), margin) <= ALLOWED
 
 
 # What the labels can show, said beforehand.

@@ -72,13 +72,15 @@ class LabelledParts:
     """The parts that the answerable queries take.
 
     Attributes:
-        chooses: (n,) bool, whether the query helps to choose ρ.
+        chooses: (n,) bool, whether the query helps to choose ρ: near misses made from it count.
+        limits: (n,) bool, whether the query limits how many right answers ρ loses.
         reports: (n,) bool, whether the query counts in the report.
         certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
         clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
     """
 
     chooses: Mask
+    limits: Mask
     reports: Mask
     certifies: Mask
     clusters: ClusterIds

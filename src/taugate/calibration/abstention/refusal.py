@@ -7,7 +7,8 @@ gap, because real queries score lower than labelled ones more often than higher.
 No query that certifies a loss chooses ρ. Given the questions that choose it, ρ is a constant, and the loss of a query,
 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls as τ rises.
 So the tests of `calibration/risk` hold for the sum of both losses as they do for the cut (`ScoredQueries.certifying`).
-With few labelled queries all of them certify, and off-topic questions alone choose ρ.
+With few labelled queries all calibration queries certify, off-topic questions alone choose ρ, and held-out queries only
+keep it from using up the loss.
 """
 
 from dataclasses import dataclass
@@ -102,10 +103,16 @@ class ProbedKinds:
         return [kind.choosing for kind in kinds if kind is not None and len(kind.choosing)]
 
 
-def lost_share(rule: ThresholdRule) -> float:
-    """Return the largest share of the right answers that ρ may lose under a rule."""
-    certified = rule.statement is not None
-    return min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss) if certified else MAX_LOST
+def lost_share(rule: ThresholdRule, *, chosen: bool) -> float:
+    """Return the largest share of the right answers that ρ may lose under a rule.
+
+    Args:
+        rule: Rule of the threshold.
+        chosen: Whether labelled queries choose ρ; if a loss is certified and none does, ρ may not use it up.
+    """
+    if rule.statement is None:
+        return MAX_LOST
+    return min(MAX_LOST, _SHARE_OF_LOSS * rule.max_loss) if chosen else rule.max_loss
 
 
 def can_limit(share: float, queries: int) -> bool:
@@ -127,7 +134,10 @@ def choose_rho(right: Float32, kinds: list[Float32], limit: float) -> float:
     highest = np.array([min(ceiling, float(above[-1]))], dtype=np.float32)
     candidates = np.concatenate([above[above <= ceiling], highest])
     refused = np.mean([np.searchsorted(np.sort(kind), candidates, side="left") / len(kind) for kind in kinds], axis=0)
-    return float(candidates[int(np.argmax(refused >= refused[-1] - _TOLERANCE))])
+    enough = refused[-1] - _TOLERANCE
+    if len(kinds) == 1:  # the share to reach is that of all off-topic questions, if the ceiling allows it
+        enough = min(float(refused[-1]), 1 - _TOLERANCE)
+    return float(candidates[int(np.argmax(refused >= enough))])
 
 
 def _ceiling(right: Float32, limit: float) -> float:

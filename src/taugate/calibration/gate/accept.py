@@ -3,6 +3,9 @@
 Precision comes first, then projection, then index. Every step builds on the previously accepted candidates and is
 compared with the same exact, unprojected float32 baseline, so that the complete configuration has passed. The gate's
 error is divided among the requested kinds (Bonferroni).
+
+All labelled answerable queries judge, held-out ones included: no candidate is fitted on them, except projections, which
+are always judged on queries that they were not fitted on.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +18,7 @@ from taugate.calibration.gate.indexes import requested_kinds, try_indexes
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
@@ -35,7 +38,7 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     dataset: Dataset,
     encoded: EncodedDataset,
     encoder: OnnxEncoder,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -46,7 +49,7 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         dataset: Data set of the calibration.
         encoded: Its vectors, by `encoder`.
         encoder: Encoder in float32.
-        part: The calibration queries.
+        drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
         say: Called with one line of progress or warning at a time.
         watch: Stopwatch whose stages "encode" and "gate" grow.
@@ -54,15 +57,13 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     Raises:
         EncoderError: If int8 is requested and the encoder cannot be quantised.
     """
-    cheaper, members, units = settings.candidates, part.members, part.resamples.units
-    queries = [dataset.answerable[position] for position in members.tolist()]
-    vectors, parents = encoded.answerable[members], dataset.documents.parents
-    trial = SearchTrial.build(queries, vectors, require_in_memory(encoded.documents), settings.k, parents)
+    cheaper, units, documents = settings.candidates, drawn.units, require_in_memory(encoded.documents)
+    trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
     state = GateState.exact(encoder, encoded, trial)
     if not cheaper.requested:
         return state.accepted
     with watch.stage("gate"):
-        baseline = GateBaseline.judge(members, units, trial)
+        baseline = GateBaseline.judge(drawn.parts["calibration"].members, units, trial)
     kinds = requested_kinds(cheaper.index, len(dataset.documents))
     gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []
@@ -81,7 +82,7 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
 
 def accept_updated_index(
     state: GateState,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -92,7 +93,7 @@ def accept_updated_index(
 
     Args:
         state: Exact search of the updated documents with the accepted encoder and projection.
-        part: The calibration queries.
+        drawn: All answerable queries, with their division.
         settings: Settings of the calibration, with the kind of index.
         say: Called with one line of progress or warning at a time.
         watch: Stopwatch whose stage "gate" grows.
@@ -101,8 +102,8 @@ def accept_updated_index(
     if not kinds:
         return state.accepted
     with watch.stage("gate"):
-        baseline = GateBaseline.judge(part.members, part.resamples.units, state.trial)
-        gate = gate_settings(settings.candidates, part.resamples.units, len(kinds), say)
+        baseline = GateBaseline.judge(drawn.parts["calibration"].members, drawn.units, state.trial)
+        gate = gate_settings(settings.candidates, drawn.units, len(kinds), say)
         records, indexed = try_indexes(baseline, state, kinds, gate)
         return replace(indexed.accepted, gate=tuple(_reported(records, say)))
 
@@ -120,7 +121,7 @@ def gate_settings(
 
     Args:
         cheaper: Requested candidates.
-        units: Sampling units of the calibration queries.
+        units: Sampling units of the queries that judge.
         candidates: Largest number of candidates of one kind, among which Holm's method divides the error once more.
         say: Called with a warning if the margin is widened or too small for these queries.
     """

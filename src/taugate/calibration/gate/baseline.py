@@ -132,27 +132,27 @@ class GateBaseline:
     """The exact, unprojected float32 search that every candidate is compared with.
 
     Attributes:
-        members: Positions of the q calibration queries among the answerable ones.
+        fitting: Positions among the q queries of those that may fit a projection: the calibration queries.
         units: Sampling units of the q queries.
         trial: The q queries, encoded in float32, with the exact index of the documents.
         outcomes: Outcomes of exact search.
     """
 
-    members: NDArray[np.int64]
+    fitting: NDArray[np.int64]
     units: SamplingUnits
     trial: SearchTrial
     outcomes: RankingOutcomes
 
     @classmethod
-    def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
+    def judge(cls, fitting: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
         """Search exactly and measure the results.
 
         Args:
-            members: Positions of the q calibration queries.
+            fitting: Positions of the calibration queries among the q queries.
             units: Sampling units of these queries.
             trial: The q queries, with the exact index.
         """
-        return cls(members, units, trial, trial.outcomes())
+        return cls(fitting, units, trial, trial.outcomes())
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class GateState:
 
     Attributes:
         accepted: What serves so far.
-        trial: The calibration queries, encoded and projected as in `accepted`, with exact search.
+        trial: The answerable queries, encoded and projected as in `accepted`, with exact search.
         outcomes: Outcomes of queries that the projection was not fitted on, None without a projection.
     """
 
@@ -219,30 +219,26 @@ class GateState:
         Args:
             encoder: The float32 encoder.
             encoded: Vectors of this encoder.
-            trial: The calibration queries, with the exact index.
+            trial: The answerable queries, with the exact index.
         """
         return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
-    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts, vectors: Float32) -> Self:
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.
 
         Args:
             encoder: The new encoder of queries.
             encoded: The data set with queries encoded by it.
-            vectors: (q, d) float32, vectors of the calibration queries.
         """
         accepted = replace(self.accepted, encoder=encoder, encoded=encoded, float32=self.accepted.encoder)
-        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=vectors))
+        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=encoded.answerable))
 
-    def with_projection(
-        self, fitted: RecordedProjection, outcomes: RankingOutcomes, members: NDArray[np.int64]
-    ) -> Self:
+    def with_projection(self, fitted: RecordedProjection, outcomes: RankingOutcomes) -> Self:
         """Project everything, and search it exactly.
 
         Args:
             fitted: Projection to apply.
-            outcomes: Outcomes of the calibration queries, each by a projection that was not fitted on it.
-            members: Positions of the calibration queries among the answerable ones.
+            outcomes: Outcomes of the queries, each by a projection that was not fitted on it.
         """
         before, projection = self.accepted.encoded, fitted.projection
         encoded = replace(
@@ -254,9 +250,12 @@ class GateState:
             unjudged=None if before.unjudged is None else projection.apply(before.unjudged),
             generated=None if before.generated is None else projection.apply(before.generated),
         )
-        queries, vectors = self.trial.queries, encoded.answerable[members]
         trial = SearchTrial.build(
-            queries, vectors, require_in_memory(encoded.documents), self.trial.k, self.trial.parents
+            self.trial.queries,
+            encoded.answerable,
+            require_in_memory(encoded.documents),
+            self.trial.k,
+            self.trial.parents,
         )
         accepted = replace(
             self.accepted,

@@ -13,7 +13,7 @@ from taugate.calibration.gate.accept import gate_settings
 from taugate.calibration.gate.baseline import DEPTH, AcceptedSearch, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
@@ -38,7 +38,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     encoder: OnnxEncoder,
     engine: Engine,
     record: EngineRecord,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -52,7 +52,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         encoder: Encoder of the queries.
         engine: Engine that holds the collection of `record`.
         record: Record of the collection.
-        part: The calibration queries.
+        drawn: All answerable queries, which judge.
         settings: Settings of the calibration.
         say: Called with one line of progress or warning at a time.
         watch: Stopwatch whose stage "gate" grows.
@@ -60,15 +60,11 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     Raises:
         ReleaseError: If the engine is not accepted, because no other index could serve.
     """
-    members, units, parents = part.members, part.resamples.units, dataset.documents.parents
-    queries = [dataset.answerable[position] for position in members.tolist()]
-    query_vectors, depth = (
-        encoded.answerable[members],
-        max(settings.k, DEPTH) + max_own_passages(own_passages_of(queries)),
-    )
+    queries, query_vectors, units = dataset.answerable, encoded.answerable, drawn.units
+    depth = max(settings.k, DEPTH) + max_own_passages(own_passages_of(queries))
 
     def outcomes(top: TopK) -> RankingOutcomes:
-        return RankingOutcomes.judge(queries, top.positions, settings.k, parents)
+        return RankingOutcomes.judge(queries, top.positions, settings.k, dataset.documents.parents)
 
     with watch.stage("gate"):
         exact_index = ShardedIndex(vectors)

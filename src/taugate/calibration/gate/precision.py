@@ -51,7 +51,7 @@ def try_int8(
     int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder))
     encoded = _encode_queries(dataset, state.accepted.encoded, int8, watch)
     with watch.stage("gate"):
-        moved = state.with_queries(int8, encoded, encoded.answerable[baseline.members])
+        moved = state.with_queries(int8, encoded)
         texts = [query.text for query in moved.trial.queries[:_TIMED]]
         gain = _encoding_speeds(texts, state.accepted.encoder, int8)
         candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
@@ -68,7 +68,7 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     itself changes them (docs/research/gate.md).
 
     Args:
-        baseline: Baseline with the calibration queries in float32.
+        baseline: Baseline with the queries in float32.
         state: Accepted configuration, with the same queries by its own encoder.
     """
     if state.accepted.float32 is None:

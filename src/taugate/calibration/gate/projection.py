@@ -75,12 +75,19 @@ def retained(retention: float, dimension: int, rank: int) -> int:
 
 
 def cross_validated(
-    trial: SearchTrial, retentions: Sequence[float], rng: np.random.Generator, folds: int = FOLDS
+    trial: SearchTrial,
+    fitting: NDArray[np.int64],
+    retentions: Sequence[float],
+    rng: np.random.Generator,
+    folds: int = FOLDS,
 ) -> list[RankingOutcomes]:
-    """Answer every query with a PCA fitted on the queries of the remaining folds.
+    """Answer every query with a PCA that was not fitted on it.
+
+    A fitting query is answered with a PCA of the fitting queries in the remaining folds, any other with one of all.
 
     Args:
-        trial: The q queries for fitting and answering.
+        trial: The q queries.
+        fitting: Positions of the queries for fitting.
         retentions: Shares of the dimensions to keep.
         rng: Generator that draws the folds.
         folds: Number of folds.
@@ -89,12 +96,16 @@ def cross_validated(
         The outcomes of the q queries at each retention.
 
     Raises:
-        ValueError: If there are fewer queries than folds.
+        ValueError: If there are fewer fitting queries than folds.
     """
     count, dimension = trial.vectors.shape
     by_retention = [RankingOutcomes(np.empty(count), np.empty(count)) for _ in retentions]
-    for fitting, fold in random_folds(count, folds, rng):
-        pca = fit_pca(trial.vectors[fitting])
+    parts = [(fitting[others], fitting[fold]) for others, fold in random_folds(len(fitting), folds, rng)]
+    parts.append((fitting, np.setdiff1d(np.arange(count), fitting)))
+    for fitted, fold in parts:
+        if not len(fold):
+            continue
+        pca = fit_pca(trial.vectors[fitted])
         queries = [trial.queries[position] for position in fold.tolist()]
         for outcomes, retention in zip(by_retention, retentions, strict=True):
             projection = pca.projection.first(retained(retention, dimension, pca.rank))
@@ -109,8 +120,8 @@ def try_projection(
 ) -> tuple[list[GateRecord], GateState]:
     """Test query PCA at each requested retention, and take the smallest of the best accepted projections.
 
-    Each calibration query is tested with a PCA of the other folds' queries; the final projection is fitted on all of
-    them. Folds come from `numpy.random.default_rng([seed, 4])`.
+    Each calibration query is tested with a PCA of the other folds' queries; held-out ones are tested with the final
+    projection, which is fitted on all calibration queries. Folds come from `numpy.random.default_rng([seed, 4])`.
 
     Args:
         baseline: Baseline to compare with.
@@ -124,8 +135,8 @@ def try_projection(
     """
     trial = state.trial
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
-    outcomes = cross_validated(trial, retentions, np.random.default_rng([seed, 4]))
-    pca = fit_pca(trial.vectors)
+    outcomes = cross_validated(trial, baseline.fitting, retentions, np.random.default_rng([seed, 4]))
+    pca = fit_pca(trial.vectors[baseline.fitting])
     sizes = [retained(retention, trial.vectors.shape[1], pca.rank) for retention in retentions]
     candidates = [
         GateCandidate(
@@ -140,13 +151,13 @@ def try_projection(
     record = ProjectionRecord(
         retention=retentions[best],
         dimension=sizes[best],
-        queries=len(trial.vectors),
+        queries=len(baseline.fitting),
         rank=pca.rank,
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,
     )
     fitted = RecordedProjection(pca.projection.first(sizes[best]), record)
-    return records, state.with_projection(fitted, outcomes[best], baseline.members)
+    return records, state.with_projection(fitted, outcomes[best])
 
 
 def _smallest_near_best(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:

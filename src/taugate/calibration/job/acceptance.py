@@ -15,7 +15,7 @@ from taugate.calibration.engines.upload import engine_record, ensure_uploaded
 from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.settings.settings import CalibrationSettings, EngineChoice
@@ -43,7 +43,7 @@ def connect_engine(kind: EngineChoice) -> Engine | None:
 def accept_in_process(
     dataset: Dataset,
     encoders: Encoders,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -53,7 +53,7 @@ def accept_in_process(
     Args:
         dataset: The data set.
         encoders: Float32 encoders.
-        part: The calibration queries.
+        drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
         say: Prints one line of progress or a warning.
         watch: Stopwatch whose stages grow.
@@ -62,7 +62,7 @@ def accept_in_process(
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, say, watch, encoders.separate_document_encoder)
     _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
-    accepted = accept_candidates(dataset, encoded, encoder, part, settings, say, watch)
+    accepted = accept_candidates(dataset, encoded, encoder, drawn, settings, say, watch)
     return replace(accepted, documents=encoders.separate_document_encoder)
 
 
@@ -72,7 +72,7 @@ def accept_over_engine(  # noqa: PLR0913, PLR0917 (the parameters of `accept_in_
     reusable: ReusableVectors | None,
     dataset: Dataset,
     encoders: Encoders,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -85,7 +85,7 @@ def accept_over_engine(  # noqa: PLR0913, PLR0917 (the parameters of `accept_in_
         reusable: Vectors that need not be encoded again.
         dataset: As for `accept_in_process`, like the other parameters.
         encoders: Float32 encoders.
-        part: The calibration queries.
+        drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
         say: Prints one line of progress or a warning.
         watch: Stopwatch whose stages grow.
@@ -99,7 +99,7 @@ def accept_over_engine(  # noqa: PLR0913, PLR0917 (the parameters of `accept_in_
     with watch.stage("upload"):
         record = engine_record(engine.kind, spool, vectors, watch)
         ensure_uploaded(engine, record, spool, vectors, say, watch)
-    accepted = accept_engine(dataset, encoded, vectors, encoders.queries, engine, record, part, settings, say, watch)
+    accepted = accept_engine(dataset, encoded, vectors, encoders.queries, engine, record, drawn, settings, say, watch)
     return replace(accepted, documents=encoders.separate_document_encoder)
 
 

@@ -143,7 +143,7 @@ def calibrate(
             if not settings.embeddings:
                 reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
             accept = partial(accept_over_engine, engine, Path(spool), reusable)
-        accepted = accept(dataset, encoders, drawn.parts["calibration"], settings, say, watch)
+        accepted = accept(dataset, encoders, drawn, settings, say, watch)
         if settings.refusal:
             accepted = accepted.with_near_misses(dataset, settings.seed, watch)
         findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)

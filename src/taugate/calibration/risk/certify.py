@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.e_values import DocumentBets, log_e
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
@@ -75,33 +75,26 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
     """
     if steps.documents is not None:
-        evidence = log_e(steps.documents.wealth, worst_of_queries(delta, steps.documents.sizes))
+        bets = DocumentBets.against(delta, steps.documents.sizes)
+        evidence = log_e(steps.documents.log_wealth(bets), bets.log_worst(delta))
         return np.exp(-np.maximum(0.0, evidence))
     p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
     return p_value(steps.losses, steps.queries, delta)
 
 
-def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float:
+def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
     """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
     Args:
         steps: Loss as a function of τ.
         tau: None without a cut.
         confidence: Confidence of the limit, in 0…1.
+        requested: Limit that was tested before, 1 if none was. The result is below it if that test passed.
     """
     place = _place(steps, tau)
     if steps.documents is None:
         return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
-    wealth, sizes, enough = steps.documents.wealth[:, place], steps.documents.sizes, -math.log(1 - confidence)
-
-    def short(delta: float) -> float:
-        return float(log_e(wealth, worst_of_queries(delta, sizes))) - enough
-
-    highest = 1 - 1e-9
-    mean = float(steps.losses[place]) / steps.queries
-    if mean >= highest or short(highest) < 0:
-        return 1.0
-    return float(optimize.brentq(short, mean, highest, xtol=1e-9))
+    return steps.documents.losses_at(place).upper_limit(confidence, requested)
 
 
 def _place(steps: LossSteps, tau: float | None) -> int:
@@ -118,7 +111,7 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
         return bounds.queries_for_confidence(limit.delta, rule.confidence)
     if rule.statement == "expected-loss":
         return math.ceil(int(documents.sizes.max()) * (1 / limit.delta - 1) - 1e-9)
-    worst = worst_of_queries(limit.delta, documents.sizes)
+    worst = DocumentBets.against(limit.delta, documents.sizes).log_worst(limit.delta)
 
     def short(factor: float) -> float:
         return float(log_e(np.zeros(len(worst)), factor * worst)) + math.log(alpha)
@@ -145,7 +138,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
     loss = float(steps.losses[_place(steps, tau)])
-    upper = upper_limit(steps, tau, rule.confidence)
+    upper = upper_limit(steps, tau, rule.confidence, limit.delta)
     return Certificate(
         limit=limit.name,
         most=limit.delta,

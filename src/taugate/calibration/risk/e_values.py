@@ -1,16 +1,27 @@
 """Evidence by document: a test of a mean loss that allows for losses that were not observed.
 
 Queries about one document may be lost together, for example when it leaves the corpus. So the unit is the document,
-with its share of lost queries, and nothing is assumed about that share except its bounds. A bet on "the mean loss is
-below δ" starts with a wealth of 1, which each document multiplies by a factor. If the mean loss is δ or more, the
-expected wealth is at most 1, so the wealth reaches 1 / α with a probability of at most α (Markov). The wealth is an
-e-value (Vovk and Wang, "E-values: Calibration, combination and applications", Ann. Statist. 49, 2021; for bounded
-means: Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024). A bootstrap
-or a tilted distribution gives no weight to a loss that no labelled document had; a bet does.
+with the mean loss x of its queries, and nothing is assumed about x except its bounds. A bet on "the mean loss is below
+δ" starts with a wealth of 1, which each document multiplies by a factor. If the mean loss is δ or more, the expected
+wealth is at most 1, so the wealth reaches 1 / α with a probability of at most α (Markov). The wealth is an e-value
+(Vovk and Wang, "E-values: Calibration, combination and applications", Ann. Statist. 49, 2021; for bounded means:
+Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024). A bootstrap or a
+tilted distribution gives no weight to a loss that no labelled document had; a bet does.
 
-The factor is 1 − θ·x with x the bounded term of a document and θ in (0, 1) the stake. The wealth is divided by the
-largest expectation of Π (1 − θ·x) under the null hypothesis. The best stake depends on the distribution of losses,
-which is not known in advance, so the initial wealth is split among several stakes.
+The wealth is Π (1 − s·x) / W over independent documents with the weight n in the mean: the number of their queries, or
+1 if the statement is about the average document. s in [0, 1) is the stake on a document, and W the largest expectation
+of the product under the null hypothesis Σ n·μ ≥ δ·Σ n for the expectations μ of x, in −1…1. By independence, the
+expectation is Π (1 − s·μ). Its logarithm is concave in μ and the constraint is linear, so the maximum has (Lagrange)
+
+    1 − s·μ = clip(s·κ / n, 1 − s, 1 + s)    with κ such that Σ n·μ = δ·Σ n.
+
+With one stake θ for all documents and μ in 0…1, the worst case loses a part of the documents with n > θ·κ and nothing
+of the others, which therefore only cost when they lose. A stake of θ·min(1, n / c) with c = θ·κ for this κ leaves W
+unchanged and costs less on small documents. A larger c, a multiple of it, gives up some of W for even smaller costs.
+With c ≥ θ·κ no document gains in the worst case, so W is the same for μ in −1…1: losses with gains need no other test.
+
+The best θ and c depend on the distribution of losses, which is not known in advance, so the initial wealth is split
+among several bets. Any c is valid, because W is computed for it.
 """
 
 from dataclasses import dataclass
@@ -23,107 +34,117 @@ from scipy import optimize, special
 from taugate.calibration.metrics.clusters import ClusterIds, PerQuery
 
 Statement = Literal["document", "query"]
+Array = NDArray[np.float64]
 
-# The largest stake gains most if nothing is lost, and loses almost everything on one document that is lost completely.
-# This mixture was chosen out of five, on simulated losses of whole documents and of single queries, with 360 to 2,000
-# documents of equal size: its power was never more than .10 below the best one's (docs/research/evidence.md, "Stakes").
-STAKES = np.array([1 - 1e-6, 0.9, 0.8, 0.6, 0.4, 0.2])
-_WEIGHTS = np.array([0.4, 0.12, 0.12, 0.12, 0.12, 0.12])
+# θ, the multiple of the smallest c, and the share of the initial wealth. The largest θ gains most if nothing is lost,
+# and loses almost everything on one large document that is lost completely. This mixture was chosen out of seven, on
+# simulated losses of documents of equal and unequal sizes: its power was never more than .10 below the best one's
+# (docs/research/evidence.md, "Stakes by size").
+MIXTURE = np.array([[1 - 1e-6, 1.0, 0.4], [1 - 1e-6, 1.25, 0.25], [0.75, 1.0, 0.15], [0.6, 1.5, 0.2]])
 _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is given as 1
+_SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
 
 
-def log_wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ln(1 − θ·x) for each stake θ, (stakes, …) float64; its sum over documents is the logarithm of the wealth.
+@dataclass(frozen=True)
+class DocumentBets:
+    """The bets of the mixture against a mean loss of δ or more.
 
-    Args:
-        terms: x, any shape, at most 1.
+    Attributes:
+        weights: (s,) distinct weights n of documents, ascending.
+        counts: (s,) number of documents with each weight.
+        full: (b,) c, the weight from which on a document has the whole stake θ, for each bet of `MIXTURE`.
     """
-    stakes = STAKES.reshape(-1, *(1 for _ in range(terms.ndim)))
-    wealth: NDArray[np.float64] = np.log1p(-stakes * terms)
-    return wealth
+
+    weights: Array
+    counts: Array
+    full: Array
+
+    @classmethod
+    def against(cls, delta: float, weights: Array | NDArray[np.int64], counts: Array | None = None) -> Self:
+        """Choose c for a mean loss of δ.
+
+        Args:
+            delta: δ, −1…1.
+            weights: (d,) weights n of documents in the mean.
+            counts: (d,) number of documents of each, one if None.
+        """
+        n, inverse = np.unique(weights.astype(np.float64), return_inverse=True)
+        count = np.bincount(inverse, counts).astype(np.float64)
+        required, smallest = max(delta, 0.0) * float(n @ count), []
+        for stake in MIXTURE[:, 0].tolist():
+            breaks = np.unique(np.concatenate([n, (1 - stake) * n]))  # θ·κ, where the worst case changes its slope
+            lost = np.clip(n - breaks[:, None], 0.0, stake * n) @ count / stake
+            smallest.append(float(np.interp(required, lost[::-1], breaks[::-1])))
+        return cls(n, count, MIXTURE[:, 1] * np.array(smallest))
+
+    def stakes(self, weights: Array) -> Array:
+        """Return the stake θ·min(1, n / c) of each bet on documents of (…) weights, (b, …)."""
+        shape = (-1, *(1 for _ in range(weights.ndim)))
+        stakes: Array = MIXTURE[:, 0].reshape(shape) * np.minimum(1.0, weights / self.full.reshape(shape))
+        return stakes
+
+    def log_wealth(self, terms: Array, weights: Array) -> Array:
+        """Return ln(1 − s·x), (b, …); its sum over documents is the logarithm of the product.
+
+        Args:
+            terms: (…) mean losses x of documents, at most 1.
+            weights: (…) weights n of these documents.
+        """
+        wealth: Array = np.log1p(-self.stakes(weights) * terms)
+        return wealth
+
+    def log_worst(self, delta: float) -> Array:
+        """Return ln W, (b,): the largest expectation of the product if the mean loss is δ or more.
+
+        Args:
+            delta: δ, −1…1; not necessarily that of `against`.
+        """
+        required, worst = delta * float(self.weights @ self.counts), []
+        for stakes in self.stakes(self.weights):
+            slopes, low, high = stakes / self.weights, 1 - stakes, 1 + stakes
+            breaks = np.unique(np.concatenate([low / slopes, high / slopes]))
+            factors = np.clip(slopes * breaks[:, None], low, high)
+            lost = ((1 - factors) / slopes) @ self.counts
+            kappa = np.interp(required, lost[::-1], breaks[::-1])
+            worst.append(float(np.log(np.clip(slopes * kappa, low, high)) @ self.counts))
+        return np.array(worst)
 
 
-def log_e(wealth: NDArray[np.float64], worst: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the logarithm of the e-value, the mixture over stakes.
+def log_e(wealth: Array, worst: Array) -> Array:
+    """Return the logarithm of the e-value, the mixture over bets.
 
     Args:
-        wealth: (stakes, …) sums of `log_wealth` over documents.
-        worst: (stakes,) logarithm of the largest expectation that the null hypothesis allows.
+        wealth: (b, …) sums of `DocumentBets.log_wealth` over documents.
+        worst: (b,) ln W.
 
     Returns:
         float64 in the shape of `wealth` less its first axis.
     """
-    shares = (np.log(_WEIGHTS) - worst).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
-    total: NDArray[np.float64] = special.logsumexp(wealth + shares, axis=0)
+    shares = (np.log(MIXTURE[:, 2]) - worst).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
+    total: Array = special.logsumexp(wealth + shares, axis=0)
     return total
-
-
-def worst_of_documents(margin: float, documents: float) -> NDArray[np.float64]:
-    """Return the logarithm of the largest expectation of Π (1 − θ·x) if the mean of x is `margin` or more.
-
-    That expectation is (1 − θ·margin) ^ documents.
-
-    Args:
-        margin: Mean of x, −1…1.
-        documents: Number of documents.
-
-    Returns:
-        float64, (stakes,).
-    """
-    worst: NDArray[np.float64] = documents * np.log1p(-STAKES * margin)
-    return worst
-
-
-def worst_of_queries(delta: float, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the logarithm of the largest expectation of Π (1 − θ·x) if a share δ of the *queries* or more is lost.
-
-    x is the share of a document's queries that are lost, in 0…1. The bound assumes that future queries are spread over
-    documents as the labelled ones are, n queries on each. The expectation is then Π (1 − θ·μ) over the documents' mean
-    losses μ, and the null hypothesis is Σ n·μ ≥ δ·Σ n. The product is log-concave, so its maximum has 1 − θ·μ = κ / n,
-    clipped to 1 − θ … 1 (Lagrange): larger documents lose a larger share, and small ones lose nothing. With equal sizes
-    this is `worst_of_documents`.
-
-    Args:
-        delta: δ, in 0…1.
-        sizes: n, (c,) int64.
-
-    Returns:
-        float64, (stakes,).
-    """
-    n, counts = np.unique(sizes.astype(np.float64), return_counts=True)
-    required_loss = delta * float(n @ counts)
-    worst = np.empty(len(STAKES))
-    for row, stake in enumerate(STAKES):
-
-        def excess_loss(kappa: float, stake: float = float(stake)) -> float:
-            return float((n * counts) @ (1 - np.clip(kappa / n, 1 - stake, 1.0))) / stake - required_loss
-
-        kappa = optimize.brentq(excess_loss, 0.0, float(n[-1]), xtol=1e-12)
-        worst[row] = counts @ np.log(np.clip(kappa / n, 1 - stake, 1.0))
-    return worst
 
 
 @dataclass(frozen=True)
 class DocumentLosses:
     """Paired losses of queries, −1…1, as one bounded term for each document.
 
-    If the statement is "document", the mean is over documents, and a term is the mean loss of a document's queries. If
-    it is "query", the mean is over queries, given the number of queries per document, and a term is the sum of a
-    document's losses divided by the largest number of queries about one document, which costs power.
+    If the statement is "document", the mean is over documents. If it is "query", the mean is over queries, given the
+    number of queries per document.
 
     Attributes:
-        terms: (c,) distinct terms, float64.
-        counts: (c,) number of documents with each term.
-        scale: Mean of the terms if the mean loss is 1.
+        terms: (k,) mean loss of a document's queries, float64.
+        weights: (k,) weight of such a document in the mean: its number of queries, or 1 for the average document.
+        counts: (k,) number of documents with this term and weight.
     """
 
     terms: PerQuery
+    weights: PerQuery
     counts: PerQuery
-    scale: float
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
-        """Sum the losses of queries by document.
+        """Average the losses of queries by document.
 
         Args:
             losses: (q,) float64, −1…1.
@@ -133,33 +154,57 @@ class DocumentLosses:
         sizes = np.bincount(cluster_ids)
         sums = np.bincount(cluster_ids, losses)[sizes > 0]
         sizes = sizes[sizes > 0]
-        terms = sums / sizes if statement == "document" else sums / sizes.max()
-        scale = 1.0 if statement == "document" else float(sizes.mean() / sizes.max())
-        distinct, counts = np.unique(terms, return_counts=True)
-        return cls(distinct, counts.astype(np.float64), scale)
+        return cls.from_means(sums / sizes, np.ones(len(sizes)) if statement == "document" else sizes)
+
+    @classmethod
+    def from_means(cls, means: PerQuery, weights: Array | NDArray[np.int64]) -> Self:
+        """Count the distinct pairs of (d,) mean losses and (d,) weights of documents."""
+        pairs, counts = np.unique(np.column_stack([means, weights.astype(np.float64)]), axis=0, return_counts=True)
+        return cls(pairs[:, 0], pairs[:, 1], counts.astype(np.float64))
 
     @property
     def mean(self) -> float:
         """Mean loss per document or per query, as the statement says."""
-        return float(self.terms @ self.counts) / float(self.counts.sum()) / self.scale
+        return float(self.terms * self.weights @ self.counts) / float(self.weights @ self.counts)
 
-    def p_value(self, margin: float) -> float:
-        """Return the p-value of "the mean loss is `margin` (between −1 and 1) or more": 1 / e-value, at most 1."""
-        worst = worst_of_documents(margin * self.scale, float(self.counts.sum()))
-        return float(np.exp(-max(0.0, float(log_e(log_wealth(self.terms) @ self.counts, worst)))))
+    def p_value(self, margin: float, requested: float = 1.0) -> float:
+        """Return the p-value of "the mean loss is `margin` or more": 1 / e-value, at most 1.
 
-    def upper_limit(self, confidence: float) -> float:
-        """Return the one-sided upper limit, −1…1: the margin whose p-value is 1 − confidence."""
+        Args:
+            margin: −1…1.
+            requested: Largest margin that sets the stakes.
+        """
+        bets = DocumentBets.against(min(margin, requested), self.weights, self.counts)
+        wealth = bets.log_wealth(self.terms, self.weights) @ self.counts
+        return float(np.exp(-max(0.0, float(log_e(wealth, bets.log_worst(margin))))))
+
+    def upper_limit(self, confidence: float, requested: float = 1.0) -> float:
+        """Return the one-sided upper limit, −1…1: the largest margin whose p-value is above 1 − confidence.
+
+        The stakes depend on the margin, so the p-value need not fall everywhere as the margin rises. All margins above
+        the limit are excluded.
+
+        Args:
+            confidence: Confidence of the limit, in 0…1.
+            requested: Largest margin that sets the stakes. If it is excluded, the limit is below it, because larger
+                margins are excluded by the same stakes.
+        """
         alpha = 1 - confidence
-        if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN) > alpha:
+        if self.mean >= _MAX_MARGIN or self.p_value(_MAX_MARGIN, requested) > alpha:
             return 1.0
         low = max(self.mean, -_MAX_MARGIN)
-        return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, low, _MAX_MARGIN, xtol=1e-9))
+        excluded = _MAX_MARGIN
+        for margin in low + (_MAX_MARGIN - low) * np.linspace(1, 0, _SCANNED)[1:] ** 3:  # denser near the mean
+            if self.p_value(margin, requested) > alpha:
+                low = float(margin)
+                break
+            excluded = float(margin)
+        return float(optimize.brentq(lambda margin: self.p_value(margin, requested) - alpha, low, excluded, xtol=1e-9))
 
     def lower_limit(self, confidence: float) -> float:
         """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain."""
-        return -DocumentLosses(-self.terms, self.counts, self.scale).upper_limit(confidence)
+        return -DocumentLosses(-self.terms, self.weights, self.counts).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":
         """Return the evidence of `factor` times as many documents with losses like these."""
-        return DocumentLosses(self.terms, self.counts * factor, self.scale)
+        return DocumentLosses(self.terms, self.weights, self.counts * factor)

@@ -12,23 +12,44 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.risk.e_values import log_wealth
+from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
 class DocumentSteps:
-    """The staircase as evidence by document.
+    """The staircase by document: each step raises the mean loss of one document.
 
     Attributes:
         sizes: (d,) number of queries on each document.
-        wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents, x the mean loss of a document's
-            queries, by the number of candidates strictly below τ.
+        documents: (s,) document of each step.
+        places: (s,) place in the staircase from which on the step counts, 1…c.
+        before: (s,) float64, mean loss of the document's queries below the step.
+        after: (s,) float64, the same above it.
+        length: c + 1, the length of the staircase.
     """
 
     sizes: NDArray[np.int64]
-    wealth: NDArray[np.float64]
+    documents: NDArray[np.int64]
+    places: NDArray[np.int64]
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    length: int
+
+    def log_wealth(self, bets: DocumentBets) -> NDArray[np.float64]:
+        """Return the logarithm of Π (1 − s·x) over documents for each bet and place, (b, c + 1) float64."""
+        sizes = self.sizes[self.documents].astype(np.float64)
+        changes = bets.log_wealth(self.after, sizes) - bets.log_wealth(self.before, sizes)
+        steps = np.array([np.bincount(self.places, change, minlength=self.length) for change in changes])
+        return np.cumsum(steps, axis=1)
+
+    def losses_at(self, place: int) -> DocumentLosses:
+        """Return the losses of the average query at one place of the staircase."""
+        passed = self.places <= place
+        rises = (self.after - self.before)[passed]
+        means = np.bincount(self.documents[passed], rises, minlength=len(self.sizes))
+        return DocumentLosses.from_means(np.clip(means, 0.0, 1.0), self.sizes)
 
 
 @dataclass(frozen=True)
@@ -167,9 +188,9 @@ def _by_document(
     candidates: int,
     units: SamplingUnits,
 ) -> DocumentSteps:
-    """Turn steps of queries into wealth by document: each step raises the mean loss of one document."""
+    """Add up the steps of queries by document."""
     document = np.unique(units.clusters, return_inverse=True)[1]
-    sizes = np.bincount(document)
+    sizes = np.bincount(document).astype(np.int64)
     order = np.lexsort((candidate, document[owners]))  # by document, then from its lowest step to its highest
     step_document, heights = document[owners[order]], height[order]
     total = np.cumsum(heights)
@@ -177,8 +198,4 @@ def _by_document(
     before = np.concatenate([[0.0], total])[first]
     after = np.minimum((total - before) / sizes[step_document], 1.0)
     down = np.maximum((total - before - heights) / sizes[step_document], 0.0)
-    change = log_wealth(after) - log_wealth(down)
-    steps = np.zeros((len(change), candidates + 1))
-    for stake, changes in enumerate(change):
-        steps[stake, 1:] = np.bincount(candidate[order], weights=changes, minlength=candidates)
-    return DocumentSteps(sizes.astype(np.int64), np.cumsum(steps, axis=1))
+    return DocumentSteps(sizes, step_document, candidate[order] + 1, down, after, candidates + 1)

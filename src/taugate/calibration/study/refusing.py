@@ -58,9 +58,9 @@ def divide(
 ) -> LabelledParts:
     """Decide which answerable queries choose ρ, and which report what it refuses.
 
-    If a loss is certified, the queries that fit the model of relevance choose, and certify nothing then; if they are
-    too few to limit what ρ loses, none chooses. Otherwise all calibration queries choose. Held-out queries report;
-    without any, those that did not choose, else all.
+    If a loss is certified, the queries that fit the model of relevance choose ρ, and certify nothing then; if these are
+    too few to limit what ρ loses, none chooses, and held-out queries limit it. Otherwise all calibration queries
+    choose. Held-out queries report; without any, those that did not choose, else all.
 
     Args:
         parts: "calibration" and, with a holdout, "heldout".
@@ -70,20 +70,19 @@ def divide(
     """
     members = parts["calibration"].members
     queries = sum(len(part.members) for part in parts.values())
+    heldout = parts["heldout"].members if "heldout" in parts else members[:0]
     chooses, reports, certifies = (np.zeros(queries, dtype=np.bool_) for _ in range(3))
     if rule.statement is None:
         chooses[members] = True
     else:
-        if roles is not None and can_limit(lost_share(rule), len(roles.fit)):
+        enough = roles is not None and can_limit(lost_share(rule, chosen=True), len(roles.fit))
+        if roles is not None and (enough or not len(heldout)):
             chooses[roles.fit] = True
         certifies[members] = ~chooses[members]
-    if "heldout" in parts:
-        reports[parts["heldout"].members] = True
-    else:
-        reports[members] = ~chooses[members]
-        if not reports.any():
-            reports = chooses
-    return LabelledParts(chooses, reports, certifies, cluster_ids)
+    reports[heldout if len(heldout) else members] = True
+    if (reports & ~chooses).any():
+        reports &= ~chooses
+    return LabelledParts(chooses, chooses if chooses.any() else reports & ~certifies, reports, certifies, cluster_ids)
 
 
 def refuse_by_default(
@@ -102,8 +101,8 @@ def refuse_by_default(
     judged, k = search.judged, search.judged.grades.shape[1]
     scores = judged.top.scores[:, 0]
     found: Mask = judged.accuracy() > 0
-    choosing, reported = (RightAnswers.of(scores, found, part, search.units) for part in (parts.chooses, parts.reports))
-    kinds = _kinds(search, parts, choosing)
+    limiting, reported = (RightAnswers.of(scores, found, part, search.units) for part in (parts.limits, parts.reports))
+    kinds = _kinds(search, parts, limiting)
     if not kinds.off_topic.reports.any():
         return None
     if kept is not None:
@@ -114,7 +113,8 @@ def refuse_by_default(
         labelled = int((parts.chooses | parts.certifies).sum())
         provisional = generated or not can_limit(MAX_LOST, labelled)
         alone = provisional or not parts.chooses.any()
-        rho = choose_rho(choosing.scores, kinds.choosing(alone=alone), lost_share(rule))
+        limit = lost_share(rule, chosen=bool(parts.chooses.any()))
+        rho = choose_rho(limiting.scores, kinds.choosing(alone=alone), limit)
     record = refusal_record(rho, reported, kinds, provisional=provisional)
     fitted = bool(parts.chooses.any() and parts.certifies.any())
     answering = AnsweredQueries(
@@ -123,10 +123,10 @@ def refuse_by_default(
     return DefaultRefusal(answer_rule(rho, k), record, answering)
 
 
-def _kinds(search: LabelledSearch, parts: LabelledParts, choosing: RightAnswers) -> ProbedKinds:
+def _kinds(search: LabelledSearch, parts: LabelledParts, right: RightAnswers) -> ProbedKinds:
     """Score the questions of every kind. A kind without a question to report is left out."""
     dataset, encoded, index = search.dataset, search.encoded, search.index
-    off_topic, left_out = off_topic_probes(dataset, encoded, index, choosing.scores)
+    off_topic, left_out = off_topic_probes(dataset, encoded, index, right.scores)
     removed, rows = removed_documents(dataset, encoded, index, 1)
     sources: Sequence[Probes] = [parts.of_sources(removed.scores[:, 0], rows)]
     if encoded.near_misses is not None and len(encoded.near_misses.vectors):

@@ -9,7 +9,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.gate.accept import accept_updated_index
 from taugate.calibration.gate.baseline import AcceptedSearch, GateState, RecordedProjection, SearchTrial
 from taugate.calibration.job.acceptance import accept_over_engine, connect_engine
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
@@ -49,7 +49,7 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     changes: CorpusChanges,
     release: Release,
     encoders: ReleaseEncoders,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -62,7 +62,7 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
         changes: Changes since the release.
         release: The open release.
         encoders: Its encoders.
-        part: The calibration queries.
+        drawn: All answerable queries, with their division.
         settings: Settings of the update.
         say: Prints one line of progress or a warning.
         watch: Stopwatch whose stages grow.
@@ -74,13 +74,13 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     """
     engine = connect_engine(settings.engine)
     if engine is None:
-        return _accept_index(dataset, changes, release, encoders, part, settings, say, watch)
+        return _accept_index(dataset, changes, release, encoders, drawn, settings, say, watch)
     index = release.retriever.index
     if not isinstance(index, EngineIndex):
         raise TypeError(f"{type(index).__name__} is no collection of an engine")
     reusable = ReusableVectors(changes.sources, index.vectors)
     exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
-    return accept_over_engine(engine, spool, reusable, dataset, exact, part, settings, say, watch)
+    return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, say, watch)
 
 
 def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
@@ -88,7 +88,7 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
     changes: CorpusChanges,
     release: Release,
     encoders: ReleaseEncoders,
-    part: QueryPart,
+    drawn: DrawnQueries,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -96,10 +96,9 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
     """Build the index of the release's kind: exact, or approximate and tested by the gate again."""
     manifest = release.manifest
     encoded = encode_changes(dataset, changes, release, encoders, say, watch)
-    queries = [dataset.answerable[position] for position in part.members.tolist()]
     with watch.stage("index"):
         trial = SearchTrial.build(
-            queries, encoded.answerable[part.members], encoded.documents, settings.k, dataset.documents.parents
+            dataset.answerable, encoded.answerable, encoded.documents, settings.k, dataset.documents.parents
         )
     projection = None
     if manifest.projection is not None and release.retriever.projection is not None:
@@ -112,4 +111,4 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
         documents=None if manifest.query_encoder is None else encoders.documents,
         golden_tolerance=manifest.golden_tolerance,
     )
-    return accept_updated_index(replace(exact, accepted=inherited), part, settings, say, watch)
+    return accept_updated_index(replace(exact, accepted=inherited), drawn, settings, say, watch)

@@ -146,8 +146,7 @@ def _update_of(
             say(f"warning: {warning}")
         units = SamplingUnits.from_clusters(clusters(dataset.answerable))
         drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
-        part = drawn.parts["calibration"]
-        accepted = accept_update(dataset, Path(spool), changes, release, encoders, part, calibration, say, watch)
+        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, say, watch)
         inherited = Inherited.everything(release)
         if inherited.refusal is not None:
             accepted = accepted.with_near_misses(dataset, calibration.seed, watch)
