@@ -42,8 +42,9 @@ def of_documents(drawn: Drawn, margin: float) -> PValues:
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """The average query, of the gate, of promotion and of a certificate."""
-    return _by_document(drawn, margin, drawn.sizes[:1] if (drawn.sizes == drawn.sizes[0]).all() else drawn.sizes)
+    """The average query, of the gate, of promotion and of a certificate, which counts what can be lost."""
+    weights = drawn.sizes if drawn.found is None else drawn.found
+    return _by_document(drawn, margin, weights[:1] if (weights == weights[0]).all() else weights)
 
 
 def tilted(drawn: Drawn, margin: float) -> PValues:
@@ -105,10 +106,15 @@ def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.flo
 
 def _by_document(drawn: Drawn, margin: float, weights: NDArray[np.int64]) -> PValues:
     """1 / e-value of each trial; (trials, d) weights of documents, or (1, d) if they are those of every trial."""
-    terms, found = drawn.sums / drawn.sizes, np.empty(len(drawn.sums))
+    terms, found = (
+        drawn.sums / np.maximum(drawn.sizes if drawn.found is None else drawn.found, 1),
+        np.empty(len(drawn.sums)),
+    )
     for at, weight in enumerate(weights.astype(np.float64)):
         trials = slice(None) if len(weights) == 1 else slice(at, at + 1)
-        bets = DocumentBets.against(margin, weight)
+        bets = DocumentBets.against(
+            margin, weight, total=weight.sum() if drawn.found is None else drawn.sizes[at].sum()
+        )
         stakes, (rows, columns) = bets.stakes(weight), np.nonzero(terms[trials])  # what loses nothing adds nothing
         changes = np.log1p(-stakes[:, columns] * terms[trials][rows, columns])
         wealth = np.array([np.bincount(rows, change, minlength=len(terms[trials])) for change in changes])

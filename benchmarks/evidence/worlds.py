@@ -64,12 +64,14 @@ class Fall:
         whole: Share of it that falls on whole documents, the rest on single queries.
         gains: Queries gained for each that is lost on balance.
         on: All documents, the largest ones, or as the bound for queries has it at worst.
+        found: Share of the queries whose answer is found and can be lost, each by chance.
     """
 
     name: str
     whole: float
     gains: float = 0.0
     on: str = "all"
+    found: float = 1.0
 
     def draw(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
@@ -97,10 +99,13 @@ class Fall:
             order = np.argsort(-sizes, kind="stable")
             held = order[: int(np.searchsorted(np.cumsum(weights[order]), _HELD * lost)) + 1]
             return np.where(np.isin(np.arange(len(sizes)), held), lost / weights[held].sum(), 0.0)
-        return _at_worst(weights, lost)
+        return _at_worst(weights * self.found, lost)
 
     def _draw(self, rng: np.random.Generator, sizes: Counts, chances: Rates, mean: float, places: Counts) -> "Drawn":
         drawn, chance = sizes[places], chances[places]
+        if self.found < 1:  # what is found of a document is lost whole
+            found = rng.binomial(drawn, self.found)
+            return Drawn(drawn, np.where(rng.random(places.shape) < chance, found, 0), found)
         luck = rng.random(places.shape)
         lost = luck < (1 + self.gains) * chance
         gained = ~lost & (luck < (1 + 2 * self.gains) * chance)
@@ -116,10 +121,14 @@ class Fall:
 
 @dataclass(frozen=True)
 class Drawn:
-    """sizes: queries of each document, sums: queries lost less queries gained; (trials, d) each."""
+    """sizes: queries of each document, sums: queries lost less queries gained, found: that can be lost, all if None.
+
+    All are (trials, d).
+    """
 
     sizes: Counts
     sums: Counts
+    found: Counts | None = None
 
 
 def changed(rng: np.random.Generator, sizes: Counts, share: float, trials: int, *, whole: bool) -> Drawn:
@@ -154,3 +163,4 @@ WITH_GAINS = (
 )
 LARGEST = Fall("largest documents only", 1.0, on="the largest")
 AT_WORST = Fall("largest documents, at worst", 1.0, on="at worst")
+FOUND = Fall("half of the answers found, at worst", 1.0, on="at worst", found=0.5)

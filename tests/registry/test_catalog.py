@@ -1,6 +1,7 @@
 """The list of releases, and abbreviated ids."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from taugate.registry.catalog import current_id, find, match_id
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.summary import summarize
 from tests.keys import write_keys
-from tests.retrieval.release.clones import clone, without_a_cut
+from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
 Release = Callable[..., tuple[int, str, str]]
 IDS = ["20260101T000000Z-aaaa11112222", "20260102T000000Z-aabb11112222", "20260102T000001Z-202699999999"]
@@ -107,14 +108,38 @@ def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> N
     manifest = json.loads((copy / first / "manifest.json").read_bytes())
     code, out, error = release("list")
     assert code == 0
-    assert error.split() == ["release", "age", "state", "data", "τ", "accuracy"]
+    assert error.split()[:6] == ["release", "age", "state", "data", "τ", "accuracy"]
     rows = [line.split() for line in out.splitlines()]
     assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
     tau, accuracy = manifest["policy"]["tau"], manifest["metrics"]["heldout"]["accuracy"]["mean"]
     data, k = manifest["data"]["name"], manifest["policy"]["k"]
-    assert rows[0][4:] == ["calibrated", data, f"{tau:.3f}", f"{accuracy:.3f}", f"@{k}"]
+    assert rows[0][4:9] == ["calibrated", data, f"{tau:.3f}", f"{accuracy:.3f}", f"@{k}"]
     assert rows[1][3:6] == ["calibrated", data, "none"]
     assert rows[2][3:] == ["calibrated", "–", "–", "–"]
+
+
+def test_summary_is_shown_verbatim(copy: Path, first: str, release: Release) -> None:
+    manifest = json.loads((copy / first / "manifest.json").read_bytes())
+    older = clone(copy / first, 1, without_refusals)
+    newer = clone(copy / first, 2, with_refusals)
+    code, out, error = release("list")
+    assert (code, error.split()[-1]) == (0, "summary")
+    rows = {line[2:].split()[0]: line for line in out.splitlines()}
+    assert rows[newer].endswith(f"  {SUMMARY}")
+    assert rows[older].rstrip().endswith(f"@{manifest['policy']['k']}")
+    summaries = {row["release"]: row["summary"] for row in json.loads(release("list", "--json")[1])["releases"]}
+    assert (summaries[older], summaries[newer]) == (None, SUMMARY)
+    assert release("show", newer)[2] == f"{SUMMARY}\n"
+    assert release("show", older)[2] == ""
+    code, out, error = release("diff", older, newer)
+    assert (code, error) == (0, f"{newer}: {SUMMARY}\n")
+    assert [re.split(r"\s{2,}", line)[::2] for line in out.splitlines()] == [
+        ["refusals: score of ρ", "best_similarity"],
+        ["refusals: ρ", "0.390625"],
+        ["refusals: off-topic questions refused", "0.9500"],
+        ["refusals: near misses refused", "0.7000"],
+        ["refusals: answers refused", "0.0066"],
+    ]
 
 
 def test_list_prints_json(copy: Path, first: str, three: list[str], release: Release) -> None:
@@ -135,6 +160,7 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "tau": manifest["policy"]["tau"],
         "k": manifest["policy"]["k"],
         "accuracy": manifest["metrics"]["heldout"]["accuracy"]["mean"],
+        "summary": manifest.get("summary"),
         "current": None,
         "shadow": None,
     }

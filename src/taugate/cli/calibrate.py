@@ -78,8 +78,8 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-refusal",
         action="store_true",
-        help="refuse no query as a whole: only the threshold drops results (default: queries are refused that score "
-        "below most answered ones, by questions that no document answers; not with --tau or --method bootstrap)",
+        help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
+        "questions about other subjects; not with --tau, --labels or --method bootstrap)",
     )
     add_option(group, rule, "tau", metavar="X")
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -15,9 +16,10 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.language_model import KEY, KEY_FILE, language_model
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, NearMissKind
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
@@ -26,6 +28,7 @@ from taugate.ingestion.queries.generate import (
     check_request,
     generate_crops,
 )
+from taugate.ingestion.queries.near_misses import generate_near_misses
 
 if TYPE_CHECKING:
     from taugate.ingestion.queries.prompt import Prompt
@@ -39,6 +42,12 @@ _QUESTIONS_LOST = {
     "example": "repeated an example",
     "not_question": "no question",
     "round_trip": "did not find their document",
+}
+_CHANGES: dict[NearMissKind, str] = {
+    "name": "another name",
+    "year": "another year",
+    "absent": "a thing that no document mentions",
+    "opposite": "the opposite of a word",
 }
 # Options of language models; --method crop uses none.
 _OF_MODELS = ("endpoint", "model", "examples", "price_in", "price_out", "encoder", "round_trip", "timeout")
@@ -59,11 +68,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "machine; endpoint: questions by a language model behind an OpenAI-compatible URL (default: crop)",
     )
     parser.add_argument(
+        "--unanswerable",
+        action="store_true",
+        help="instead, make questions that no document answers: labelled ones with another name or year, with a thing "
+        "that no document mentions, or with the opposite of a word",
+    )
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="with --unanswerable: split whose questions are changed (default: as in calibrate)",
+    )
+    parser.add_argument(
         "--max",
         metavar="N",
         type=int,
         default=MAX_QUERIES,
-        help=f"make queries from at most N passages, a seeded sample of the corpus (default: {MAX_QUERIES})",
+        help="make queries from at most N passages, a seeded sample of the corpus; with --unanswerable, at most N "
+        f"questions (default: {MAX_QUERIES})",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -109,21 +130,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the queries, and report the result; returns the exit code."""
     started = time.monotonic()
-    value = _crops(arguments) if arguments.method == "crop" else _questions(arguments)
+    if arguments.unanswerable:
+        value = _near_misses(arguments)
+    elif arguments.split is not None:
+        raise InputError("--split: only --unanswerable changes questions of a split; leave it out")
+    else:
+        value = _crops(arguments) if arguments.method == "crop" else _questions(arguments)
     if arguments.json:
         value["seconds"] = time.monotonic() - started
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    elif arguments.unanswerable:
+        say(f'Next: read them in {arguments.data / QUERIES} ("origin": "near_miss"), and remove those with an answer.')
     else:
         say(f"Next: taugate calibrate {quote(str(arguments.data))} --releases releases --split {GENERATED}")
     return 0
 
 
-def _crops(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make crops; returns the object that --json prints."""
+def _near_misses(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make questions that no document answers; returns the object that --json prints."""
+    if arguments.method != "crop":
+        raise InputError(f"--unanswerable: uses no model; leave --method {arguments.method} out")
+    _refuse_options_of_models(arguments, "--unanswerable uses no model; leave it out")
+    split = arguments.split or default_split(str(arguments.data), say, "changing")
+    made = generate_near_misses(arguments.data, split, arguments.max, arguments.seed)
+    kinds = Counter(near_miss.kind for near_miss in made)
+    listed = ", ".join(f"{count:,} with {_CHANGES[kind]}" for kind, count in kinds.items())
+    say(f"{arguments.data} has {len(made):,} questions that no document answers, made from split {split}: {listed}")
+    return {"kept": len(made), "kinds": dict(kinds), "seconds": 0.0, "cost": 0.0}
+
+
+def _refuse_options_of_models(arguments: argparse.Namespace, remedy: str) -> None:
+    """Check that no option of language models is given.
+
+    Args:
+        arguments: Parsed options.
+        remedy: End of the message.
+
+    Raises:
+        InputError: If one is.
+    """
     for name in _OF_MODELS:
         if getattr(arguments, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option}: --method crop uses no model; add --method local or --method endpoint")
+            raise InputError(f"--{name.replace('_', '-')}: {remedy}")
+
+
+def _crops(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make crops; returns the object that --json prints."""
+    _refuse_options_of_models(arguments, "--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(arguments.data, arguments.max, arguments.seed)
     say(_summary(arguments.data, result))
     return {"kept": result.kept, "lost": asdict(result.lost), "seconds": 0.0, "cost": 0.0}

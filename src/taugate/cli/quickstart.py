@@ -161,7 +161,7 @@ def _prepare_sample(data: Path, releases: Path) -> _Tour:
         question=_SAMPLE_QUESTION,
         introduction="A question that the sample answers:",
         options=(),
-        next_step="choose a stricter threshold that loses at most 2 % of the answers:\n"
+        next_step="certify how many answers are lost, here at most 2 % with 95 % confidence:\n"
         f"{_calibrate(data, releases)} --max-loss 0.02",
     )
 
@@ -307,6 +307,10 @@ def _print_reply(question: str, reply: QuestionOutcome) -> None:
         _print(f"→ {score:.3f} {text}\n({len(reply.results)} of {reply.considered} results kept)")
     elif reply.reason == "unreadable":
         _print("→ no result: the encoder cannot read this question")
+    elif reply.reason == "unanswerable":
+        _print(
+            f"→ no result: refused, as no document seems to answer it (the most similar one scores {reply.best:.3f})"
+        )
     else:
         _print(f"→ no result: the most similar document scores {reply.best:.3f}, which is below the threshold")
 

@@ -18,6 +18,7 @@ from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SEC
 from taugate.cli.terminal.options import add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.promotion_rule import add_rule_options, rule_from_arguments, rule_option
+from taugate.cli.terminal.summary import result
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
 
@@ -137,7 +138,7 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
     policy = done.manifest.policy
     cut = "None" if policy.tau is None else f"{policy.tau:.4f}"
     say("")
-    rows = {
+    rows = result(done.manifest) | {
         "Changed": f"Documents: {done.changes['added']:,} added, {done.changes['changed']:,} changed, "
         f"{done.changes['removed']:,} removed.{_traffic(done.traffic)}",
         "Threshold": f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to it "

@@ -12,6 +12,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.cli.terminal.summary import result
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
 
@@ -88,7 +89,8 @@ def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: boo
     following = f"taugate serve {option}" if updated.promoted else f"taugate release diff {name} {option}"
     say("")
     say_labelled(
-        {
+        result(updated.manifest)
+        | {
             "Changed": f"Documents: {changes.added:,} added, {changes.changed:,} changed, {changes.removed:,} removed.",
             "Threshold": f"{check.sentence[:1].upper()}{check.sentence[1:]}.",
             "Promotion": promotion,

@@ -1,4 +1,4 @@
-"""A release in one row: its data set, threshold, accuracy and age.
+"""A release in one row: its data set, threshold, accuracy, age and summary.
 
 Manifests are read as plain JSON without verification, so that a list includes damaged releases and other versions.
 """
@@ -25,6 +25,7 @@ class ReleaseSummary:
         tau: The policy's threshold.
         k: Number of documents retrieved for a query.
         accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
+        summary: What the release keeps, loses and refuses, as one sentence.
     """
 
     release: str
@@ -36,6 +37,7 @@ class ReleaseSummary:
     tau: float | None
     k: int | None
     accuracy: float | None
+    summary: str | None
 
     def age(self, now: datetime) -> str:
         """Return the time since the release was written, in its largest unit, such as "3 h"; "–" if unknown.
@@ -65,6 +67,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
         tau=_number(manifest, "policy", "tau"),
         k=int(k) if (k := _number(manifest, "policy", "k")) is not None else None,
         accuracy=heldout if heldout is not None else _number(manifest, "metrics", "calibration", "accuracy", "mean"),
+        summary=_text(manifest, "summary"),
     )
 
 

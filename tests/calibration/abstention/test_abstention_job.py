@@ -152,7 +152,7 @@ def test_no_unanswerable_queries_are_refused(
 
 def test_off_topic_estimate_is_named(plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = plain
-    code, manifest, error = calibrate(data, tmp_path / "r", encoder)
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--no-refusal")
     assert code == 0
     record = manifest["no_answer"]
     assert (record["asked"], record["queries"]) == ("off_topic", len(off_topic_questions()))

@@ -116,11 +116,13 @@ def test_clustered_queries_are_compared_by_document(verdicts: Judge) -> None:
         == verdict.detectable
         == pytest.approx(min_detectable_loss(SamplingUnits.from_clusters(same.cluster), 0.95))
     )
-    one_more = np.append(same.query, np.arange(2000, 2020, dtype=np.uint64))
-    uneven = on_documents(outcomes(share(0.9, 2020)), each=2)
-    uneven = replace(uneven, query=one_more, cluster=np.append(same.cluster, np.full(20, 1000)))
+    one_more = np.append(same.query, np.arange(2000, 2200, dtype=np.uint64))
+    uneven = on_documents(outcomes(share(0.9, 2200)), each=2)
+    uneven = replace(uneven, query=one_more, cluster=np.append(same.cluster, np.full(200, 1000)))
     (verdict,) = verdicts("accuracy not lower by more than 0.01", uneven, uneven)
-    assert (verdict.finding, verdict.statement) == ("holds", "document"), "one document has ten times as many queries"
+    assert (verdict.finding, verdict.statement) == ("holds", "document"), (
+        "one document has a hundred times as many queries"
+    )
 
 
 @pytest.mark.parametrize(("lost", "finding"), [(0, "holds"), (4, "not shown"), (11, "worse")])

@@ -103,7 +103,7 @@ def test_queries_outside_the_fit_are_answered_by_the_whole_fit(trial: SearchTria
         folds=3,
     )
     np.testing.assert_array_equal(result.ndcg[fitting], alone.ndcg)
-    _, _, ranked = algorithm_1(trial.vectors[fitting], trial.documents, trial.vectors[others], D // 2)
+    _, _, ranked = algorithm_1(trial.vectors[others], trial.documents, trial.vectors[fitting], D // 2)
     expected = [literal_ndcg(item, trial.queries[row].relevant) for item, row in zip(ranked, others, strict=True)]
     np.testing.assert_allclose(result.ndcg[others], expected, atol=1e-6)
 

@@ -9,7 +9,7 @@ import numpy as np
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.label_errors import label_errors
-from taugate.calibration.report.terminal import statement
+from taugate.calibration.report.terminal import refused_kinds, statement
 from taugate.calibration.settings.rules import ThresholdRule
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied, sample_texts, studied, write
@@ -22,6 +22,20 @@ def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studi
         assert "<script" not in html and "<b>mixed" not in html and "\x07" not in html
         assert statement(each.found.policy) in page.text["rules"]
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
+
+
+def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:
+    each = studied(mixed, encoder, tmp_path / "s", refusal=True)
+    html, record = each.page(), each.facts["refusal"]
+    assert "off-topic questions" in refused_kinds(record)
+    page = check(html)
+    headline = [line for line in page.text["headline"].split("\n") if line]
+    assert headline[:2] == [f"Calibration report: {each.dataset.name}", each.facts["summary"]]
+    assert f"<br>ρ = {record.rho:.6f}" in html
+    for name, refused in refused_kinds(record).items():
+        share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))
+        assert f"{name}{refused.refused}{refused.queries}{share}{lower}" in page.text["abstaining"]
+    assert "No query is refused as a whole" not in page.text["abstaining"]
 
 
 def test_page_is_reproducible(probability: Studied, mixed: Path, encoder: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_phone_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> N
     for report in reports.values():
         with opened(browser, report, width=400) as page:
             assert [each for each in cut_off(page) if not each.startswith("DIV wide")] == []
-            assert page.evaluate("getComputedStyle(document.querySelector('p')).fontSize") == "16px"
+            assert page.evaluate("getComputedStyle(document.querySelector('p.soft')).fontSize") == "16px"
 
 
 def test_print_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> None:

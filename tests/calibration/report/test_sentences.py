@@ -9,8 +9,10 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
 from taugate.calibration.report.terminal import cost, promise, statement, table
+from taugate.retrieval.release.manifest import Manifest
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
+from tests.retrieval.release.clones import with_refusals, without_refusals
 
 
 @pytest.mark.parametrize(
@@ -72,17 +74,18 @@ def test_cost_matches_metrics(papers: Studied) -> None:
 
 
 def test_promise_matches_policy(papers: Studied, probability: Studied) -> None:
-    assert promise(papers.found.policy).startswith("This loss is measured, not guaranteed")
+    assert promise(papers.found.policy, refusing=False).startswith("This loss is measured, not guaranteed")
     policy = probability.found.policy
     loses = "at most 10 % of the questions lose their answer to the threshold."
-    assert promise(policy) == f"Guaranteed on average over calibrations like this one: {loses}"
+    assert promise(policy, refusing=False) == f"Guaranteed on average over calibrations like this one: {loses}"
     sure = policy.model_copy(update={"statement": "high-probability"})
-    assert promise(sure) == f"Guaranteed with 95 % confidence: {loses}"
+    assert promise(sure, refusing=False) == f"Guaranteed with 95 % confidence: {loses}"
+    assert promise(sure, refusing=True).endswith("lose their answer to a refusal or the threshold.")
     empty = policy.certificates[0].model_copy(update={"limit": "empty", "most": 0.05})
-    both = promise(sure.model_copy(update={"certificates": [*policy.certificates, empty]}))
+    both = promise(sure.model_copy(update={"certificates": [*policy.certificates, empty]}), refusing=False)
     assert both.endswith("threshold and at most 5 % of the questions with an answer get no result.")
     none = policy.model_copy(update={"kind": "none", "tau": None})
-    assert promise(none) == "No threshold could be shown to be safe with these labels."
+    assert promise(none, refusing=False) == "No threshold could be shown to be safe with these labels."
 
 
 def test_table_ends_with_drift(papers: Studied) -> None:
@@ -95,6 +98,22 @@ def test_table_ends_with_drift(papers: Studied) -> None:
     assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
         manifest
     )
+
+
+def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None:
+    record = papers.manifest().model_dump(mode="json")
+    without_refusals(record)
+    before = table(Manifest.model_validate(record))
+    with_refusals(record)
+    record["refusal"]["provisional"] = True
+    lines = table(Manifest.model_validate(record)).splitlines()
+    (refused,) = (line for line in lines if line.startswith("refused: "))
+    assert refused == (
+        "refused: 19 of 20 off-topic questions (at least 78.4\u00a0%), 14 of 20 near misses (at least "
+        "49.2\u00a0%), and 0.7\u00a0% of the answers (at most 3.1 %), with ρ = 0.390625 (best_similarity). Off-topic "
+        "questions are easy cases. Too few queries are labelled to limit that share: ρ is provisional."
+    )
+    assert before.splitlines()[0] not in lines
 
 
 def test_statement_matches_manifest(papers: Studied, probability: Studied) -> None:

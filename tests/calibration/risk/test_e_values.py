@@ -1,6 +1,7 @@
 """Evidence by document against its definition, written out, and where the truth is known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,12 +33,12 @@ def literal_smallest_full(stake: float, delta: float, weights: np.ndarray) -> fl
 
 
 def literal_worst(stakes: np.ndarray, delta: float, weights: np.ndarray) -> float:
-    """ln of the largest Π (1 − s·μ) with Σ n·μ = δ·Σ n and μ in −1…1, by an optimiser."""
+    """ln of the largest Π (1 − s·μ) with Σ n·μ = δ·Σ n and μ ≤ 1, by an optimiser."""
     best = optimize.minimize(
         lambda losses: -np.log1p(-stakes * losses).sum(),
         np.full(len(weights), delta),
         jac=lambda losses: stakes / (1 - stakes * losses),
-        bounds=[(-1, 1 - 1e-9)] * len(weights),
+        bounds=[(-100, 1 - 1e-9)] * len(weights),
         constraints={
             "type": "eq",
             "fun": lambda losses: losses @ weights / weights.sum() - delta,
@@ -129,15 +130,18 @@ def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
         steps = (LossSteps.of_accuracy if name == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
     assert steps.documents is not None
     assert steps.documents.sizes.tolist() == [int((units.clusters == document).sum()) for document in range(15)]
+    everything = np.ones(len(decisions)) if name == "empty" else queries.lost(name, decisions > 9)  # type: ignore[arg-type]
+    np.testing.assert_allclose(steps.documents.capacity, np.bincount(units.clusters, everything))
     above = [*(np.nextafter(steps.candidates, np.float32(9))), np.float32(-1)]
     for place, tau in zip([*range(1, len(steps.candidates) + 1), 0], above, strict=True):
         kept = keep(decisions, tau)
         lost = 1.0 - kept.any(axis=1) if name == "empty" else queries.lost(name, kept)  # type: ignore[arg-type]
-        means = np.array([lost[units.clusters == document].mean() for document in range(15)])
+        sums = np.array([lost[units.clusters == document].sum() for document in range(15)])
         assert steps.documents.losses_at(place).mean == pytest.approx(lost.mean())
-        sizes = steps.documents.sizes.astype(float)
-        bets = DocumentBets.against(0.2, sizes)
-        wealth = np.log1p(-bets.stakes(sizes) * means).sum(axis=1)
+        can_lose = steps.documents.capacity > 0
+        capacity = steps.documents.capacity[can_lose]
+        bets = steps.documents.bets(0.2)
+        wealth = np.log1p(-bets.stakes(capacity) * sums[can_lose] / capacity).sum(axis=1)
         np.testing.assert_allclose(steps.documents.log_wealth(bets)[:, place], wealth, atol=1e-8)
         literal = log_e(wealth, bets.log_worst(0.2))
         assert p_values(steps, 0.2)[place] == pytest.approx(min(1.0, math.exp(-literal)))
@@ -190,7 +194,7 @@ def test_small_documents_have_smaller_stakes_at_no_cost() -> None:
     sizes = np.repeat([1.0, 2.0, 5.0, 15.0], [100, 60, 30, 10])
     bets = DocumentBets.against(0.05, sizes)
     stakes = bets.stakes(sizes)[0]
-    equal = DocumentBets(bets.weights, bets.counts, np.full(len(MIXTURE), 1e-9)).stakes(sizes)[0]
+    equal = replace(bets, full=np.full(len(MIXTURE), 1e-9)).stakes(sizes)[0]
     assert stakes[0] < stakes[-1] == equal[0]
     lost = np.clip((1 - literal_smallest_full(equal[0], 0.05, sizes) / sizes) / equal[0], 0, 1)
     assert bets.log_worst(0.05)[0] == pytest.approx(np.log1p(-equal * lost).sum(), abs=1e-6)
@@ -220,7 +224,7 @@ def test_partial_document_losses_hold_level() -> None:
         for complete in range(20):
             for half in range(41 - complete):
                 counts = np.array([40 - complete - half, half, complete], dtype=float)
-                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), np.ones(3), counts)
+                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), np.ones(3), counts, 40.0)
                 if result.mean < margin and result.p_value(margin) <= 0.05:
                     size += stats.multinomial.pmf(counts, 40, [1 - whole_share - half_share, half_share, whole_share])
         assert size <= 0.05
@@ -252,6 +256,21 @@ def test_large_document_losses_hold_level(least: int, together: bool) -> None:
     lost = rng.binomial(1 if together else sizes.astype(int), np.where(large, share, 0), size=(TRIALS, len(sizes)))
     means = lost.astype(float) if together else lost / sizes
     assert rejected(means, sizes, margin) <= ALLOWED
+
+
+@pytest.mark.parametrize("found", [0.5, 0.9])
+@pytest.mark.parametrize("together", [True, False])
+def test_cut_holds_level_if_found_answers_are_chance(found: float, together: bool) -> None:
+    """Only answers that were found can be lost; which ones were found is drawn in every trial, like the losses."""
+    rng, sizes, delta, passed, trials = np.random.default_rng(4), LARGE_AND_SMALL, 0.1, 0, 600
+    lost_share = delta / found
+    for _ in range(trials):
+        number = sizes.astype(int)
+        hits = np.where(rng.random(len(sizes)) < found, number, 0) if together else rng.binomial(number, found)
+        lost = hits * (rng.random(len(sizes)) < lost_share)
+        losses = DocumentLosses.from_parts(lost[hits > 0] / hits[hits > 0], hits[hits > 0].astype(float), sizes.sum())
+        passed += losses.p_value(delta) <= 0.05
+    assert passed / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
 
 
 @pytest.mark.parametrize("gains", [0.0, 0.5])

@@ -54,7 +54,8 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 
 @pytest.fixture
 def stratified(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> tuple[dict, Release]:
-    _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *ASKED, "--strata", "metadata.kind")
+    asked = (*ASKED, "--no-refusal", "--strata", "metadata.kind")
+    _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *asked)
     (name,) = release_ids(tmp_path / "releases")
     return manifest, load(tmp_path / "releases" / name)
 

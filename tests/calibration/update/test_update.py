@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
@@ -80,7 +83,9 @@ def test_only_new_texts_are_encoded(
     code, _, error = update(data, copy, "--no-promote")
     assert code == 0
     golden, queries = 32, 497 + len(off_topic_questions())  # asked when the release is opened; six texts come twice
-    assert sum(encoded) == golden + 10 + queries
+    with tempfile.TemporaryDirectory() as spool:
+        near = {question.text for question in near_misses(read_dataset(data, "test", Path(spool)), 0)}
+    assert sum(encoded) == golden + 10 + queries + len(near)
     assert "encoded 10 texts for 508 documents; the other vectors were reused" in error
 
 

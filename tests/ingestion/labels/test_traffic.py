@@ -312,3 +312,15 @@ def test_log_without_judgements_is_refused(data: Path) -> None:
     log.asked("q", ["d1"])
     with pytest.raises(InputError, match="holds no judgement; clients send them to /feedback"):
         learn(log, data)
+
+
+def test_query_called_unanswerable_is_left_out(data: Path) -> None:
+    with (data / "queries.jsonl").open("a") as queries:
+        queries.write('{"_id": "u1", "text": "Never answered?", "answerable": false}\n')
+    log = TrafficLog()
+    log.judged(log.asked("Never answered?", ["d1"]), "d1")
+    with pytest.raises(InputError, match="1 are about queries that queries.jsonl calls unanswerable"):
+        learn(log, data)
+    log.judged(log.asked("New?", ["d2"]), "d2")
+    result = learn(log, data)
+    assert (result.queries, result.left_out["unanswerable"]) == (1, 1)

@@ -32,5 +32,29 @@ def without_a_cut(manifest: dict) -> None:
     manifest["policy"] |= {"kind": "none", "tau": None}
 
 
+SUMMARY = "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions."
+
+
+def with_refusals(manifest: dict) -> None:
+    """What a calibration with two thresholds records."""
+    refused = {"queries": 20, "refused": 19, "lower": 0.784}
+    lost = {"mean": 1 / 151, "lower": 0.0, "upper": 0.031}
+    manifest["summary"] = SUMMARY
+    manifest["refusal"] = {
+        "score": "best_similarity",
+        "rho": 0.390625,
+        "provisional": False,
+        "off_topic": refused,
+        "near_miss": refused | {"refused": 14, "lower": 0.492},
+        "lost": lost,
+    }
+
+
+def without_refusals(manifest: dict) -> None:
+    """As older versions wrote it."""
+    manifest.pop("summary", None)
+    manifest.pop("refusal", None)
+
+
 def of_another_encoder(manifest: dict) -> None:
     manifest["encoder"] |= {"sha256": "f" * 64, "name": "another"}

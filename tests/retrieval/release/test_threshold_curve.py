@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.query_arrays import Reference
@@ -87,9 +88,11 @@ def test_quantiles_equal_percentiles() -> None:
     assert quantiles(values) == pytest.approx(range(101))
 
 
-def test_curve_contains_release_figures(releases: Path) -> None:
-    folder = find(releases)
-    release = load(folder, 1)
+def test_curve_contains_release_figures(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    """Without refusals, which the curve does not count."""
+    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--no-refusal"]
+    assert cli.main(command) == 0
+    release = load(find(tmp_path), 1)
     manifest = release.manifest
     assert manifest.policy.tau is not None
     at = {point.tau: point for point in threshold_curve(release.reference, manifest.policy.kind, manifest.policy.tau)}

@@ -46,8 +46,10 @@ def test_reply_has_exactly_contract_fields(service: ServiceProcess, release: Rel
     reply = service.http.post("/search", json={"query": QUERY})
     body = reply.json()
     assert " ".join(body) == (
-        "results threshold policy calibrated calibration considered dropped best_score reason release drift query_id"
+        "results threshold policy calibrated calibration considered dropped best_score reason refusal release drift "
+        "query_id"
     )
+    assert body["refusal"]["rho"] == release.manifest.refusal.rho <= body["refusal"]["score"]
     assert body["results"]
     documents = {document.id: document for document in release.documents}
     for result in body["results"]:

@@ -86,9 +86,10 @@ def test_refused_query_has_reason_and_count(service: ServiceProcess, release: Re
             assert (reply["results"], reply["reason"], reply["considered"]) == ([], "unanswerable", 5)
             assert reply["dropped"] == 5
             assert reply["calibrated"]
+            assert reply["refusal"]["score"] < reply["refusal"]["rho"]
     counted = Counter(scrape(service))
     counted.subtract(before)
-    assert counted[REASON] == 2 * len(refused)
+    assert counted[REASON] == counted["taugate_refused_total{unanswerable}"] == 2 * len(refused)
     assert counted["taugate_empty_responses_total{all_below_threshold}"] == 0
 
 
@@ -101,6 +102,7 @@ def test_answered_query_has_best_result(service: ServiceProcess, release: Releas
 
 def test_own_threshold_overrides_refusal(service: ServiceProcess, release: Release) -> None:
     query = asked(release)["refused"][0]
+    assert "refusal" not in search(service, query, threshold=-2.0)
     assert len(search(service, query, threshold=-2.0)["results"]) == 5
     assert search(service, query, threshold=2.0)["reason"] == "all_below_threshold"
     forced = search(service, query, min_results=2)

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Route
 
 from taugate.service.api.playground.files import page_files
 from tests.browser import cut_off, violations
+from tests.retrieval.release.clones import SUMMARY, with_refusals
 from tests.service.playground.conftest import QUESTION, Playground, open_playground
 from tests.service_process import ServiceProcess
 
@@ -261,7 +262,35 @@ def test_threshold_on_separate_scale(browser: Browser, service: ServiceProcess, 
         assert [playground["slider"].get_attribute(f"aria-value{end}") for end in ("min", "max")] == ["0", "1"]
         effect = playground["effect"].text_content() or ""
         assert "61\u00a0% of the results, and lose the answers to 1.8\u00a0% of the calibration queries." in effect
-        assert "refuses as a whole are not counted" in effect
+        assert "Refused queries are not counted" in effect
+
+
+def test_release_summary_and_refusal_are_shown(browser: Browser, service: ServiceProcess) -> None:
+    def change(route: Route) -> None:
+        reply = route.fetch().json()
+        if "manifest" in reply:
+            with_refusals(reply["manifest"])
+        else:
+            reply |= {
+                "results": [],
+                "dropped": 5,
+                "reason": "unanswerable",
+                "refusal": {"score": 0.21, "rho": 0.390625},
+            }
+        route.fulfill(json=reply)
+
+    with open_playground(browser, service) as playground:
+        playground.page.route("**/release", change)
+        playground.page.reload()
+        playground.loaded()
+        assert playground["summary"].text_content() == SUMMARY
+        assert "below ρ = 0.391" in (playground["release-facts"].text_content() or "")
+        playground.page.route("**/search", change, times=1)  # the page asks again for what was dropped
+        playground.ask()
+        verdict = playground["verdict"].text_content() or ""
+        assert verdict.startswith(
+            "Refused: the documents seem to hold no answer. The question has 0.210, below ρ = 0.391."
+        )
 
 
 def test_compared_value_equals_service_value(playground: Playground) -> None:

@@ -2,7 +2,8 @@
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
 (`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
-own unanswerable queries. Each kind is divided: one part chooses ρ, another part is what the release reports.
+own unanswerable queries. The first and the last kind are divided: one part chooses ρ, the other is what the release
+reports. Near misses only report: they score among the right answers, so that refusing more of them costs about as many.
 """
 
 import re
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
@@ -72,14 +75,12 @@ class LabelledParts:
     """The parts that the answerable queries take.
 
     Attributes:
-        chooses: (n,) bool, whether the query helps to choose ρ: near misses made from it count.
         limits: (n,) bool, whether the query limits how many right answers ρ loses.
         reports: (n,) bool, whether the query counts in the report.
         certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
         clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
     """
 
-    chooses: Mask
     limits: Mask
     reports: Mask
     certifies: Mask
@@ -88,16 +89,17 @@ class LabelledParts:
     @property
     def answerable(self) -> ClusterIds:
         """Clusters of the answerable queries, (n,)."""
-        return self.clusters[: len(self.chooses)]
+        return self.clusters[: len(self.limits)]
 
     def of_sources(self, scores: Float32, sources: Positions) -> Probes:
-        """Divide questions made from answerable queries as these are divided.
+        """Take questions made from answerable queries: all of them report.
 
         Args:
             scores: (m,) float32.
             sources: (m,) positions of the answerable queries.
         """
-        return Probes(scores, self.chooses[sources], self.reports[sources], self.answerable[sources])
+        reports = np.ones(len(scores), dtype=np.bool_)
+        return Probes(scores, ~reports, reports, self.answerable[sources])
 
     def of_unanswerable(self, scores: Float32) -> Probes:
         """Divide the user's unanswerable queries: every second cluster chooses, unless one of its queries certifies.
@@ -105,7 +107,7 @@ class LabelledParts:
         Args:
             scores: (u,) float32 scores of all unanswerable queries.
         """
-        clusters = self.clusters[len(self.chooses) :]
+        clusters = self.clusters[len(self.limits) :]
         chooses = np.unique(clusters, return_inverse=True)[1] % 2 == 0
         chooses &= ~np.isin(clusters, self.answerable[self.certifies])
         return Probes(scores, chooses, ~chooses, clusters)
@@ -116,21 +118,26 @@ def off_topic_probes(
 ) -> tuple[Probes, int]:
     """Score the questions about other subjects, and leave out those that the corpus seems to answer.
 
-    The others choose and report in turn, so that every language and field is in both parts.
+    Only questions in the language of the labelled queries count, or all of them if none is in it: an encoder of one
+    language gives foreign questions low scores, so these would hide how many of the users' own are answered.
 
     Args:
         dataset: Documents and questions.
         encoded: Vectors of the questions.
         index: Index of the documents.
-        right_answers: Scores of the queries that choose and find a relevant document.
+        right_answers: Scores of the queries that limit ρ and find a relevant document.
 
     Returns:
         The questions, and how many were left out.
     """
     top = index.search(encoded.off_topic, 1)
-    remains = ~seem_answered(dataset, top, right_answers)
+    language = QuestionRule.for_texts([query.text for query in dataset.answerable]).language
+    asked: Mask = np.array([question.language == language for question in off_topic_table()])
+    if not asked.any():
+        asked[:] = True
+    remains = asked & ~seem_answered(dataset, top, right_answers)
     rows = np.arange(int(remains.sum()))
-    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((~remains).sum())
+    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((asked & ~remains).sum())
 
 
 def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:

@@ -10,6 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.queries.generate import normalized
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval
 
 ClusterIds = NDArray[np.int64]
@@ -88,9 +89,14 @@ def clusters(queries: Sequence[LabelledQuery]) -> ClusterIds:
 
     Queries that share a document are in one cluster, directly or through other queries. The documents of an answerable
     query are its relevant ones. Those of an unanswerable query are the ones it was judged against: a question that a
-    document does not answer is still about that document.
+    document does not answer is still about that document. Unanswerable queries without a document share a cluster if
+    their texts are equal.
     """
-    about = [tuple(query.relevant) or query.judged for query in queries]
+    texts: dict[str, int] = {}  # a number below 0 for each text, beside the positions of documents
+    about = [
+        tuple(query.relevant) or query.judged or (texts.setdefault(normalized(query.text), -1 - len(texts)),)
+        for query in queries
+    ]
     owners = np.repeat(np.arange(len(queries)), [len(documents) for documents in about])
     positions = np.array([position for documents in about for position in documents], dtype=np.int64)
     _, document_numbers = np.unique(positions, return_inverse=True)

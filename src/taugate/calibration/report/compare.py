@@ -63,6 +63,12 @@ _FACTS: dict[str, dict[str, str]] = {
         "τ": "abstention.tau",
         "unanswerable answered at most": "abstention.answered_unanswerable.upper",
         "answerable refused at most": "abstention.empty_answerable.upper",
+        "score of ρ": "refusal.score",
+        "ρ": "refusal.rho",
+        "off-topic questions refused": "refusal.off_topic.share",
+        "near misses refused": "refusal.near_miss.share",
+        "unanswerable queries refused": "refusal.unanswerable.share",
+        "answers refused": "refusal.lost.mean",
     },
     "measured by": {
         "bootstraps": "bootstrap.bootstraps",
@@ -84,6 +90,7 @@ _METRICS = {
     "NDCG@K at τ": "ndcg_at_tau.mean",
     "COE": "coe.mean",
     "ROE": "roe.mean",
+    "answers lost": "lost",
     "results kept": "kept_fraction",
     "answerable empty": "abstention.answerable_empty",
     "unanswerable empty": "abstention.unanswerable_empty",
@@ -92,7 +99,7 @@ _METRICS = {
 }
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}
-_DIGITS = {"policy.tau": 6, "abstention.tau": 6, "query_set.effective_sample_size": 1}
+_DIGITS = {"policy.tau": 6, "abstention.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
         old: A manifest, or the facts of one.
         new: A manifest, or the facts of one.
     """
-    before, after = _plain(old), _plain(new)
+    before, after = (_with_shares(_plain(facts)) for facts in (old, new))
     return [
         _row(group, label, path, before, after)
         for group, facts in _FACTS.items()
@@ -161,9 +168,21 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
+def _with_shares(facts: dict[str, Any]) -> dict[str, Any]:
+    """Add what the manifest has as two numbers: the share of each kind refused, and the share of the answers lost."""
+    metrics, refusal = dict(facts.get("metrics") or {}), dict(facts.get("refusal") or {})
+    for part, values in metrics.items():
+        found, kept = _at(values, "accuracy.mean"), _at(values, "accuracy_at_tau.mean")
+        metrics[part] = values if found is None or kept is None else values | {"lost": found - kept}
+    for kind, value in refusal.items():
+        if (queries := _at(value, "queries")) is not None:
+            refusal[kind] = value | {"share": value["refused"] / queries}
+    return facts | {"metrics": metrics, "refusal": refusal}
+
+
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
-    of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score"}.get(path)
+    of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score", "refusal.rho": "refusal.score"}.get(path)
     other_unit = of is not None and _at(before, of) != _at(after, of)
     difference: str | int | float | None = None
     if old != new and not other_unit:

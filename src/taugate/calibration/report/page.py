@@ -20,7 +20,14 @@ from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
 from taugate.calibration.report.label_errors import label_errors
-from taugate.calibration.report.terminal import cost, promise, refusal_warning, statement
+from taugate.calibration.report.terminal import (
+    cost,
+    promise,
+    refusal_sentence,
+    refusal_warning,
+    refused_kinds,
+    statement,
+)
 from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.study import Findings
@@ -62,6 +69,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
     rows = findings.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in findings.parts.items()}
     last = list(findings.metrics)[-1]
+    refusal = facts.get("refusal")
     compared = [] if parent is None else compare_releases(parent, facts)
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=facts,
@@ -73,7 +81,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
         last=last,
         warnings=page_warnings(facts, findings),
         cost=cost(findings.policy, findings.metrics[last], refusing=findings.abstention is not None),
-        promise=promise(findings.policy),
+        promise=promise(findings.policy, refusing=refusal is not None),
         statement=statement,
         labels=findings.labels,
         few_labels=few_labels,
@@ -84,6 +92,10 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
         shown=queries,
         rules=rules,
         tradeoff=tradeoff_figures(findings, queries, rules),
+        summary=facts.get("summary"),
+        refusal=refusal,
+        refusal_sentence=refusal and refusal_sentence(refusal),
+        refused_kinds=refused_kinds,
         headline=headline(findings.no_answer),
         headline_evidence=evidence(findings.no_answer),
         abstaining=abstention_figures(findings, queries),

@@ -1,6 +1,6 @@
 """The result of a calibration in plain sentences, and as a table for the terminal."""
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline
+from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
 from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
@@ -8,7 +8,14 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
+
+# Kinds of questions that no document answers, by their names in `RefusalRecord`.
+_KINDS = {
+    "off_topic": "off-topic questions",
+    "near_miss": "near misses",
+    "unanswerable": "your unanswerable queries",
+}
 
 
 def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:
@@ -39,8 +46,13 @@ def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str
     )
 
 
-def promise(policy: PolicyRecord) -> str:
-    """State the guarantee in one or two plain sentences; `statement` has the exact form."""
+def promise(policy: PolicyRecord, *, refusing: bool) -> str:
+    """State the guarantee in one or two plain sentences; `statement` has the exact form.
+
+    Args:
+        policy: The policy in force.
+        refusing: Whether the guarantee includes answers that are lost because a query is refused as a whole.
+    """
     if policy.tau is None:
         return "No threshold could be shown to be safe with these labels."
     if policy.statement is None:
@@ -48,7 +60,8 @@ def promise(policy: PolicyRecord) -> str:
             "This loss is measured, not guaranteed: other questions can lose more. For a guarantee, calibrate with "
             "--max-loss, such as --max-loss 0.02."
         )
-    limits = " and ".join(_limit(certificate, policy.k) for certificate in policy.certificates)
+    cause = "a refusal or the threshold" if refusing else "the threshold"
+    limits = " and ".join(_limit(certificate, policy.k, cause) for certificate in policy.certificates)
     if policy.statement == "labels":
         return f"Estimated from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
     if policy.statement == "expected-loss":
@@ -56,10 +69,10 @@ def promise(policy: PolicyRecord) -> str:
     return f"Guaranteed with {100 * policy.confidence:.4g} % confidence: {limits}."
 
 
-def _limit(certificate: Certificate, k: int) -> str:
+def _limit(certificate: Certificate, k: int, cause: str) -> str:
     share = f"{100 * certificate.most:.4g} %"
     return {
-        "accuracy": f"at most {share} of the questions lose their answer to the threshold",
+        "accuracy": f"at most {share} of the questions lose their answer to {cause}",
         "ndcg": f"the quality of the ranking, NDCG@{k}, falls by at most {certificate.most:.4g}",
         "empty": f"at most {share} of the questions with an answer get no result",
     }[certificate.limit]
@@ -84,11 +97,22 @@ def refusal_warning(record: AbstentionRecord) -> str | None:
     return f"{100 * refused.found:.0f} % of the answerable queries are refused; --max-empty limits that"
 
 
+def refused_kinds(record: RefusalRecord) -> dict[str, RefusedQuestions]:
+    """Return how many questions of each kind are refused, by the name of the kind for people."""
+    kinds = {name: getattr(record, kind) for kind, name in _KINDS.items()}
+    return {name: refused for name, refused in kinds.items() if refused is not None}
+
+
+def refusal_sentence(record: RefusalRecord) -> str:
+    """Say in one sentence which questions are refused as a whole, for people who read no further."""
+    return f"A question that scores below ρ = {record.rho:.4f} gets no result; it is scored by {SCORES[record.score]}."
+
+
 def table(manifest: Manifest) -> str:
     """Format every metric of every part of the queries with its 95 % interval, and the rule in force."""
     parts = list(manifest.metrics)
     lines = _standing(manifest)
-    if manifest.no_answer is not None:
+    if manifest.refusal is None and manifest.no_answer is not None:
         lines.append(f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}")
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():
@@ -106,8 +130,10 @@ def table(manifest: Manifest) -> str:
     lines.append(_rule(manifest))
     if manifest.abstention is not None:
         lines += _abstention(manifest.abstention)
+    if manifest.refusal is not None:
+        lines.append(_refusal(manifest.refusal))
     lines += [_level(level) for level in manifest.policy.levels[1:]]
-    refusing = "" if manifest.abstention is None else ", before any query is refused"
+    refusing = "" if manifest.abstention is None and manifest.refusal is None else ", before any query is refused"
     lines += [_alternative(other) + refusing for other in manifest.alternatives]
     if manifest.drift is not None:
         lines.append(_drift(manifest.drift))
@@ -141,6 +167,20 @@ def _abstention(record: AbstentionRecord) -> list[str]:
     )
     warning = refusal_warning(record)
     return [line] if warning is None else [line, f"warning: {warning}"]
+
+
+def _refusal(record: RefusalRecord) -> str:
+    """Format how many questions of each kind are refused, with the limits."""
+    shares = ", ".join(
+        f"{refused.refused:,} of {refused.queries:,} {name} (at least {percent(refused.lower)})"
+        for name, refused in refused_kinds(record).items()
+    )
+    lost = f"{percent(record.lost.mean)} of the answers (at most {percent_at_most(record.lost.upper)})"
+    provisional = " Too few queries are labelled to limit that share: ρ is provisional." if record.provisional else ""
+    return (
+        f"refused: {shares}, and {lost}, with ρ = {record.rho:.6f} ({record.score}). Off-topic questions are "
+        f"easy cases.{provisional}"
+    )
 
 
 def _level(level: Level) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import DocumentBets, log_e
+from taugate.calibration.risk.e_values import log_e
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
@@ -75,7 +75,7 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
     """
     if steps.documents is not None:
-        bets = DocumentBets.against(delta, steps.documents.sizes)
+        bets = steps.documents.bets(delta)
         evidence = log_e(steps.documents.log_wealth(bets), bets.log_worst(delta))
         return np.exp(-np.maximum(0.0, evidence))
     p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
@@ -111,7 +111,7 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
         return bounds.queries_for_confidence(limit.delta, rule.confidence)
     if rule.statement == "expected-loss":
         return math.ceil(int(documents.sizes.max()) * (1 / limit.delta - 1) - 1e-9)
-    worst = DocumentBets.against(limit.delta, documents.sizes).log_worst(limit.delta)
+    worst = documents.bets(limit.delta).log_worst(limit.delta)
 
     def short(factor: float) -> float:
         return float(log_e(np.zeros(len(worst)), factor * worst)) + math.log(alpha)

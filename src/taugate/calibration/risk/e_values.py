@@ -8,17 +8,19 @@ wealth is at most 1, so the wealth reaches 1 / α with a probability of at most 
 Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024). A bootstrap or a
 tilted distribution gives no weight to a loss that no labelled document had; a bet does.
 
-The wealth is Π (1 − s·x) / W over independent documents with the weight n in the mean: the number of their queries, or
-1 if the statement is about the average document. s in [0, 1) is the stake on a document, and W the largest expectation
-of the product under the null hypothesis Σ n·μ ≥ δ·Σ n for the expectations μ of x, in −1…1. By independence, the
-expectation is Π (1 − s·μ). Its logarithm is concave in μ and the constraint is linear, so the maximum has (Lagrange)
+Only what was found before can be lost. So a document enters with the part x of it that is lost, at most 1, and with a
+weight n: the number of its queries that can be lost, divided by the number of its queries if the statement is about the
+average document. N is the number of all queries, or of documents. The wealth is Π (1 − s·x) / W over independent
+documents. s in [0, 1) is the stake on a document, and W the largest expectation of the product under
+the null hypothesis Σ n·μ ≥ δ·N for the expectations μ ≤ 1 of x. By independence, the expectation is Π (1 − s·μ). Its
+logarithm is concave in μ and the constraint is linear, so the maximum has (Lagrange)
 
-    1 − s·μ = clip(s·κ / n, 1 − s, 1 + s)    with κ such that Σ n·μ = δ·Σ n.
+    1 − s·μ = max(s·κ / n, 1 − s)    with κ such that Σ n·μ = δ·N.
 
-With one stake θ for all documents and μ in 0…1, the worst case loses a part of the documents with n > θ·κ and nothing
-of the others, which therefore only cost when they lose. A stake of θ·min(1, n / c) with c = θ·κ for this κ leaves W
-unchanged and costs less on small documents. A larger c, a multiple of it, gives up some of W for even smaller costs.
-With c ≥ θ·κ no document gains in the worst case, so W is the same for μ in −1…1: losses with gains need no other test.
+With one stake θ for all documents and no gains, μ ≥ 0, the worst case loses a part of the documents with n > θ·κ and
+nothing of the others, which therefore only cost when they lose. A stake of θ·min(1, n / c) with c = θ·κ for this κ
+leaves W unchanged and costs less on small documents. A larger c, a multiple of it, gives up some of W for even smaller
+costs. With c ≥ θ·κ no document gains in the worst case though it may, so losses with gains need no other test.
 
 The best θ and c depend on the distribution of losses, which is not known in advance, so the initial wealth is split
 among several bets. Any c is valid, because W is computed for it.
@@ -37,10 +39,9 @@ Statement = Literal["document", "query"]
 Array = NDArray[np.float64]
 
 # θ, the multiple of the smallest c, and the share of the initial wealth. The largest θ gains most if nothing is lost,
-# and loses almost everything on one large document that is lost completely. This mixture was chosen out of seven, on
-# simulated losses of documents of equal and unequal sizes: its power was never more than .10 below the best one's
-# (docs/research/evidence.md, "Stakes by size").
-MIXTURE = np.array([[1 - 1e-6, 1.0, 0.4], [1 - 1e-6, 1.25, 0.25], [0.75, 1.0, 0.15], [0.6, 1.5, 0.2]])
+# and loses almost everything on one large document that is lost completely. This mixture was chosen out of eight, on
+# simulated losses of documents of equal and unequal sizes (docs/research/evidence.md, "Stakes by size").
+MIXTURE = np.array([[1 - 1e-6, 1.0, 0.5], [0.95, 1.0, 0.3], [0.9, 1.3, 0.2]])
 _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is given as 1
 _SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
 
@@ -50,32 +51,43 @@ class DocumentBets:
     """The bets of the mixture against a mean loss of δ or more.
 
     Attributes:
-        weights: (s,) distinct weights n of documents, ascending.
+        weights: (s,) distinct weights n of documents that can lose, ascending.
         counts: (s,) number of documents with each weight.
+        total: N, the sum of what the mean divides by.
         full: (b,) c, the weight from which on a document has the whole stake θ, for each bet of `MIXTURE`.
     """
 
     weights: Array
     counts: Array
+    total: float
     full: Array
 
     @classmethod
-    def against(cls, delta: float, weights: Array | NDArray[np.int64], counts: Array | None = None) -> Self:
+    def against(
+        cls,
+        delta: float,
+        weights: Array | NDArray[np.int64],
+        counts: Array | None = None,
+        total: float | None = None,
+    ) -> Self:
         """Choose c for a mean loss of δ.
 
         Args:
             delta: δ, −1…1.
             weights: (d,) weights n of documents in the mean.
             counts: (d,) number of documents of each, one if None.
+            total: N, the sum of the weights if None.
         """
         n, inverse = np.unique(weights.astype(np.float64), return_inverse=True)
         count = np.bincount(inverse, counts).astype(np.float64)
-        required, smallest = max(delta, 0.0) * float(n @ count), []
+        total = float(n @ count) if total is None else total
+        n, count = n[n > 0], count[n > 0]
+        required, smallest = max(delta, 0.0) * total, []
         for stake in MIXTURE[:, 0].tolist():
             breaks = np.unique(np.concatenate([n, (1 - stake) * n]))  # θ·κ, where the worst case changes its slope
             lost = np.clip(n - breaks[:, None], 0.0, stake * n) @ count / stake
             smallest.append(float(np.interp(required, lost[::-1], breaks[::-1])))
-        return cls(n, count, MIXTURE[:, 1] * np.array(smallest))
+        return cls(n, count, total, MIXTURE[:, 1] * np.array(smallest))
 
     def stakes(self, weights: Array) -> Array:
         """Return the stake θ·min(1, n / c) of each bet on documents of (…) weights, (b, …)."""
@@ -87,7 +99,7 @@ class DocumentBets:
         """Return ln(1 − s·x), (b, …); its sum over documents is the logarithm of the product.
 
         Args:
-            terms: (…) mean losses x of documents, at most 1.
+            terms: (…) parts x that are lost, at most 1.
             weights: (…) weights n of these documents.
         """
         wealth: Array = np.log1p(-self.stakes(weights) * terms)
@@ -99,14 +111,16 @@ class DocumentBets:
         Args:
             delta: δ, −1…1; not necessarily that of `against`.
         """
-        required, worst = delta * float(self.weights @ self.counts), []
+        required, worst = delta * self.total, []
         for stakes in self.stakes(self.weights):
-            slopes, low, high = stakes / self.weights, 1 - stakes, 1 + stakes
-            breaks = np.unique(np.concatenate([low / slopes, high / slopes]))
-            factors = np.clip(slopes * breaks[:, None], low, high)
-            lost = ((1 - factors) / slopes) @ self.counts
-            kappa = np.interp(required, lost[::-1], breaks[::-1])
-            worst.append(float(np.log(np.clip(slopes * kappa, low, high)) @ self.counts))
+            slopes = stakes / self.weights
+            breaks = np.unique((1 - stakes) / slopes)
+            lost = ((1 - np.maximum(slopes * breaks[:, None], 1 - stakes)) / slopes) @ self.counts
+            if required < lost[-1]:  # no document is lost whole
+                kappa = breaks[-1] + (lost[-1] - required) / float(self.counts.sum())
+            else:
+                kappa = float(np.interp(required, lost[::-1], breaks[::-1]))
+            worst.append(float(np.log(np.maximum(slopes * kappa, 1 - stakes)) @ self.counts))
         return np.array(worst)
 
 
@@ -127,45 +141,47 @@ def log_e(wealth: Array, worst: Array) -> Array:
 
 @dataclass(frozen=True)
 class DocumentLosses:
-    """Paired losses of queries, −1…1, as one bounded term for each document.
-
-    If the statement is "document", the mean is over documents. If it is "query", the mean is over queries, given the
-    number of queries per document.
+    """Losses of queries, −1…1, as one bounded term for each document.
 
     Attributes:
-        terms: (k,) mean loss of a document's queries, float64.
-        weights: (k,) weight of such a document in the mean: its number of queries, or 1 for the average document.
+        terms: (k,) part of a document that is lost, at most 1, float64: the mean loss of its queries, or of those that
+            can lose.
+        weights: (k,) weight n of such a document.
         counts: (k,) number of documents with this term and weight.
+        total: N, which the mean divides by: the number of queries or of documents.
     """
 
     terms: PerQuery
     weights: PerQuery
     counts: PerQuery
+    total: float
 
     @classmethod
     def from_clusters(cls, losses: PerQuery, cluster_ids: ClusterIds, statement: Statement = "document") -> Self:
-        """Average the losses of queries by document.
+        """Average paired losses by document; every query can lose everything.
 
         Args:
             losses: (q,) float64, −1…1.
             cluster_ids: (q,), equal for queries of one document.
-            statement: Unit of the mean, the average document or the average query.
+            statement: Unit of the mean, the average document or the average query, given the number of queries per
+                document.
         """
         sizes = np.bincount(cluster_ids)
         sums = np.bincount(cluster_ids, losses)[sizes > 0]
         sizes = sizes[sizes > 0]
-        return cls.from_means(sums / sizes, np.ones(len(sizes)) if statement == "document" else sizes)
+        weights = np.ones(len(sizes)) if statement == "document" else sizes.astype(np.float64)
+        return cls.from_parts(sums / sizes, weights, float(weights.sum()))
 
     @classmethod
-    def from_means(cls, means: PerQuery, weights: Array | NDArray[np.int64]) -> Self:
-        """Count the distinct pairs of (d,) mean losses and (d,) weights of documents."""
-        pairs, counts = np.unique(np.column_stack([means, weights.astype(np.float64)]), axis=0, return_counts=True)
-        return cls(pairs[:, 0], pairs[:, 1], counts.astype(np.float64))
+    def from_parts(cls, terms: PerQuery, weights: PerQuery, total: float) -> Self:
+        """Count the distinct pairs of (d,) terms and (d,) weights of documents."""
+        pairs, counts = np.unique(np.column_stack([terms, weights]), axis=0, return_counts=True)
+        return cls(pairs[:, 0], pairs[:, 1], counts.astype(np.float64), total)
 
     @property
     def mean(self) -> float:
         """Mean loss per document or per query, as the statement says."""
-        return float(self.terms * self.weights @ self.counts) / float(self.weights @ self.counts)
+        return float(self.terms * self.weights @ self.counts) / self.total
 
     def p_value(self, margin: float, requested: float = 1.0) -> float:
         """Return the p-value of "the mean loss is `margin` or more": 1 / e-value, at most 1.
@@ -174,7 +190,7 @@ class DocumentLosses:
             margin: −1…1.
             requested: Largest margin that sets the stakes.
         """
-        bets = DocumentBets.against(min(margin, requested), self.weights, self.counts)
+        bets = DocumentBets.against(min(margin, requested), self.weights, self.counts, self.total)
         wealth = bets.log_wealth(self.terms, self.weights) @ self.counts
         return float(np.exp(-max(0.0, float(log_e(wealth, bets.log_worst(margin))))))
 
@@ -203,8 +219,8 @@ class DocumentLosses:
 
     def lower_limit(self, confidence: float) -> float:
         """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain."""
-        return -DocumentLosses(-self.terms, self.weights, self.counts).upper_limit(confidence)
+        return -DocumentLosses(-self.terms, self.weights, self.counts, self.total).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":
         """Return the evidence of `factor` times as many documents with losses like these."""
-        return DocumentLosses(self.terms, self.weights, self.counts * factor)
+        return DocumentLosses(self.terms, self.weights, self.counts * factor, self.total * factor)

@@ -19,28 +19,34 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class DocumentSteps:
-    """The staircase by document: each step raises the mean loss of one document.
+    """The staircase by document: each step raises the loss of one document.
 
     Attributes:
         sizes: (d,) number of queries on each document.
+        capacity: (d,) float64, total loss of these queries if everything is dropped.
         documents: (s,) document of each step.
         places: (s,) place in the staircase from which on the step counts, 1…c.
-        before: (s,) float64, mean loss of the document's queries below the step.
+        before: (s,) float64, part of the document's capacity that is lost below the step, 0…1.
         after: (s,) float64, the same above it.
         length: c + 1, the length of the staircase.
     """
 
     sizes: NDArray[np.int64]
+    capacity: NDArray[np.float64]
     documents: NDArray[np.int64]
     places: NDArray[np.int64]
     before: NDArray[np.float64]
     after: NDArray[np.float64]
     length: int
 
+    def bets(self, delta: float) -> DocumentBets:
+        """Return the bets against a mean loss of δ per query."""
+        return DocumentBets.against(delta, self.capacity, total=float(self.sizes.sum()))
+
     def log_wealth(self, bets: DocumentBets) -> NDArray[np.float64]:
         """Return the logarithm of Π (1 − s·x) over documents for each bet and place, (b, c + 1) float64."""
-        sizes = self.sizes[self.documents].astype(np.float64)
-        changes = bets.log_wealth(self.after, sizes) - bets.log_wealth(self.before, sizes)
+        capacity = self.capacity[self.documents]
+        changes = bets.log_wealth(self.after, capacity) - bets.log_wealth(self.before, capacity)
         steps = np.array([np.bincount(self.places, change, minlength=self.length) for change in changes])
         return np.cumsum(steps, axis=1)
 
@@ -48,8 +54,8 @@ class DocumentSteps:
         """Return the losses of the average query at one place of the staircase."""
         passed = self.places <= place
         rises = (self.after - self.before)[passed]
-        means = np.bincount(self.documents[passed], rises, minlength=len(self.sizes))
-        return DocumentLosses.from_means(np.clip(means, 0.0, 1.0), self.sizes)
+        parts = np.bincount(self.documents[passed], rises, minlength=len(self.sizes))
+        return DocumentLosses.from_parts(np.clip(parts, 0.0, 1.0), self.capacity, float(self.sizes.sum()))
 
 
 @dataclass(frozen=True)
@@ -196,6 +202,7 @@ def _by_document(
     total = np.cumsum(heights)
     first = np.searchsorted(step_document, step_document, side="left")
     before = np.concatenate([[0.0], total])[first]
-    after = np.minimum((total - before) / sizes[step_document], 1.0)
-    down = np.maximum((total - before - heights) / sizes[step_document], 0.0)
-    return DocumentSteps(sizes, step_document, candidate[order] + 1, down, after, candidates + 1)
+    capacity = np.bincount(step_document, heights, minlength=len(sizes)).astype(np.float64)
+    after = np.minimum((total - before) / capacity[step_document], 1.0)
+    down = np.clip((total - before - heights) / capacity[step_document], 0.0, 1.0)
+    return DocumentSteps(sizes, capacity, step_document, candidate[order] + 1, down, after, candidates + 1)

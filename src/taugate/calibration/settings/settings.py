@@ -252,7 +252,10 @@ class CalibrationSettings(Options):
 
 
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
-    """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone."""
-    if options.get("no_refusal") or abstention is not None:
+    """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone.
+
+    Estimates from few labels are of the cut alone, so nothing is refused with them.
+    """
+    if options.get("no_refusal") or abstention is not None or options.get("labels"):
         return False
     return rule.method != "fixed" and options.get("method") != "bootstrap"

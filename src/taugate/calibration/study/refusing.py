@@ -1,7 +1,7 @@
 """Sets the default refusal of a study: collects the questions that no document answers, chooses ρ and measures it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,12 +9,13 @@ from taugate.calibration.abstention.probes import LabelledParts, Probes, off_top
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
     DefaultRefusal,
+    LostShares,
     ProbedKinds,
     RightAnswers,
     answer_rule,
     can_limit,
     choose_rho,
-    lost_share,
+    off_topic_refused,
     refusal_record,
 )
 from taugate.calibration.encoding.corpus import EncodedTexts
@@ -56,11 +57,11 @@ def divide(
     rule: ThresholdRule,
     cluster_ids: ClusterIds,
 ) -> LabelledParts:
-    """Decide which answerable queries choose ρ, and which report what it refuses.
+    """Decide which answerable queries limit ρ, and which report how many right answers it loses.
 
-    If a loss is certified, the queries that fit the model of relevance choose ρ, and certify nothing then; if these are
-    too few to limit what ρ loses, none chooses, and held-out queries limit it. Otherwise all calibration queries
-    choose. Held-out queries report; without any, those that did not choose, else all.
+    Calibration queries limit ρ, and held-out ones report. If a loss is certified, it is the other way round, because
+    the calibration queries certify; without held-out queries, those that fit the model of relevance limit ρ and
+    certify nothing.
 
     Args:
         parts: "calibration" and, with a holdout, "heldout".
@@ -69,24 +70,23 @@ def divide(
         cluster_ids: As in LabelledParts.
     """
     members = parts["calibration"].members
-    queries = sum(len(part.members) for part in parts.values())
-    heldout = parts["heldout"].members if "heldout" in parts else members[:0]
-    chooses, reports, certifies = (np.zeros(queries, dtype=np.bool_) for _ in range(3))
-    if rule.statement is None:
-        chooses[members] = True
-    else:
-        enough = roles is not None and can_limit(lost_share(rule, chosen=True), len(roles.fit))
-        if roles is not None and (enough or not len(heldout)):
-            chooses[roles.fit] = True
-        certifies[members] = ~chooses[members]
-    reports[heldout if len(heldout) else members] = True
-    if (reports & ~chooses).any():
-        reports &= ~chooses
-    return LabelledParts(chooses, chooses if chooses.any() else reports & ~certifies, reports, certifies, cluster_ids)
+    limiting = members
+    if rule.statement is not None:
+        limiting = parts["heldout"].members if "heldout" in parts else roles.fit if roles else members[:0]
+    limits, certifies = (np.zeros(sum(len(part.members) for part in parts.values()), dtype=np.bool_) for _ in range(2))
+    limits[limiting] = True
+    if rule.statement is not None:
+        certifies[members] = ~limits[members]
+    reports = limits if limits.all() else ~limits
+    return LabelledParts(limits, reports, certifies, cluster_ids)
 
 
 def refuse_by_default(
-    search: LabelledSearch, parts: LabelledParts, rule: ThresholdRule, kept: RefusalRecord | None
+    search: LabelledSearch,
+    parts: LabelledParts,
+    roles: QueryRoles | None,
+    rule: ThresholdRule,
+    kept: RefusalRecord | None,
 ) -> DefaultRefusal | None:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
@@ -95,6 +95,7 @@ def refuse_by_default(
     Args:
         search: The searched data set.
         parts: Parts of the answerable queries.
+        roles: None with too few queries.
         rule: Rule of the threshold.
         kept: Record of the earlier release; None to choose ρ.
     """
@@ -105,18 +106,20 @@ def refuse_by_default(
     kinds = _kinds(search, parts, limiting)
     if not kinds.off_topic.reports.any():
         return None
+    off_topic = None
     if kept is not None:
         rho, provisional = kept.rho, kept.provisional
     else:
         # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
         generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
-        labelled = int((parts.chooses | parts.certifies).sum())
-        provisional = generated or not can_limit(MAX_LOST, labelled)
-        alone = provisional or not parts.chooses.any()
-        limit = lost_share(rule, chosen=bool(parts.chooses.any()))
-        rho = choose_rho(limiting.scores, kinds.choosing(alone=alone), limit)
-    record = refusal_record(rho, reported, kinds, provisional=provisional)
-    fitted = bool(parts.chooses.any() and parts.certifies.any())
+        provisional = generated or not can_limit(MAX_LOST, len(search.units))
+        lost = LostShares.under(rule)
+        # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
+        # certified for them.
+        right = limiting.scores[:0] if provisional and rule.statement is None else limiting.scores
+        rho, off_topic = choose_rho(right, kinds.choosing, lost), off_topic_refused(right, kinds, lost)
+    record = refusal_record(rho, reported, kinds, off_topic, provisional=provisional)
+    fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
         scores, search.unanswerable.scores[:, 0], np.float32(rho), certified=True, fitted=fitted
     )
@@ -131,9 +134,7 @@ def _kinds(search: LabelledSearch, parts: LabelledParts, right: RightAnswers) ->
     sources: Sequence[Probes] = [parts.of_sources(removed.scores[:, 0], rows)]
     if encoded.near_misses is not None and len(encoded.near_misses.vectors):
         top = index.search(encoded.near_misses.vectors, 1)
-        made = parts.of_sources(top.scores[:, 0], encoded.near_misses.sources)
-        # A near miss may have a word of a query that certifies, and must not choose then.
-        sources = [*sources, replace(made, chooses=made.chooses & ~parts.certifies.any())]
+        sources = [*sources, parts.of_sources(top.scores[:, 0], encoded.near_misses.sources)]
     near_miss, unanswerable = Probes.joined(sources), parts.of_unanswerable(search.unanswerable.scores[:, 0])
     return ProbedKinds(
         off_topic,

@@ -180,7 +180,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         refusal = None
         if refuses:
             divided = divide(parts, roles, settings.rule, cluster_ids)
-            refusal = refuse_by_default(search, divided, settings.rule, kept)
+            refusal = refuse_by_default(search, divided, roles, settings.rule, kept)
         refusing = abstention or refusal
         answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)

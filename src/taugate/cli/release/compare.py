@@ -6,7 +6,7 @@ from typing import Any
 
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.cli.terminal.options import add_action
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.correlations import MIN_RELEASES, correlations
@@ -31,8 +31,11 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def show_differences(arguments: argparse.Namespace) -> int:
-    """Print the rows of the report of release B that differ from release A."""
+    """Print the rows of the report of release B that differ from release A; the summaries go to stderr."""
     old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
+    for manifest in (old, new):
+        if manifest.summary is not None:
+            say(f"{manifest.release_id}: {printable(manifest.summary)}")
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4

@@ -41,11 +41,11 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         actions,
         "list",
         list_releases,
-        "list releases, oldest first: id, age, state, data, threshold and accuracy; * marks the current one, ~ the "
-        "shadow",
+        "list releases, oldest first: id, age, state, data, threshold, accuracy and summary; * marks the current one, "
+        "~ the shadow",
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object")
-    show = add_action(actions, "show", show_manifest, "print the manifest as stored")
+    show = add_action(actions, "show", show_manifest, "print the manifest as stored, and its summary on stderr")
     show.add_argument("id", metavar="ID", nargs="?", help="release id (default: the current one)")
     check = add_action(actions, "verify", verify_releases, "check every digest, of all releases by default")
     check.add_argument("id", metavar="ID", nargs="?", help="release id (default: all)")
@@ -71,7 +71,8 @@ def list_releases(arguments: argparse.Namespace) -> int:
     marks = {shadow: "~", current: "*"}
     now = datetime.now(UTC)
     table = [(marks.get(release.release, " "), *_cells(release, now)) for release in releases]
-    titles = (" ", "release", "age", "state", "data", "τ", "accuracy")
+    last = "summary" if any(release.summary for release in releases) else ""
+    titles = (" ", "release", "age", "state", "data", "τ", "accuracy", last)
     widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
     if table:
         say(_row(titles, widths))
@@ -82,7 +83,7 @@ def list_releases(arguments: argparse.Namespace) -> int:
 
 
 def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
-    """Format the columns of a release: id, age, state, data, threshold and accuracy."""
+    """Format the columns of a release: id, age, state, data, threshold, accuracy and summary."""
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
@@ -90,7 +91,7 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
     if release.policy not in {None, "similarity"}:
         tau = f"{tau} ({release.policy})" if release.policy != "none" else "none"
     accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
-    return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy
+    return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -104,10 +105,12 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 
 
 def show_manifest(arguments: argparse.Namespace) -> int:
-    """Print the manifest as it is stored; say on stderr if the release is provisional."""
+    """Print the manifest as it is stored; say on stderr if the release is provisional, and its summary."""
     release = find(arguments.releases, arguments.id)
     if calibration_state(arguments.releases, release.name) == "provisional":
         say(f"{release.name} is provisional: {_why(unverified_manifest(arguments.releases, release.name))}")
+    if (summary := summarize(arguments.releases, release.name).summary) is not None:
+        say(printable(summary))
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 

@@ -1,4 +1,4 @@
-"""The last lines of `taugate calibrate`: measurement, threshold, promotion, report and next step.
+"""The last lines of `taugate calibrate`: result, measurement, threshold, changes, promotion, report and next step.
 
 For a provisional release, the first line says so.
 """
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.calibration.comparison.words import CalibrateResult
+from taugate.calibration.report.compare import Value, compare_releases, same_queries
 from taugate.cli.terminal.promotion_rule import PromotionRequest
+from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
 
@@ -17,6 +19,16 @@ _DROPPED = {
     "similarity": "{tau:.4f}. Results with a lower similarity are dropped.",
     "relative": "{tau:.4f} of a query's best similarity. Results below that are dropped.",
     "probability": "{tau:.4f}. Results with a lower probability of being relevant are dropped.",
+}
+# Shares that are compared with those of the current release: the label of the line, and rows of the comparison.
+_CHANGES = {
+    "Kept": {"results kept": "of the results are kept"},
+    "Lost": {"answers lost": "of the questions lose their answer"},
+    "Refused": {
+        "off-topic questions refused": "of the off-topic questions are refused",
+        "near misses refused": "of the near misses",
+        "unanswerable queries refused": "of your unanswerable queries",
+    },
 }
 
 
@@ -47,11 +59,15 @@ def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict
         with_next_steps: Include the last two lines, the report and the next step.
     """
     in_force, promotion = _promotion(release)
-    lines = _state(release.manifest) | {
-        "Measured": _measured(release.manifest),
-        "Threshold": _threshold(release.manifest),
-        "Promotion": promotion,
-    }
+    lines = (
+        _state(release.manifest)
+        | result(release.manifest)
+        | {
+            "Measured": _measured(release.manifest),
+            "Threshold": _threshold(release.manifest),
+        }
+    )
+    lines |= _changes(release) | {"Promotion": promotion}
     if with_next_steps:
         lines |= {"Report": str(release.path / REPORT), "Next": _next(release, in_force=in_force)}
     return lines
@@ -63,6 +79,11 @@ def _state(manifest: Manifest) -> dict[str, str]:
     if record is None or record.state == "calibrated":
         return {}
     return {"State": f"Provisional: {record.because(manifest.policy.k)}."}
+
+
+def result(manifest: Manifest) -> dict[str, str]:
+    """Return the line of what the release keeps, loses and refuses; no line without a summary."""
+    return {} if manifest.summary is None else {"Result": manifest.summary}
 
 
 def _measured(manifest: Manifest) -> str:
@@ -79,20 +100,43 @@ def _measured(manifest: Manifest) -> str:
 
 
 def _threshold(manifest: Manifest) -> str:
-    from taugate.calibration.report.terminal import cost  # slow to load; needed only after a release is written
+    from taugate.calibration.report.terminal import (
+        cost,
+        refusal_sentence,
+    )  # slow; needed only after a release is written
 
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
+    rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
+    if manifest.refusal is not None:  # the line of the result has the shares
+        rule = "None: an answered question keeps all results." if policy.tau is None else rule
+        return f"{rule} {refusal_sentence(manifest.refusal)}"
     if manifest.abstention is not None:  # refusals count among what is kept and lost
-        rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
         return f"{rule} {cost(policy, metrics, refusing=True)}"
     accuracy = _percent(metrics.accuracy.mean)
     if policy.tau is None:
-        return f"None. Every result is kept, and {accuracy} of the queries find a relevant document."
+        return f"{rule} Every result is kept, and {accuracy} of the queries find a relevant document."
     kept, with_threshold = _percent(metrics.kept_fraction), _percent(metrics.accuracy_at_tau.mean)
     return (
-        f"{_DROPPED[policy.kind].format(tau=policy.tau)} {kept} of the results are kept, and {with_threshold} of the "
-        f"queries find a relevant document ({accuracy} without a threshold)."
+        f"{rule} {kept} of the results are kept, and {with_threshold} of the queries find a relevant document "
+        f"({accuracy} without a threshold)."
     )
+
+
+def _changes(release: CalibratedRelease) -> dict[str, str]:
+    """Return four lines on what changes from the current release to this one; none if there is nothing to compare."""
+    before, after = unverified_manifest(release.path.parent, release.previous), release.manifest
+    groups = ([*after.metrics][-1], "refusals")
+    rows = {row.label: row for row in compare_releases(before, after) if row.group in groups}
+    if not before or not any(rows[label].changed for shares in _CHANGES.values() for label in shares):
+        return {}
+    data = "the same" if same_queries(before, after) else "different"
+    lines = {"Changes": f"From {release.previous} to this release, measured on {data} queries and documents:"}
+    for name, shares in _CHANGES.items():
+        measured = {label: row for label in shares if (row := rows[label]).old is not None or row.new is not None}
+        if measured:
+            changes = (f"{_share(row.old)} → {_share(row.new)} {shares[label]}" for label, row in measured.items())
+            lines[name] = f"{', '.join(changes)}."
+    return lines
 
 
 def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
@@ -133,3 +177,8 @@ def _next(release: CalibratedRelease, *, in_force: bool) -> str:
 
 def _percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
+
+
+def _share(value: Value) -> str:
+    """Write a share of the comparison in percent; a dash if the release does not have it."""
+    return _percent(value) if isinstance(value, int | float) else "–"

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
+from taugate.ingestion.dataset.judgements import (
+    NOWHERE,
+    CorpusIds,
+    JudgedId,
+    Judgement,
+    drop_orphans,
+    judged_queries,
+    qrels_of,
+    read_qrels,
+)
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
@@ -20,10 +29,15 @@ from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 
-# Source of a query: a person, a rule that crops documents, a language model, or a user of the running service.
-Origin = Literal["human", "crop", "llm", "traffic"]
+# Source of a query: a person, a rule that crops documents, a language model, a user of the running service, or a rule
+# that changes a labelled query so that no document answers it.
+Origin = Literal["human", "crop", "llm", "traffic", "near_miss"]
 PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries written by people
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
+# What a near miss changes in a labelled query: a name, a year, a thing (into one that no document mentions), or a word
+# (into its opposite).
+NearMissKind = Literal["name", "year", "absent", "opposite"]
+NEAR_MISS_KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
 
 
 class DatasetQuery(NamedTuple):
@@ -33,11 +47,22 @@ class DatasetQuery(NamedTuple):
         text: Text of the query.
         origin: Source of the query.
         weight: Number of queries that it stands for, if it was sampled.
+        answerable: False if its line says that no document answers it; then it needs no judgement.
+        kind: What a near miss changes, None for other queries.
+        source: Id of the query that a near miss was made from, None for other queries.
     """
 
     text: str
     origin: Origin = "human"
     weight: float = 1.0
+    answerable: bool = True
+    kind: NearMissKind | None = None
+    source: str | None = None
+
+    @property
+    def is_near_miss(self) -> bool:
+        """Whether the query is a near miss that `taugate queries --unanswerable` wrote, and is still unanswerable."""
+        return self.origin == "near_miss" and not self.answerable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +76,7 @@ class LabelledQuery:
         text: Text of the query.
         relevant: Documents with their grades, 1 or more; empty if the query is unanswerable.
         judged: Documents that an unanswerable query was judged against, all with a score of 0; empty if it is
-            answerable.
+            answerable, or if it is unanswerable whatever the document.
         origin: Source of the query.
         chunks: Positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
             of the other documents is relevant. None if the corpus has no chunks.
@@ -96,7 +121,10 @@ class LabelledQuery:
         chunks: dict[int, tuple[int, ...]] = {}
         named_documents: set[int] = set()
         judged: dict[int, None] = {}  # keeps the order
-        for (position, names_document), (grade, _) in judgements.items():
+        for judged_id, (grade, _) in judgements.items():
+            if judged_id == NOWHERE:
+                continue
+            position, names_document = judged_id
             document = position if parents is None else int(parents[position])
             judged[document] = None
             if grade >= 1:
@@ -167,6 +195,7 @@ class Dataset:
         orphaned: Number of queries left out because every document that answered them was removed.
         other_queries: Queries outside the split, for calibration with few labels; None if only the split is used.
         empty: Number of documents left out because they have neither title nor text.
+        written_near_misses: Near misses in queries.jsonl, whatever the split.
     """
 
     name: str
@@ -178,6 +207,7 @@ class Dataset:
     orphaned: int = 0
     other_queries: OtherQueries | None = None
     empty: int = 0
+    written_near_misses: Sequence[DatasetQuery] = ()
 
     @property
     def own_documents(self) -> int:
@@ -239,6 +269,9 @@ class OpenDataset:
     def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
 
+        A query that queries.jsonl calls unanswerable belongs to every split if no split judges it. A near miss belongs
+        to none then: it is in `Dataset.written_near_misses`.
+
         Args:
             split: Split whose judgements are read.
             earlier_ids: As in `read_dataset`.
@@ -246,13 +279,22 @@ class OpenDataset:
         Raises:
             InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
-        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids)
+        unanswerable = {name for name, query in self.queries.items() if not query.answerable}
+        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids, unanswerable)
         orphaned = drop_orphans(judgements)
+        if unanswerable:
+            unlisted = unanswerable - judged_queries(self.folder)
+            judgements |= {name: {} for name in unlisted if not self.queries[name].is_near_miss}
         return [
             LabelledQuery.of(name, query, judgements[name], self.documents.parents, self.own_passages(name))
             for name, query in self.queries.items()
             if name in judgements
         ], orphaned
+
+    @property
+    def near_misses(self) -> list[DatasetQuery]:
+        """Near misses in queries.jsonl, in its order."""
+        return [query for query in self.queries.values() if query.is_near_miss]
 
     def own_passages(self, name: str) -> tuple[int, ...]:
         """Return the positions of the passages that are the query itself.
@@ -303,6 +345,7 @@ def read_dataset(folder: Path, split: str, spool: Path, earlier_ids: Container[s
         sha256=opened.sha256(split),
         orphaned=orphaned,
         empty=len(opened.ids.empty),
+        written_near_misses=opened.near_misses,
     )
 
 
@@ -448,7 +491,11 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
     seen: dict[str, int] = {}
     queries = {
         required_id(path, line, record, seen): DatasetQuery(
-            required_text(path, line, record, "text"), _origin(path, line, record), _weight(path, line, record)
+            required_text(path, line, record, "text"),
+            _origin(path, line, record),
+            _weight(path, line, record),
+            _answerable(path, line, record),
+            *_near_miss(path, line, record),
         )
         for line, record in read_objects(path)
     }
@@ -469,3 +516,20 @@ def _weight(path: Path, line: int, record: dict[str, Any]) -> float:
     if type(weight) not in {int, float} or not 0 < weight < math.inf:
         raise LineError(path, line, f'"weight" {str(weight)[:20]!r} is not a number above 0', "correct it")
     return float(weight)
+
+
+def _answerable(path: Path, line: int, record: dict[str, Any]) -> bool:
+    answerable: Any = record.get("answerable", True)
+    if not isinstance(answerable, bool):
+        raise LineError(path, line, f'"answerable" {str(answerable)[:20]!r} is not true or false', "correct it")
+    return answerable
+
+
+def _near_miss(path: Path, line: int, record: dict[str, Any]) -> tuple[NearMissKind | None, str | None]:
+    """Return kind and source of a near miss; None and None for another query, whatever these fields hold."""
+    if record.get("origin") != "near_miss":
+        return None, None
+    kind: Any = record.get("kind")
+    if kind not in NEAR_MISS_KINDS:
+        raise LineError(path, line, f'"kind" {str(kind)[:20]!r} is none of {", ".join(NEAR_MISS_KINDS)}', "correct it")
+    return cast(NearMissKind, kind), required_text(path, line, record, "source")

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import QUERIES, Origin, read_queries
+from taugate.ingestion.dataset.beir import QUERIES, NearMissKind, Origin, read_queries
 from taugate.ingestion.dataset.judgements import (
     HEADER,
     WEIGHTED_HEADER,
     JudgementLine,
+    judged_queries,
     parse_header,
     parse_judgement,
     qrels_of,
-    splits_in,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
 from taugate.storage.files import atomic_write
@@ -27,11 +27,17 @@ class NewQuery(NamedTuple):
 
     Attributes:
         model: Language model that wrote it, if any.
+        kind: What a near miss changes, None for other queries.
+        source: Id of the query that a near miss was made from, None for other queries.
+        answerable: False if no document answers it; None if the judgements say so.
     """
 
     text: str
     origin: Origin
     model: str | None = None
+    kind: NearMissKind | None = None
+    source: str | None = None
+    answerable: bool | None = None
 
 
 class _Line(NamedTuple):
@@ -41,6 +47,7 @@ class _Line(NamedTuple):
     identifier: str
     text: str
     origin: Origin
+    answerable: bool
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,8 @@ class QueryFile:
         with path.open("rb") as file:
             return cls(
                 [
-                    _Line(line, name, text, origin)
-                    for line, (name, (text, origin, _)) in zip(file, queries.items(), strict=True)
+                    _Line(line, name, query.text, query.origin, query.answerable)
+                    for line, (name, query) in zip(file, queries.items(), strict=True)
                 ]
             )
 
@@ -84,6 +91,11 @@ class QueryFile:
             for line in self.lines
             if line.origin != other_than and origin in {None, line.origin}
         }
+
+    @property
+    def unanswerable(self) -> set[str]:
+        """Ids of the queries whose lines say that no document answers them."""
+        return {line.identifier for line in self.lines if not line.answerable}
 
     def bytes_without(self, ids: Collection[str]) -> bytes:
         """Return the lines of all other queries, as they are in the file; the last one ends with a line break."""
@@ -120,13 +132,14 @@ def replace_queries(
     """
     qrels = data / qrels_of(split)
     _check_unpacked(qrels)
-    deleted = {*removed} - added.keys() - _judged_elsewhere(data, split)
+    deleted = {*removed} - added.keys() - judged_queries(data, other_than=split)
     replaced = {*removed, *added, *(judgement.query for judgement in judgements)}
     rows = [row for row in judgement_lines(qrels) if row.query not in replaced]
     new = b"".join(_query_line(name, query) for name, query in added.items())
     atomic_write(data / QUERIES, before.bytes_without(added.keys()) + new)
-    qrels.parent.mkdir(exist_ok=True)
-    atomic_write(qrels, qrels_bytes([*rows, *judgements]))
+    if rows or judgements or qrels.exists():
+        qrels.parent.mkdir(exist_ok=True)
+        atomic_write(qrels, qrels_bytes([*rows, *judgements]))
     if deleted:
         atomic_write(data / QUERIES, before.bytes_without({*added, *deleted}) + new)
 
@@ -177,15 +190,9 @@ def judgement_lines(qrels: Path) -> list[JudgementLine]:
     return [parse_judgement(qrels, line, text, weighted=weighted) for line, text in rows]
 
 
-def _judged_elsewhere(data: Path, split: str) -> set[str]:
-    """Return the ids of the queries that other splits judge."""
-    files = [data / qrels_of(other) for other in splits_in(data) if other != split]
-    return {text.partition("\t")[0] for path in files for line, text in read_lines(path) if line > 1}
-
-
 def _query_line(name: str, query: NewQuery) -> bytes:
-    model = {} if query.model is None else {"model": query.model}
-    return orjson.dumps({"_id": name, "text": query.text, "origin": query.origin} | model) + b"\n"
+    record = {"_id": name} | {name: value for name, value in query._asdict().items() if value is not None}
+    return orjson.dumps(record) + b"\n"
 
 
 def _check_unpacked(path: Path) -> None:

@@ -16,6 +16,7 @@ TEST, HUMAN, GENERATED, TRAFFIC = "test", "human", "generated", "traffic"
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
 # If queries or results were sampled, a fourth column holds the number of queries or results per judgement.
 WEIGHTED_HEADER = f"{HEADER}\tweight"
+NO_DOCUMENT = "-"  # in place of a document: nothing in the corpus answers the query
 # Grades are small: a longer number is a mistake. TREC marks worthless documents by -1 and -2, and pandas writes 1.0.
 _GRADE = re.compile(r"(-?[0-9]{1,9})(?:\.0*)?")
 
@@ -81,6 +82,7 @@ class CorpusIds:
 
 
 _REMOVED = JudgedId(-1, is_document=False)  # stands for documents that are no longer in the corpus
+NOWHERE = JudgedId(-2, is_document=False)  # the id of a judgement that no document answers the query
 
 
 def qrels_of(split: str) -> str:
@@ -96,6 +98,17 @@ def splits_in(folder: Path) -> list[str]:
     """
     files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
+
+
+def judged_queries(folder: Path, other_than: str | None = None) -> set[str]:
+    """Return the ids of the queries that the splits of a data set judge.
+
+    Args:
+        folder: Folder of the data set.
+        other_than: A split to leave out.
+    """
+    files = [folder / qrels_of(split) for split in splits_in(folder) if split != other_than]
+    return {text.partition("\t")[0] for path in files for line, text in read_lines(path) if line > 1}
 
 
 def check_split(path: Path, option: str = "--split") -> None:
@@ -115,11 +128,16 @@ def check_split(path: Path, option: str = "--split") -> None:
 
 
 def read_qrels(
-    path: Path, queries: Collection[str], ids: CorpusIds, earlier_ids: Container[str] = ()
+    path: Path,
+    queries: Collection[str],
+    ids: CorpusIds,
+    earlier_ids: Container[str] = (),
+    unanswerable: Container[str] = (),
 ) -> dict[str, dict[JudgedId, Judgement]]:
     """Read the judgements of a split: of passages and of whole documents, by query id.
 
-    A query listed with zero scores only is unanswerable.
+    A query listed with zero scores only is unanswerable. A row with `-` in place of a document says so without one, and
+    is recorded under NOWHERE.
 
     Args:
         path: Path of the qrels file.
@@ -127,6 +145,7 @@ def read_qrels(
         ids: Ids of the corpus.
         earlier_ids: Ids of passages and documents in an earlier version of the corpus; if a removed one answered a
             query, the judgement is recorded under _REMOVED.
+        unanswerable: Ids of the queries that queries.jsonl calls unanswerable.
 
     Raises:
         InputError: If the file cannot be read or holds no judgement; LineError if a line is invalid.
@@ -140,20 +159,30 @@ def read_qrels(
         query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        judged_id = ids.find(document)
+        if query in unanswerable and judgement.grade >= 1:
+            problem = f'query {query!r} has "answerable": false in queries.jsonl, and here a document that answers it'
+            raise LineError(path, line, problem, "correct one of the two")
+        judged_id = ids.find(document) or (NOWHERE if document == NO_DOCUMENT else None)
+        if judged_id == NOWHERE and judgement.grade >= 1:
+            raise LineError(
+                path, line, f"{NO_DOCUMENT!r} stands for no document, so its score is 0", "correct the line"
+            )
         if judged_id is None and (document in earlier_ids or document in ids.empty):
-            if judgement.grade >= 1:
-                judgements.setdefault(query, {})[_REMOVED] = judgement
-            continue
+            judged_id = _REMOVED
+            if judgement.grade == 0:
+                continue
         if judged_id is None:
             remedy = "add it or remove this line"
             if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
                 remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
         judged = judgements.setdefault(query, {})
-        if judged_id in judged:
+        if judged_id in judged and judged_id != _REMOVED:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
         judged[judged_id] = judgement
+        if NOWHERE in judged and any(grade >= 1 for grade, _ in judged.values()):
+            problem = f"query {query!r} has a document that answers it, and a line with {NO_DOCUMENT!r} for none"
+            raise LineError(path, line, problem, "remove one of the two lines")
     if not judgements:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
     return judgements

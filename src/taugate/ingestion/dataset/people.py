@@ -77,6 +77,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
             unjudged_own=[opened.own_passages(name) for name in unjudged],
         ),
         empty=len(opened.ids.empty),
+        written_near_misses=opened.near_misses,
     )
 
 

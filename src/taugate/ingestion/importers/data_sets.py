@@ -9,6 +9,7 @@ import orjson
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_lines_of_corpus
 from taugate.ingestion.dataset.editing import qrels_bytes
 from taugate.ingestion.dataset.judgements import (
+    NO_DOCUMENT,
     CorpusIds,
     JudgementLine,
     parse_header,
@@ -90,6 +91,8 @@ class SourceQueries:
             for line, record in read_objects(queries):
                 identifier = prefix + required_id(queries, line, record, seen)
                 required_text(queries, line, record, "text")
+                if record.get("origin") == "near_miss":
+                    record["source"] = prefix + required_text(queries, line, record, "source")
                 source.queries.append(orjson.dumps(record | {"_id": identifier}) + b"\n")
             for split in splits_in(folder):
                 source.judgements.setdefault(split, []).extend(_judgements(folder / qrels_of(split), prefix))
@@ -120,4 +123,4 @@ def _judgements(path: Path, prefix: str) -> Iterator[JudgementLine]:
     weighted = parse_header(path, next(rows, (0, ""))[1])
     for line, text in rows:
         query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
-        yield JudgementLine(prefix + query, prefix + document, judgement)
+        yield JudgementLine(prefix + query, document if document == NO_DOCUMENT else prefix + document, judgement)

@@ -84,6 +84,8 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
 def population(data: Path, judged: Collection[str], logged_queries: Population) -> Population:
     """Collect the unjudged queries by people; generated queries are used only if there are no queries by people.
 
+    Queries that queries.jsonl calls unanswerable need no judgement.
+
     Args:
         data: Folder of the data set.
         judged: Ids of queries that have been judged.
@@ -92,8 +94,9 @@ def population(data: Path, judged: Collection[str], logged_queries: Population) 
     Raises:
         InputError: If no query is left.
     """
-    lines = QueryFile.read(data).lines
-    texts = {line.text for line in lines}
+    before = QueryFile.read(data)
+    texts = set(before.texts().values())
+    lines = [line for line in before.lines if line.answerable]
     human = [PopulationQuery(line.identifier, line.text, line.origin) for line in lines if line.origin in PEOPLE]
     left = [query for query in human if query.id not in judged]
     left += [query for query in logged_queries.queries if query.text not in texts]

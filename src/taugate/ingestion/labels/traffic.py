@@ -32,6 +32,7 @@ REASONS: Mapping[str, str] = {
     "capped": "exceed the limit per key (--most-by-key)",
     "few_votes": "are about results that too few users judged (--votes)",
     "tied": "are about results with as many votes for as against",
+    "unanswerable": "are about queries that queries.jsonl calls unanswerable",
     "no_answer": "are about queries without a relevant result, of which not all results were judged",
 }
 
@@ -124,11 +125,13 @@ def learn_from_traffic(
         documents = _document_ids(data / CORPUS)
         traffic = _Traffic.read(logs, collection or data.resolve().name, documents, left_out)
         rows = traffic.rows(max_by_key, votes, left_out)
-        if not rows:
-            raise NothingLearnedError(f"{', '.join(map(str, logs))}: {_nothing_learned(left_out)}")
         before = QueryFile.read(data)
         names = {text: name for name, text in before.texts().items()}
         taken = {query: names.get(text, f"{TRAFFIC}:{query:016x}") for query, text in traffic.texts.items()}
+        for query in [query for query in rows if taken[query] in before.unanswerable]:
+            left_out["unanswerable"] += len(rows.pop(query))
+        if not rows:
+            raise NothingLearnedError(f"{', '.join(map(str, logs))}: {_nothing_learned(left_out)}")
         added = {
             taken[query]: NewQuery(traffic.texts[query], "traffic")
             for query in rows

@@ -1,22 +1,23 @@
 """Near misses: questions close to the corpus that no document answers, made from labelled queries without a model.
 
-A near miss changes one part of an answerable query, so that the rare terms of its parts occur in the corpus, but in no
-document together. Entity swaps, antonyms and other numbers are the ways in which people made a third of the negatives
-of SQuAD 2.0 (Rajpurkar et al. 2018, Table 2).
+A near miss changes one part of an answerable query, so that no document holds the new part together with the rest. In
+SQuAD 2.0, people made unanswerable questions in the same ways: of the 3,106 of its development set whose cause is
+annotated (SQuAD2-CR), 63 % have another entity, another number or date, or an antonym.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from pathlib import Path
 
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import NEAR_MISS_KINDS, Dataset, NearMissKind, read_dataset
+from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.judgements import GENERATED
+from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.changed_queries import ChangedQueries
-from taugate.ingestion.queries.generate import normalized
+from taugate.ingestion.queries.generate import check_request, free_id, normalized
 
-# name: a name or rare term of another query. number: another number. tail: the end of another query, after a
-# preposition. opposite: the opposite of a word.
-NearMissKind = Literal["name", "number", "tail", "opposite"]
-KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
 MAX_PER_KIND = 100  # a share of .9 to within six points: 1.96 · √(.9 · .1 / 100) = .059
 
 
@@ -35,7 +36,25 @@ class NearMiss:
     source: int
 
 
-def near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -> list[NearMiss]:
+def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
+    """Return the near misses that a person could read and correct, or make some if none was written.
+
+    Those written by `taugate queries --unanswerable` count if they were made from an answerable query of the data set.
+
+    Args:
+        dataset: Corpus and labelled queries.
+        seed: Seed of every random choice.
+    """
+    positions = {query.id: row for row, query in enumerate(dataset.answerable)}
+    written = [
+        NearMiss(query.text, query.kind, positions[query.source])
+        for query in dataset.written_near_misses
+        if query.kind is not None and query.source in positions
+    ]
+    return written or make_near_misses(dataset, seed)
+
+
+def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -> list[NearMiss]:
     """Make near misses from the answerable queries of a data set.
 
     A labelled query makes at most one near miss of each kind, and none repeats a query of the data set. The corpus is
@@ -49,18 +68,55 @@ def near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -
     changed = ChangedQueries.read(dataset, seed)
     makers: dict[NearMissKind, Callable[[int], Iterator[str]]] = {
         "name": changed.with_other_name,
-        "number": changed.with_other_number,
-        "tail": changed.with_other_tail,
+        "year": changed.with_other_year,
+        "absent": changed.with_absent_thing,
         "opposite": changed.with_opposite,
     }
     taken = {normalized(query.text) for query in dataset.answerable + dataset.unanswerable}
     made: list[NearMiss] = []
     for kind, make in makers.items():
-        count = 0
+        before = len(made)
         for source in changed.queries:
+            if len(made) == before + max_per_kind:
+                break
             text = next((text for text in make(source) if normalized(text) not in taken), None)
-            if text is not None and count < max_per_kind:
-                count += 1
+            if text is not None:
                 taken.add(normalized(text))
                 made.append(NearMiss(text, kind, source))
+    return made
+
+
+def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) -> list[NearMiss]:
+    """Make near misses from the queries of a split, and write them into queries.jsonl.
+
+    They belong to no split; `near_misses` returns them in place of new ones. Those of an earlier run are replaced, and
+    every other query keeps its line, byte for byte.
+
+    Args:
+        data: Folder of the data set.
+        split: Split whose answerable queries are changed.
+        max_queries: Largest number of near misses.
+        seed: Seed of every random choice.
+
+    Raises:
+        InputError: If the data set cannot be read, or no query can be changed; then nothing is written.
+    """
+    check_request(data, max_queries)
+    with sole_writer(data), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        dataset = read_dataset(data, split, Path(spool))
+        per_kind = min(MAX_PER_KIND, -(-max_queries // len(NEAR_MISS_KINDS)))
+        made = make_near_misses(dataset, seed, per_kind)[:max_queries]
+        if not made:
+            raise InputError(
+                f"{data}: no query of split {split} can be changed so that surely no document answers it; write such "
+                'questions yourself, with "answerable": false'
+            )
+        before = QueryFile.read(data)
+        existing = before.texts(other_than="near_miss")
+        added: dict[str, NewQuery] = {}
+        for near_miss in made:
+            source = dataset.answerable[near_miss.source].id
+            name = free_id(f"{near_miss.kind}:{source}", existing, added)
+            added[name] = NewQuery(near_miss.text, "near_miss", None, near_miss.kind, source, answerable=False)
+        replace_queries(data, GENERATED, before, added, [], removed=before.texts("near_miss"))
     return made

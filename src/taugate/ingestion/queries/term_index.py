@@ -1,23 +1,25 @@
 """Rare terms of queries, and the documents that hold them: shows that no document holds two terms together."""
 
+import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple, Self
 
-import numpy as np
 import regex
 
 from taugate.ingestion.queries.crop import UNSPACED
 from taugate.retrieval.documents.store import DocumentStore
 
-_TERM = regex.compile(r"[^\W_]+")
+_TERM = re.compile(r"[^\W_]+")
 _UNSPACED = regex.compile(UNSPACED)
-# Words with the same first letters count as one: truncation is a stemmer for every European language (McNamee and
-# Mayfield 2004, Information Retrieval 7, 73: best at four to six letters).
+# Words with the same first letters count as one, in any language: the first five of a Turkish word retrieve as well as
+# its lemma (Can et al. 2008, JASIST 59, 407). Six join fewer words of different meaning.
 _STEM = 6
 # A term is rare if at most 2 % of the documents hold it: 10 of a FAQ with 503, 24 of the 1,204 of squad_v2_dev. The
 # limit of 500 bounds the memory for a large corpus.
 _MAX_SHARE, _MIN_LIMIT, _MAX_LIMIT = 0.02, 3, 500
+_YEARS = range(1000, 2100)
 
 
 class Term(NamedTuple):
@@ -36,9 +38,9 @@ class Term(NamedTuple):
     key: str
 
     @property
-    def is_number(self) -> bool:
-        """Whether the term is a number."""
-        return self.text.isdecimal()
+    def is_year(self) -> bool:
+        """Whether the term is a number that may be a year."""
+        return len(self.text) == 4 and self.text.isascii() and self.text.isdecimal() and int(self.text) in _YEARS
 
 
 def terms(text: str) -> list[Term]:
@@ -57,11 +59,13 @@ class TermIndex:
     """The documents that hold each rare term of a vocabulary.
 
     Attributes:
-        holders: Documents by key, for the terms that 1 to `limit` documents hold.
+        holders: Documents by key, for the rare terms of the vocabulary.
+        common: Keys of the terms that more documents hold.
         keys: All keys of some documents, by the position of the document.
     """
 
     holders: dict[str, frozenset[int]]
+    common: frozenset[str]
     keys: dict[int, frozenset[str]]
 
     @classmethod
@@ -73,12 +77,12 @@ class TermIndex:
             vocabulary: Keys to index.
             read_whole: Documents whose keys are all kept.
         """
-        parents = np.arange(len(documents)) if documents.parents is None else documents.parents
+        positions = count() if documents.parents is None else map(int, documents.parents)
         limit = min(_MAX_LIMIT, max(_MIN_LIMIT, int(_MAX_SHARE * len(documents))))
         holders: dict[str, set[int]] = {}
         common: set[str] = set()
         keys: dict[int, set[str]] = {position: set() for position in read_whole}
-        for position, document in zip(parents.tolist(), documents, strict=True):
+        for position, document in zip(positions, documents, strict=False):
             present = {stem(word) for word in set(_TERM.findall(document.encoded_text.casefold()))}
             if position in keys:
                 keys[position] |= present
@@ -89,12 +93,17 @@ class TermIndex:
                     common.add(key)
         return cls(
             {key: frozenset(positions) for key, positions in holders.items()},
+            frozenset(common),
             {position: frozenset(present) for position, present in keys.items()},
         )
 
     def rare(self, keys: Iterable[str]) -> list[str]:
         """Return the keys of rare terms, without repetition and in their order."""
         return [key for key in dict.fromkeys(keys) if key in self.holders]
+
+    def knows(self, key: str) -> bool:
+        """Return whether a document holds a term of the vocabulary."""
+        return key in self.holders or key in self.common
 
     def holding_all(self, keys: Iterable[str]) -> frozenset[int]:
         """Return the documents that hold all rare terms.

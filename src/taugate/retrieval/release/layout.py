@@ -51,7 +51,7 @@ IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # a release that is being removed
-_NOT_CONTENT = frozenset({"release_id", "created_at", "parent", "summary"})  # keys of the manifest
+_NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
 
 
 def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
@@ -79,8 +79,8 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     """Return the hex digest of a release's content, given its manifest as JSON: all files and the manifest.
 
     Ids and times are excluded. `parent` is the id of the previously current release, which differs when the same
-    command runs twice. The report is excluded because it compares with the parent, the gate's gains because they are
-    times, and the summary because it repeats what other files and fields have.
+    command runs twice. The report is excluded because it compares with the parent, and the gate's gains because they
+    are times.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))

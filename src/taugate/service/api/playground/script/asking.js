@@ -1,5 +1,3 @@
-// ---- State of the page ----
-
 const state = {
   release: null, reference: null, // from the service
   tau: null, // the threshold that was chosen; null is the calibrated one
@@ -53,8 +51,6 @@ function warn() {
   notice("drift", "bad", signals.size
     && `Drift alarm: ${named([...signals])}. The guarantees of the calibration may not hold for this traffic.`, "", gauges);
 }
-
-// ---- Ask ----
 
 /** Read the form. Throws SyntaxError if the filter is not JSON. @returns {Search} */
 function readSearch() {

@@ -5,8 +5,6 @@
  *   text: ?string, metadata: Object}} Result */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
 
-// ---- Pure functions ----
-
 export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
 
 const tauIs = (tau) => `τ\u00a0=\u00a0${fixed(tau)}`;

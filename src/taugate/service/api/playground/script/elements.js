@@ -1,5 +1,3 @@
-// ---- Building elements ----
-
 const part = (id) => document.getElementById(id);
 const SVG = document.querySelector("svg").namespaceURI;
 

@@ -1,5 +1,3 @@
-// ---- Why not this document?, code, release, drift ----
-
 async function explain(event) {
   event?.preventDefault();
   const search = checkedSearch(), document_id = part("document").value.trim();
@@ -46,12 +44,14 @@ const METRICS = {
 function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
+  part("summary").textContent = release.manifest.summary ?? "";
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
   const { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
     State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
     Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
     Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
+    Refusals: manifest.refusal && `below ρ = ${fixed(manifest.refusal.rho)}`,
     Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
     Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),

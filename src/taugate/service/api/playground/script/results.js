@@ -1,5 +1,3 @@
-// ---- Results ----
-
 function showAnswer() {
   const { reply, all, tau } = state;
   if (!reply) return;
@@ -20,7 +18,9 @@ function verdict(reply, all, kept) {
   if (!n) return "No document matches the filter.";
   const best = compared(all.results[0], reply.policy, reply.best_score);
   if (reply.reason === "unanswerable" && state.tau === null) {
-    return `Refused: the documents do not seem to contain an answer. The best of ${n} results has ${fixed(best)}.`;
+    const { score, rho } = reply.refusal ?? {};
+    return `Refused: the documents seem to hold no answer. ${rho === undefined
+      ? `The best of ${n} results has ${fixed(best)}` : `The question has ${fixed(score)}, below ρ = ${fixed(rho)}`}.`;
   }
   if (reply.reason === "unreadable" && state.tau === null) {
     return "Refused: the encoder does not know the words of this question, so similarities are meaningless.";

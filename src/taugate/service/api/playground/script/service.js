@@ -1,5 +1,3 @@
-// ---- Asking the service ----
-
 const BASE = new URL(".", location.href);
 const SLOW_SECONDS = 2, LOST_SECONDS = 30; // the service itself gives up after 5 s by default
 const PAUSES = [1, 2, 4, 8]; // seconds before each new attempt, and the last for all that follow

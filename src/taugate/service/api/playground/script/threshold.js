@@ -1,5 +1,3 @@
-// ---- The threshold, on the distributions of the release ----
-
 const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["random", "Random documents"]];
 const LINES = [["kept", "Results kept"], ["loss", "Queries that lose their answer"]];
 const PAD = 22; // pixels at both sides of the drawing
@@ -36,7 +34,7 @@ function showThreshold() {
   if (tau !== null) effect = `At ${tauIs(tau)}, this release does not record what is kept and lost.`;
   if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
     percent(point.loss)} of the calibration queries.${
-    state.release?.manifest.abstention ? " Queries that this release refuses as a whole are not counted." : ""}`;
+    state.release?.manifest.abstention ?? state.release?.manifest.refusal ? " Refused queries are not counted." : ""}`;
   part("effect").textContent = effect;
   part("scales").hidden = !ownScale();
   part("scales").textContent = `Top: similarities. Bottom: ${ownScale()}, which are compared with τ.`;

@@ -1,0 +1,86 @@
+"""What the default refusal refuses and loses, on questions that did not choose it."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.calibrated import IndexedSet
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode, encode_near_misses
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.ingestion.dataset.sample import write_sample
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+from taugate.retrieval.vectors.similarity import Float32
+
+HEADING = "The default refusal: refused and lost"
+SETS = ("squad_v2_dev", "scifact", "cosqa")
+_OTHERS, _MAX_OTHERS = "ood_queries", 300  # questions of other people about other subjects; a share to ± .06
+
+
+def section(experiment: Experiment) -> str:
+    """Calibrate every set by default, and count what ρ refuses."""
+    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    others = _others(experiment.data, encoder)
+    rows = []
+    for name in ("sample", *experiment.wanted(SETS)):
+        with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
+            indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
+            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Stopwatch())
+            indexed = replace(indexed, encoded=replace(indexed.encoded, near_misses=near))
+            findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
+            if findings.refusal is None:
+                raise AssertionError(f"{name}: the documents answer every off-topic question")
+            best = indexed.index.search(others, 1).scores[:, 0]
+            rows.append(_row(name, findings.refusal.record, best))
+    header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
+    return f"""\
+`taugate calibrate` without options sets ρ. How many questions that no document answers does it refuse, and how many right answers does it
+lose? The second half of the off-topic questions, near misses, the second half of the human unanswerable questions, and held-out queries
+count; none of them chose ρ. "Asked by others" are {_MAX_OTHERS} out-of-scope questions of CLINC150 (`{_OTHERS}`). Limits are one-sided, 95 %.
+
+{table(header, rows)}
+
+Off-topic questions are easy cases, and near misses are not: their scores lie among those of right answers. Questions of people that have
+no answer, on squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, label some and give `--max-answered`.
+"""
+
+
+def _row(name: str, record: RefusalRecord, others: Float32) -> list[str]:
+    lost = f"{share(record.lost.mean)} (at most {share(record.lost.upper)})"
+    outside = share(float((others < np.float32(record.rho)).mean()))
+    kinds = [_counted(kind) for kind in (record.off_topic, record.near_miss, record.unanswerable)]
+    return [name, share(record.rho), kinds[0], outside, *kinds[1:], lost]
+
+
+def _counted(kind: RefusedQuestions | None) -> str:
+    if kind is None:
+        return "–"
+    return f"{share(kind.refused / kind.queries)} of {kind.queries:,} (at least {share(kind.lower)})"
+
+
+def _others(data: Path, encoder: OnnxEncoder) -> Float32:
+    lines = (data / _OTHERS / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:_MAX_OTHERS]
+    texts = [json.loads(line)["text"] for line in lines]
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return encode(encoder, texts, len(texts), "query", cache, Stopwatch()).vectors
+
+
+@contextmanager
+def _folder(data: Path, name: str) -> Iterator[Path]:
+    """Give the folder of a data set; the sample is written to a temporary one."""
+    if name != "sample":
+        yield data / name
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_sample(Path(folder) / name)
+        yield Path(folder) / name

@@ -1,0 +1,161 @@
+"""The default refusal ρ: how it is chosen, what it is measured on, and that a certified loss includes it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.calibration.abstention.probes import LabelledParts, Probes
+from taugate.calibration.abstention.refusal import (
+    LostShares,
+    ProbedKinds,
+    RightAnswers,
+    can_limit,
+    choose_rho,
+    off_topic_refused,
+    refusal_record,
+)
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
+from taugate.calibration.risk.certify import LossLimit, certify
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.registry.catalog import find
+from taugate.retrieval.index.top_k import TopK
+
+DELTA = 0.05
+DEFAULT = LostShares(0.015, 0.015)
+CERTIFYING = ThresholdRule("risk-control", "similarity", max_loss=DELTA)
+
+
+def float32(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def singles(queries: int) -> SamplingUnits:
+    return SamplingUnits.from_clusters(np.arange(queries))
+
+
+def test_rho_is_at_the_lower_end_of_a_gap() -> None:
+    right, off_topic = np.linspace(0.6, 0.9, 200, dtype=np.float32), np.linspace(0.1, 0.3, 100, dtype=np.float32)
+    rho = choose_rho(right, [off_topic], DEFAULT)
+    assert (off_topic < np.float32(rho)).mean() == pytest.approx(0.9)
+    assert not (right < np.float32(rho)).any()
+
+
+def test_rho_loses_at_most_the_planned_share_if_kinds_overlap() -> None:
+    right = np.linspace(0.2, 0.9, 1000, dtype=np.float32)
+    rho = choose_rho(right, [np.linspace(0.5, 0.8, 100, dtype=np.float32)], DEFAULT)
+    assert (right < np.float32(rho)).sum() + 1 == 15  # of 1,001
+
+
+def test_unanswerable_queries_raise_rho_to_the_planned_share() -> None:
+    right, off_topic = np.linspace(0.5, 0.9, 400, dtype=np.float32), np.linspace(0.1, 0.3, 100, dtype=np.float32)
+    rho = choose_rho(right, [off_topic, np.linspace(0.4, 0.8, 50, dtype=np.float32)], DEFAULT)
+    assert 0.5 < rho < 0.51
+
+
+def test_certified_loss_allows_one_lost_answer_among_few() -> None:
+    off_topic, shares = [np.linspace(0.5, 0.8, 100, dtype=np.float32)], LostShares.under(CERTIFYING)
+    for queries, lost in (
+        (38, 0),
+        (39, 1),
+        (319, 1),
+        (479, 2),
+    ):  # 2 / 40 and 1 / 20 are the certified .05, 3 / 480 an eighth
+        right = np.linspace(0.2, 0.9, queries, dtype=np.float32)
+        assert (right < np.float32(choose_rho(right, off_topic, shares))).sum() == lost
+
+
+def test_share_needs_enough_queries_to_be_limited() -> None:
+    assert can_limit(0.015, 66)
+    assert not can_limit(0.015, 65)
+
+
+def test_record_counts_reported_questions_alone() -> None:
+    scores, half = float32(0.1, 0.2, 0.3, 0.9), np.array([True, False, True, False])
+    off_topic = Probes(scores, half, ~half, np.arange(4))
+    right = RightAnswers(float32(0.2, 0.5, 0.6, 0.7), singles(4))
+    record = refusal_record(0.25, right, ProbedKinds(off_topic, None, None, 3), provisional=False)
+    assert (record.off_topic.queries, record.off_topic.refused, record.left_out) == (2, 1, 3)
+    assert record.lost.mean == 0.25
+    assert record.lost.upper == pytest.approx(0.751, abs=1e-3)  # Clopper–Pearson, 1 of 4
+    assert record.lost.lower < 0.25
+
+
+def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
+    scores = np.linspace(0.1, 0.3, 34, dtype=np.float32)
+    probes = Probes(scores, np.arange(34) % 2 == 0, np.arange(34) % 2 == 1, np.arange(34))
+    kinds = ProbedKinds(probes, None, None, 0)
+    rho = choose_rho(float32(), kinds.choosing, DEFAULT)
+    assert int((scores < np.float32(rho)).sum()) == 31  # nine in ten
+    counted = off_topic_refused(float32(), kinds, DEFAULT)
+    assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself
+    assert 0.7 < counted.lower < 30 / 34
+
+
+def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
+    record = json.loads((find(releases) / "manifest.json").read_bytes())["refusal"]
+    english = [question for question in off_topic_table() if question.language == "English"]
+    assert record["off_topic"]["queries"] + record["left_out"] == len(english)
+
+
+def test_unanswerable_queries_about_certified_documents_never_choose() -> None:
+    limits, certifies = np.array([True, False, False]), np.array([False, True, True])
+    parts = LabelledParts(limits, ~limits, certifies, np.array([0, 1, 2, 0, 1, 2, 4]))
+    probes = parts.of_unanswerable(float32(0.1, 0.2, 0.3, 0.4))
+    assert not probes.chooses[[1, 2]].any()
+    assert probes.chooses[0]
+    assert (probes.chooses != probes.reports).all()
+
+
+def _certified_loss(rng: np.random.Generator, queries: int) -> float:
+    """Certify τ on queries with a known law, with ρ from others; returns the true loss of refusal and cut together.
+
+    The best similarity is uniform. Every query has its relevant result at rank 2, with a uniform score that depends on
+    the best similarity, so that refusals and cuts overlap as they do in data.
+    """
+    rho = float(np.quantile(rng.uniform(size=200), DELTA / 8))
+
+    def scores(count: int) -> np.ndarray:
+        best = rng.uniform(size=count)
+        return np.column_stack([1 + best, np.where(rng.uniform(size=count) < 0.5, best, rng.uniform(size=count))])
+
+    found = scores(queries).astype(np.float32)
+    top = TopK(found, np.zeros(found.shape, dtype=np.int64))
+    judged = JudgedQueries(top, np.tile([0, 1], (queries, 1)), np.ones(queries), found[:, 1])
+    answering = AnsweredQueries(found[:, 0], found[:0, 0], np.float32(1 + rho), certified=True)
+    none = TopK(found[:0], top.positions[:0])
+    decisions = ScoredQueries(judged, none, None, None, answering).certifying("similarity")
+    limit = LossLimit("accuracy", LossSteps.of_accuracy(judged, decisions), DELTA)
+    tau = certify([limit], CERTIFYING).tau
+    if tau is None:
+        return 0.0
+    # P(best < ρ or second < τ) with second = best in half of the queries and independent in the other half.
+    return 0.5 * max(rho, tau) + 0.5 * (rho + tau - rho * tau)
+
+
+def test_certified_loss_includes_refusals_in_a_known_world() -> None:
+    rng = np.random.default_rng(0)
+    losses = np.array([_certified_loss(rng, 400) for _ in range(1000)])
+    assert (losses > DELTA).mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 1000)  # promised; one run in 200 by chance
+    assert losses.mean() > 0.5 * DELTA
+
+
+def test_refused_query_is_lost_from_the_first_step() -> None:
+    found = float32(0.9, 0.8, 0.7, 0.6, 0.2, 0.1).reshape(3, 2)
+    top = TopK(found, np.zeros(found.shape, dtype=np.int64))
+    judged = JudgedQueries(top, np.tile([0, 1], (3, 1)), np.ones(3), found[:, 1])
+    answering = AnsweredQueries(found[:, 0], found[:0, 0], np.float32(0.5), certified=True)
+    scored = ScoredQueries(judged, TopK(found[:0], top.positions[:0]), None, None, answering)
+    decisions = scored.certifying("similarity")
+    for tau in decisions[np.isfinite(decisions)]:
+        assert ((decisions >= tau) == scored.kept("similarity", tau)).all()
+    certified = certify(
+        [LossLimit("accuracy", LossSteps.of_accuracy(judged, decisions), 0.1)],
+        ThresholdRule("risk-control", "similarity", max_loss=0.1),
+    )
+    assert certified.tau is None
+    assert certified.certificates[0].loss == pytest.approx(1 / 3)

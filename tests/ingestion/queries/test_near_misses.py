@@ -1,0 +1,228 @@
+"""Near misses: what is changed, that no document holds the new question, and that a seed gives equal ones."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from taugate.cli.main import main
+from taugate.ingestion.dataset.beir import NEAR_MISS_KINDS, Dataset, read_dataset
+from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
+from taugate.ingestion.queries.substitutes import nouns_between, opposite
+from taugate.ingestion.queries.term_index import TermIndex, stem, terms
+
+ENGLISH = [
+    ("Who designed the bridge of Arlen in 1871?", "Otto Brandt designed the Arlen bridge, which opened in 1871."),
+    ("Who designed the harbour of Bermont in 1902?", "Lena Koch designed Bermont harbour; it was finished in 1902."),
+    ("Who painted the ceiling of Castrop in 1633?", "In 1633 Jan Maas painted the ceiling of Castrop palace."),
+    ("What is the highest tower in Dunmore?", "The highest tower in Dunmore is the Wool Tower, 70 metres tall."),
+    ("How long is the tunnel under the lake?", "The tunnel under the lake is 4 km long."),
+    ("Which family owned the mill in Esker?", "The Tully family owned the mill in Esker for a century."),
+    ("When was the chapel in Farrow burned?", "The chapel in Farrow burned after the siege."),
+]
+SPANISH = [
+    ("¿Quién diseñó el puente de Arlena en 1871?", "Otón Brando diseñó el puente de Arlena, abierto en 1871."),
+    ("¿Quién diseñó el puerto de Bermonte en 1902?", "Lena Coca diseñó el puerto de Bermonte, acabado en 1902."),
+    ("¿Cuál es la mayor torre en Dunmora?", "La mayor torre en Dunmora es la Torre de la Lana."),
+    ("¿Quién pintó el techo de Castropo en 1633?", "En 1633 Juan Mas pintó el techo del palacio de Castropo."),
+    ("¿Qué familia tenía el molino?", "La familia Tuli tenía el molino desde hace un siglo."),
+    ("¿Cuándo se quemó la capilla?", "La capilla se quemó después del asedio."),
+]
+
+
+def data_set(folder: Path, pairs: list[tuple[str, str]], more: tuple[str, ...] = ()) -> Dataset:
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "spool").mkdir()
+    # Many documents with frequent words and nothing else make all other words rare.
+    texts = [
+        *(answer for _, answer in pairs),
+        *more,
+        *(f"filler{row} text of the in de el la en" for row in range(200)),
+    ]
+    documents = [{"_id": f"d{row}", "text": text} for row, text in enumerate(texts)]
+    queries = [{"_id": f"q{row}", "text": query} for row, (query, _) in enumerate(pairs)]
+    (folder / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(item) + b"\n" for item in documents))
+    (folder / "queries.jsonl").write_bytes(b"".join(orjson.dumps(item) + b"\n" for item in queries))
+    rows = [f"q{row}\td{row}\t1\n" for row in range(len(pairs))]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    return read_dataset(folder, "test", folder / "spool")
+
+
+def by_kind(made: list[NearMiss], kind: str) -> dict[int, str]:
+    return {near_miss.source: near_miss.text for near_miss in made if near_miss.kind == kind}
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return data_set(tmp_path_factory.mktemp("english"), ENGLISH)
+
+
+def test_every_kind_changes_one_part(english: Dataset) -> None:
+    made = near_misses(english, 0)
+    assert {near_miss.kind for near_miss in made} == set(NEAR_MISS_KINDS)
+    assert by_kind(made, "opposite") == {3: "What is the lowest tower in Dunmore?"}
+    assert by_kind(made, "name")[0].removeprefix("Who designed the bridge of ") in {
+        "Bermont in 1871?",
+        "Castrop in 1871?",
+    }
+    year = by_kind(made, "year")[2].removeprefix("Who painted the ceiling of Castrop in ").removesuffix("?")
+    assert 1593 <= int(year) <= 1673
+    assert int(year) != 1633
+    absent = by_kind(made, "absent")[5]
+    assert absent.startswith("Which family owned the ")
+    assert absent.endswith(" in Esker?")
+    assert "mill" not in absent
+
+
+def test_spanish_queries_are_changed(tmp_path: Path) -> None:
+    made = near_misses(data_set(tmp_path / "spanish", SPANISH), 0)
+    assert by_kind(made, "opposite") == {2: "¿Cuál es la menor torre en Dunmora?"}
+    assert by_kind(made, "name")[0] == "¿Quién diseñó el puente de Castropo en 1871?"
+    assert by_kind(made, "absent")[4].startswith("¿Qué familia tenía el ")
+    assert by_kind(made, "absent")[5].startswith("¿Cuándo se quemó la ")
+
+
+def test_equal_seeds_give_equal_near_misses(english: Dataset) -> None:
+    assert near_misses(english, 3) == near_misses(english, 3)
+    assert any(near_misses(english, 3) != near_misses(english, seed) for seed in range(4, 8))
+
+
+def test_name_that_a_document_joins_with_the_rest_is_not_used(tmp_path: Path) -> None:
+    joined = ("The bridge near Bermont is old.", "A bridge stands in Castrop.")
+    assert 0 not in by_kind(near_misses(data_set(tmp_path / "joined", ENGLISH, joined), 0), "name")
+
+
+def test_thing_in_the_corpus_is_not_absent(tmp_path: Path) -> None:
+    nouns = [*nouns_between("the", "", "English")]
+    mentioned = tuple(f"About the {noun}." for noun in nouns if noun != "ferry")
+    made = near_misses(data_set(tmp_path / "mentioned", ENGLISH, mentioned), 0)
+    assert by_kind(made, "absent")[5] == "Which family owned the ferry in Esker?"
+
+
+def test_queries_of_the_data_set_are_not_repeated(tmp_path: Path) -> None:
+    pairs = [*ENGLISH, ("What is the lowest tower in  Dunmore?", "It has one floor.")]
+    assert by_kind(near_misses(data_set(tmp_path / "data", pairs), 0), "opposite") == {}
+
+
+def test_number_of_each_kind_is_limited(english: Dataset) -> None:
+    made = make_near_misses(english, 0, max_per_kind=1)
+    assert [near_miss.kind for near_miss in made] == list(NEAR_MISS_KINDS)
+
+
+def test_only_names_of_claims_are_changed(tmp_path: Path) -> None:
+    claims = [
+        (query.replace("Who ", "People ").replace("What is", "Here is").rstrip("?"), text)
+        for query, text in ENGLISH[:4]
+    ]
+    assert {near_miss.kind for near_miss in near_misses(data_set(tmp_path / "claims", claims), 0)} <= {"name"}
+
+
+def test_language_without_spaces_gives_no_error(tmp_path: Path) -> None:
+    pairs = [("桥是谁设计的？", "桥是奥托设计的。"), ("1871年谁来了？", "1871年奥托来了。")]
+    assert near_misses(data_set(tmp_path / "chinese", pairs), 0) == []
+
+
+def written(data: Path) -> list[dict[str, object]]:
+    lines = (data / "queries.jsonl").read_bytes().splitlines()
+    return [record for line in lines if (record := orjson.loads(line)).get("origin") == "near_miss"]
+
+
+def reread(data: Path) -> Dataset:
+    spool = data / f"spool-{len(list(data.iterdir()))}"
+    spool.mkdir()
+    return read_dataset(data, "test", spool)
+
+
+def test_command_writes_near_misses_that_can_be_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    made = near_misses(data_set(data, ENGLISH), 0)
+    before = (data / "queries.jsonl").read_text()
+    assert main(["queries", str(data), "--unanswerable", "--json"]) == 0
+    value = orjson.loads(capsys.readouterr().out)
+    assert (value["kept"], sum(value["kinds"].values())) == (len(made), len(made))
+    assert (data / "queries.jsonl").read_text().startswith(before)
+    assert [path.name for path in (data / "qrels").iterdir()] == ["test.tsv"]
+    assert written(data)[-1] == {
+        "_id": "opposite:q3",
+        "text": "What is the lowest tower in Dunmore?",
+        "origin": "near_miss",
+        "kind": "opposite",
+        "source": "q3",
+        "answerable": False,
+    }
+    dataset = reread(data)
+    assert (dataset.unanswerable, near_misses(dataset, 5)) == ([], made)
+
+    lines = (data / "queries.jsonl").read_text().splitlines(keepends=True)
+    (data / "queries.jsonl").write_text("".join(lines[:-1]))
+    assert near_misses(reread(data), 5) == made[:-1]
+
+    assert main(["queries", str(data), "--unanswerable", "--seed", "0"]) == 0
+    assert len(written(data)) == len(made)
+
+
+def test_near_misses_of_other_queries_are_made_anew(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    made = near_misses(data_set(data, ENGLISH), 0)
+    foreign = {"_id": "n", "text": "Who?", "origin": "near_miss", "kind": "name", "source": "gone", "answerable": False}
+    with (data / "queries.jsonl").open("ab") as queries:
+        queries.write(orjson.dumps(foreign) + b"\n")
+    assert near_misses(reread(data), 0) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--unanswerable", "--method", "local"], "--unanswerable: uses no model; leave --method local out"),
+        (["--unanswerable", "--model", "m"], "--model: --unanswerable uses no model; leave it out"),
+        (["--unanswerable", "--max", "0"], "--max 0: give a number of"),
+        (["--split", "test"], "--split: only --unanswerable changes questions of a split; leave it out"),
+        (["--unanswerable", "--split", "dev"], "dev.tsv: no such file; --split names one of: test"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    data_set(tmp_path / "data", ENGLISH)
+    assert main(["queries", str(tmp_path / "data"), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_queries_that_cannot_be_changed_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_set(tmp_path / "data", [("who?", "somebody")])
+    assert main(["queries", str(tmp_path / "data"), "--unanswerable"]) == 2
+    assert "no query of split test can be changed so that surely no document answers it" in capsys.readouterr().err
+    assert written(tmp_path / "data") == []
+
+
+def test_terms_are_stems_and_numbers() -> None:
+    found = terms("The Normans' 1871 castle-keep 城堡")
+    assert [(term.text, term.key, term.is_year) for term in found] == [
+        ("The", "the", False),
+        ("Normans", "norman", False),
+        ("1871", "1871", True),
+        ("castle", "castle", False),
+        ("keep", "keep", False),
+    ]
+    assert stem("international") == stem("internal")
+
+
+def test_index_separates_rare_and_common_terms(tmp_path: Path) -> None:
+    dataset = data_set(tmp_path / "data", ENGLISH, ("Otto was here",))
+    index = TermIndex.build(dataset.documents, {"otto", "text", "absent", "tunnel"}, {4})
+    assert (index.rare(["otto", "text", "absent", "otto"]), index.common) == (["otto"], {"text"})
+    assert index.holding_all(["otto"]) == {0, 7}
+    assert index.holding_any(["otto", "tunnel", "text"]) == {0, 4, 7}
+    assert [index.knows(key) for key in ("otto", "text", "absent")] == [True, True, False]
+    assert "tunnel" in index.keys[4]
+
+
+def test_substitutes_depend_on_the_words_around() -> None:
+    assert opposite("highest", "English") == "lowest"
+    assert opposite("lowest", "English") == "highest"
+    assert opposite("highest", "German") is None
+    assert nouns_between("the", "house", "English") == {}
+    assert nouns_between("for", "", "English")["ferry"] == "a ferry"
+    assert nouns_between("una", "", "Spanish")["catedral"] == "catedral"
+    assert "catedral" not in nouns_between("un", "", "Spanish")
+    assert nouns_between("the", "", None) == {}

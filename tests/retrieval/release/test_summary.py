@@ -1,0 +1,32 @@
+"""The one sentence on what a release keeps, loses and refuses."""
+
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+from taugate.retrieval.release.summary import LostAnswers, summary_sentence
+
+OFF_TOPIC = RefusedQuestions(queries=20, refused=19, lower=0.78)
+LOST = LostAnswers(1, 151, 0.03101)
+
+
+def refusal(*, provisional: bool = False, near_miss: RefusedQuestions | None = None) -> RefusalRecord:
+    lost = Interval(mean=0.0, lower=0.0, upper=0.02)
+    return RefusalRecord(
+        score="best_similarity", rho=0.3, provisional=provisional, off_topic=OFF_TOPIC, near_miss=near_miss, lost=lost
+    )
+
+
+def test_summary_names_every_kind() -> None:
+    near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
+    assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss)) == (
+        "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, "
+        "14 of 20 near misses."
+    )
+
+
+def test_summary_says_that_refusals_are_provisional() -> None:
+    assert summary_sentence(5, 5, LOST, refusal(provisional=True)).endswith("off-topic questions (provisional).")
+
+
+def test_summary_without_refusals_or_answers_is_short() -> None:
+    assert summary_sentence(5, 5, LOST, None) == "Keeps 5.0 of 5 results, loses 1 of 151 answers (at most 3.2 %)."
+    assert summary_sentence(2.5, 5, None, None) == "Keeps 2.5 of 5 results."
