@@ -124,7 +124,8 @@ class SearchedSplit:
         model = recalibrate(fitted.model, values[parts.not_fitting], relevant[parts.not_fitting])
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
-        return EstimatedRelevance(Relevance(model, background, self.k), answerable, answerable[:0], fitted, choosing)
+        relevance = Relevance(model, background, self.k)
+        return EstimatedRelevance(relevance, answerable, answerable[:0], None, fitted, choosing)
 
     def scored(self, estimated: EstimatedRelevance | None = None) -> ScoredQueries:
         """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""

@@ -9,6 +9,7 @@ from benchmarks.calibration import (
     kept_share,
     labelled_queries,
     relevance_reliability,
+    relevance_unanswered,
 )
 from benchmarks.experiment import experiment_page, measure
 
@@ -28,6 +29,7 @@ heading repeats the measurement.""",
         "auto": auto_and_named,
         "labels": labelled_queries,
         "reliability": relevance_reliability,
+        "unanswered": relevance_unanswered,
     },
     splits=1000,
 )

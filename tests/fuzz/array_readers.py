@@ -16,7 +16,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
 from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.threshold_curve import threshold_curve
@@ -111,7 +111,8 @@ def _a_relevance(scratch: Path) -> bytes:
     vectors = rng.normal(size=(DOCUMENTS, AFTER)).astype(np.float32)
     background = Background.of(vectors, vectors, np.arange(1, DOCUMENTS + 1))
     center, scale, weights = (rng.uniform(0.5, 1, size=len(FEATURES)) for _ in range(3))
-    Relevance(Logistic(center, scale, weights, 0.1), background, 5).save(scratch / RELEVANCE)
+    model = Logistic(center, scale, weights, 0.1, on_topic=OnTopic(0.1, 1.0, 0.5))
+    Relevance(model, background, 5).save(scratch / RELEVANCE)
     return (scratch / RELEVANCE).read_bytes()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
@@ -107,10 +108,19 @@ def test_served_results_match_metrics(certified: Path, sample: Path) -> None:
             metrics["abstention"]["answerable_empty"]
         )
     record = manifest["relevance"]
-    everything = release.retriever.search([Query(text, k=5, min_results=5) for text in queries_of(sample)])
-    said = np.array([everything[row].relevance for row in order[kept:].tolist()])
-    assert sum(each["results"] for each in record["bins"]) == said.size
-    assert sum(each["results"] * each["relevance"] for each in record["bins"]) == pytest.approx(float(said.sum()))
+    assert record["unanswerable_share"] == 0.5
+    # Bins hold the results of held-out queries, and as many of questions without an answer, by rounded weights.
+    assert abs(sum(each["results"] for each in record["bins"]) - 2 * 5 * (503 - kept)) <= len(record["bins"])
+    # Those of the answerable queries alone are what the release serves.
+    members, relevant = order[kept:].tolist(), relevant_of(sample)
+    texts = queries_of(sample)
+    answers = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])
+    shown = [(row, answer) for row, answer in zip(members, answers, strict=True) if len(answer.positions) == 5]
+    assert len(shown) > 0.9 * len(members)  # the others are refused
+    served = np.array([answer.relevance for _, answer in shown])
+    true = np.array([[at in relevant[row] for at in answer.positions.tolist()] for row, answer in shown])
+    sums = ReliabilitySums.by_cluster(served, true, np.arange(len(shown)))
+    assert expected_calibration_error(sums) == pytest.approx(record["error_of_answerable"]["mean"], abs=0.01)
 
 
 def test_served_loss_matches_certificate(certified: Path, sample: Path) -> None:

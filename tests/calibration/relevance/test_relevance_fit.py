@@ -14,9 +14,9 @@ from taugate.calibration.relevance.model import (
     RelevanceFit,
     estimate_relevance,
     recalibrate,
-    relevance_record,
 )
 from taugate.calibration.relevance.model import fit_relevance as fit_by_document
+from taugate.calibration.relevance.record import relevance_record
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.job.release import manifest_facts
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
@@ -46,12 +46,18 @@ def studied(
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     dataset = read_dataset(data, asked.split or "test", spool)
     encoder = OnnxEncoder.load(encoder_folder)
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
+    encoded = encode_with(encoder_folder, dataset)
     drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
     admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, lambda line: None, Stopwatch())
     found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
+
+
+def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:
+    """Encode a data set by the encoder in a folder."""
+    encoder = OnnxEncoder.load(encoder_folder)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
 
 
 def write(folder: Path, documents: list[str], queries: list[tuple[str, int | None]]) -> Path:

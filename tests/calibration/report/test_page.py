@@ -150,6 +150,18 @@ def test_inherited_model_checks_no_labels(papers: Studied) -> None:
     """It may have learned from the same queries."""
     estimated = papers.found.estimated
     assert estimated is not None
-    kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable)
+    kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable, None)
     page = check(replace(papers, found=replace(papers.found, estimated=kept)).page())
     assert "their labels cannot be checked" in page.text["labels"]
+
+
+def test_relevance_of_a_mixture_says_what_it_is_measured_on(papers: Studied) -> None:
+    record = papers.found.relevance
+    assert record is not None
+    assert "have no answer" not in check(papers.page()).text["relevance"]
+    fields = {"unanswerable_share": 0.5, "unanswerable": 432, "error_of_answerable": record.error}
+    mixed = replace(papers, found=replace(papers.found, relevance=record.model_copy(update=fields)))
+    text = check(mixed.page()).text["relevance"].replace("\N{NO-BREAK SPACE}", " ")
+    assert "assumes that 50 % of all queries have no answer" in text
+    assert "and 432 questions that no document answers" in text
+    assert "On the queries with an answer alone, it is too low" in text

@@ -11,7 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, ComputedBackground, ReadDocuments, mean_and_covariance
-from taugate.retrieval.policy.relevance import FEATURES, BetaCalibration, Logistic, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, BetaCalibration, Logistic, OnTopic, Relevance
 
 K = 5
 
@@ -124,7 +124,61 @@ def test_old_file_without_recalibration_loads(world, tmp_path: Path) -> None:
     assert (again.estimate(queries, top) != relevance.estimate(queries, top)).any()
 
 
-@pytest.mark.parametrize("change", ["falling", "shape", "nan", "missing", "extra", "k", "type", "scale", "truncated"])
+ON_TOPIC = OnTopic(-2.0, 1.5, 0.4)
+
+
+def on_topic(relevance: Relevance) -> Relevance:
+    return replace(relevance, model=replace(relevance.model, on_topic=ON_TOPIC))
+
+
+def test_on_topic_factor_multiplies_the_probability_before_recalibration(world) -> None:
+    index, _, queries, _, relevance = world
+    top = index.search(queries, K)
+    plain = replace(relevance, model=replace(relevance.model, recalibration=BetaCalibration()))
+    documents = np.asarray(index.vectors).astype(float)
+    curve = relevance.model.recalibration
+    for row, query in enumerate(queries):
+        against_all, best = documents @ query.astype(float), float(top.scores[row, 0])
+        odds = ON_TOPIC.intercept + ON_TOPIC.best_score * best
+        odds += ON_TOPIC.best_query_z * (best - against_all.mean()) / against_all.std()
+        one = slice(row, row + 1)
+        alone = TopK(top.scores[one], top.positions[one])
+        p = plain.estimate(queries[one], alone)[0].astype(float) / (1 + np.exp(-odds))
+        expected = 1 / (1 + (1 - p) ** curve.b / p**curve.a / np.exp(curve.c))
+        found = on_topic(relevance).estimate(queries[one], alone)[0]
+        assert found == pytest.approx(expected, abs=2e-5)
+
+
+def test_on_topic_factor_of_a_certain_query_changes_nothing(world) -> None:
+    index, _, queries, _, relevance = world
+    top = index.search(queries, K)
+    certain = replace(relevance, model=replace(relevance.model, on_topic=OnTopic(1000.0, 0.0, 0.0)))
+    np.testing.assert_allclose(certain.estimate(queries, top), relevance.estimate(queries, top), rtol=1e-6)
+    impossible = replace(relevance, model=replace(relevance.model, on_topic=OnTopic(-1000.0, 0.0, 0.0)))
+    assert (impossible.estimate(queries, top) == 0).all()
+
+
+def test_product_of_two_certainties_has_finite_log_odds() -> None:
+    sure = OnTopic(800.0, 0.0, 0.0).times(np.array([800.0, -800.0]), np.zeros((2, len(FEATURES))))
+    assert np.isfinite(sure).all()
+    assert sure[0] > 600
+    assert sure[1] == pytest.approx(-800)
+
+
+def test_on_topic_factor_is_read_back(world, tmp_path: Path) -> None:
+    index, _, queries, _, relevance = world
+    on_topic(relevance).save(tmp_path / "r")
+    again = Relevance.load(tmp_path / "r", index.dimension, len(index))
+    assert again.model.on_topic == ON_TOPIC
+    top = index.search(queries, K)
+    assert (again.estimate(queries, top) == on_topic(relevance).estimate(queries, top)).all()
+    relevance.save(tmp_path / "r")
+    assert "on_topic" not in load_file(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    "change", ["factor", "falling", "shape", "nan", "missing", "extra", "k", "type", "scale", "truncated"]
+)
 def test_invalid_model_file_is_refused(world, tmp_path: Path, change: str) -> None:
     index, *_, relevance = world
     path = tmp_path / "r"
@@ -138,6 +192,7 @@ def test_invalid_model_file_is_refused(world, tmp_path: Path, change: str) -> No
         "k": lambda: arrays.update(k=np.array([0])),
         "type": lambda: arrays.update(k=np.array([5.5])),
         "scale": lambda: arrays.update(scale=arrays["scale"] * 0),
+        "factor": lambda: arrays.update(on_topic=np.ones(2)),
         "falling": lambda: arrays.update(recalibration=np.array([1.0, -0.1, 0.0])),
         "truncated": lambda: None,
     }

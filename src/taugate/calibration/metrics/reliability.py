@@ -45,6 +45,7 @@ class ReliabilitySums:
         relevant: NDArray[np.bool_],
         cluster_ids: NDArray[np.int64],
         labelled: NDArray[np.bool_] | None = None,
+        weights: Float64 | None = None,
     ) -> Self:
         """Sum results by cluster.
 
@@ -53,6 +54,7 @@ class ReliabilitySums:
             relevant: (q, K).
             cluster_ids: (q,) cluster of each query.
             labelled: (q, K), the results that count, None for all.
+            weights: (q,), how often each result of a query counts, None for once.
         """
         counts = np.ones(relevance.shape, dtype=np.bool_) if labelled is None else labelled
         numbers = np.unique(cluster_ids, return_inverse=True)[1]
@@ -60,11 +62,12 @@ class ReliabilitySums:
         owner = np.repeat(numbers, counts.sum(axis=1))
         predicted, true = relevance[counts].astype(np.float64), relevant[counts].astype(np.float64)
         place = owner * BINS + np.minimum((predicted * BINS).astype(int), BINS - 1)
+        times = np.repeat(np.ones(len(relevance)) if weights is None else weights, counts.sum(axis=1))
 
         def total(values: Float64) -> Float64:
-            return np.bincount(place, values, clusters * BINS).reshape(clusters, BINS).astype(np.float64)
+            return np.bincount(place, times * values, clusters * BINS).reshape(clusters, BINS).astype(np.float64)
 
-        squares = np.bincount(owner, (predicted - true) ** 2, clusters).astype(np.float64)
+        squares = np.bincount(owner, times * (predicted - true) ** 2, clusters).astype(np.float64)
         return cls(total(np.ones(len(predicted))), total(predicted), total(true), squares)
 
     def drawn(self, rng: np.random.Generator) -> "ReliabilitySums":
@@ -117,7 +120,7 @@ def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
         ReliabilityBin(
             lower=number / BINS,
             upper=(number + 1) / BINS,
-            results=int(total.results[number]),
+            results=round(float(total.results[number])),
             relevance=float(total.predicted[number] / total.results[number]),
             relevant=float(total.relevant[number] / total.results[number]),
             interval=_share(sums.results[:, number], sums.relevant[:, number]),

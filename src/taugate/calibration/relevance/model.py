@@ -1,12 +1,19 @@
-"""The model of relevance: fits it on some queries, recalibrates it on others, and measures its reliability.
+"""The model of relevance: fits it on some queries and recalibrates it on others.
 
 Logistic regression gives the probability that a retrieved document is relevant; the strength of its penalty comes from
-cross-validation. The model learns from results that the qrels judge, and is measured on these. If the qrels name a
+cross-validation. The model learns from results that the qrels judge. If the qrels name a
 document that is searched in chunks, its best chunk is relevant and its other chunks are unknown: calling them
 irrelevant would teach the model that passages of the right document are wrong, and calling them relevant that every
 page of it answers the query.
+
+With questions that no document answers, relevance is P(on topic) · P(relevant | on topic), recalibrated for a mixture
+of answerable and unanswerable queries. Off-topic questions fit the first factor. Questions close to the documents only
+take part in the recalibration: a factor that tells them from answerable queries has no lower calibration error, and
+moves results of answerable queries below those of others, so that cuts keep more (docs/research/calibration.md,
+"Questions without an answer").
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,18 +24,9 @@ from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
-from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import (
-    LIKELY,
-    ReliabilitySums,
-    brier,
-    brier_skill,
-    error_interval,
-    expected_calibration_error,
-    reliability,
-)
 from taugate.calibration.metrics.splits import Fold, QueryRoles, cluster_folds
+from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, mixture_weights
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import (
     Background,
@@ -37,14 +35,28 @@ from taugate.retrieval.policy.background import (
     ReadDocuments,
     mean_and_covariance,
 )
-from taugate.retrieval.policy.relevance import FEATURES, BetaCalibration, Logistic, Relevance, features
-from taugate.retrieval.release.evidence import RelevanceRecord
+from taugate.retrieval.policy.relevance import (
+    FEATURES,
+    QUERY_FEATURES,
+    BetaCalibration,
+    Logistic,
+    OnTopic,
+    Relevance,
+    features,
+)
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # C, the inverse strength of the ridge penalty on standardised features, from strong to almost none in decades.
 _STRENGTHS = (0.03, 0.3, 3.0)
+# C of the factor P(on topic), and the share of off-topic questions that it assumes. With a half, as in the mixture, it
+# also lowers unusual queries that have an answer, and cuts by probability keep up to .03 more results. Of .5, .1, .03
+# and .01 and of .03, 1 and 30, on cosqa and covidqa_chunks, this share and C have the lowest Brier score on off-topic
+# questions among those that keep no more results at a loss of 2 and 5 %.
+_ON_TOPIC_STRENGTH, _OFF_TOPIC_SHARE = 1.0, 0.1
 # A feature that is equal for all results (the rank, with K = 1) has no scale to divide by.
 _MIN_SCALE = 1e-9
+# Probabilities of cross-validation keep this distance from 0 and 1: they are stored in float32.
+_SUREST = 1e-6
 # The targets of the recalibration keep the map finite, so scikit-learn's ridge penalty is switched off.
 _NO_PENALTY = 1e9
 
@@ -74,11 +86,14 @@ class AppliedRelevance:
         relevance: The model with the background that describes queries and results.
         answerable: (n, K) float32 probabilities of the answerable queries' results.
         unanswerable: (u, K) float32 probabilities of the unanswerable queries' results.
+        unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
+            query has an answer.
     """
 
     relevance: Relevance
     answerable: Float32
     unanswerable: Float32
+    unanswered: Unanswered | None
 
 
 @dataclass(frozen=True)
@@ -94,18 +109,22 @@ class EstimatedRelevance(AppliedRelevance):
     choosing: Float32
 
 
-def estimate_relevance(
+def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and documents)
     judged: JudgedQueries,
     vectors: Float32,
     unanswerable: tuple[TopK, Float32],
     roles: QueryRoles,
     documents: CorpusVectors,
     lengths: Lengths,
+    unanswered: Unanswered | None = None,
 ) -> EstimatedRelevance | None:
     """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
     None if the results of the fitting queries are all relevant or all irrelevant. One thread makes the same data give
     the same bits.
+
+    The recalibration rises strictly, so nothing that it learns from certifying queries, or from questions made from
+    them, moves a result past another. All else is fitted on the fitting queries and on off-topic questions.
 
     Args:
         judged: The n answerable queries with their results.
@@ -114,6 +133,7 @@ def estimate_relevance(
         roles: Roles of the queries.
         documents: (N, d) float32, in memory or not.
         lengths: (N,) bytes of each document.
+        unanswered: Questions that no document answers; None to take for granted that every query has an answer.
     """
     with threadpool_limits(limits=1):
         background = _background(documents, vectors[roles.fit], lengths)
@@ -125,19 +145,29 @@ def estimate_relevance(
         if fitted is None:
             return None
         unseen = roles.not_fitting
-        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen])
+        questions: list[Float64] = []
+        if unanswered is not None and unanswered.off_topic.learns.any():
+            questions = [_features_of(kind, background, k) for kind in unanswered.learning]
+            fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
+        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
         relevance = Relevance(model, background, k)
         return EstimatedRelevance(
             relevance,
             answerable=model.probability(values).astype(np.float32),
             unanswerable=relevance.estimate(unanswerable[1], unanswerable[0]),
+            unanswered=unanswered if questions else None,
             fit=fitted,
             choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
         )
 
 
 def apply_relevance(
-    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedTexts, describing: NDArray[np.int64]
+    model: Logistic,
+    judged: JudgedQueries,
+    unanswerable: TopK,
+    encoded: EncodedTexts,
+    describing: NDArray[np.int64],
+    unanswered: Unanswered | None = None,
 ) -> AppliedRelevance:
     """Score every result with a model that was fitted earlier, on these documents or on others.
 
@@ -150,6 +180,7 @@ def apply_relevance(
         unanswerable: The top-K of the unanswerable queries.
         encoded: Vectors of documents and queries.
         describing: Positions of the answerable queries that describe documents, those that would fit a model.
+        unanswered: Questions that no document answers, to measure a model that was fitted with such questions.
     """
     with threadpool_limits(limits=1):
         background = _background(encoded.documents, encoded.answerable[describing], encoded.lengths)
@@ -158,7 +189,36 @@ def apply_relevance(
             relevance,
             relevance.estimate(encoded.answerable, judged.top),
             relevance.estimate(encoded.unanswerable, unanswerable),
+            None if model.on_topic is None else unanswered,
         )
+
+
+def fit_on_topic(answerable: Float64, off_topic: Float64) -> OnTopic:
+    """Fit the probability that a query is about the documents, by its best result.
+
+    Args:
+        answerable: (q, K, F) float64 features of queries about the documents.
+        off_topic: (o, K, F) float64 features of off-topic questions.
+    """
+    columns = [FEATURES.index(name) for name in QUERY_FEATURES]
+    best = np.concatenate([answerable[:, 0], off_topic[:, 0]])[:, columns]
+    model = fit_logistic(best, np.arange(len(best)) < len(answerable), _ON_TOPIC_STRENGTH, "balanced")
+    weights = model.weights / model.scale
+    prior = np.log((1 - _OFF_TOPIC_SHARE) / _OFF_TOPIC_SHARE)  # the fit's own is that of equal shares
+    return OnTopic(float(model.intercept - weights @ model.center + prior), *weights.tolist())
+
+
+def _with_on_topic(fitted: RelevanceFit, on_topic: OnTopic, values: Float64) -> RelevanceFit:
+    """Add the factor to a model, and to the probabilities of the results whose (q, K, F) features are `values`."""
+    p = np.clip(fitted.out_of_fold.astype(np.float64), _SUREST, 1 - _SUREST)
+    joint = on_topic.times(np.log(p) - np.log1p(-p), values)
+    out_of_fold = (1 / (1 + np.exp(-joint))).astype(np.float32)
+    return replace(fitted, model=replace(fitted.model, on_topic=on_topic), out_of_fold=out_of_fold)
+
+
+def _features_of(questions: UnansweredQuestions, background: Background | ComputedBackground, k: int) -> Float64:
+    rows, of_queries = background.rows(questions.top.positions), background.of_queries(questions.vectors)
+    return features(questions.top.scores, of_queries, rows, k)
 
 
 def _background(documents: CorpusVectors, queries: Float32, lengths: Lengths) -> Background | ComputedBackground:
@@ -218,7 +278,7 @@ def _cross_validated(
     return probabilities
 
 
-def _all_of(results: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _all_of(results: NDArray[Any]) -> NDArray[np.bool_]:
     return np.ones(results.shape, dtype=np.bool_)
 
 
@@ -241,7 +301,11 @@ def fit_logistic(
 
 
 def recalibrate(
-    model: Logistic, values: Float64, relevant: NDArray[np.bool_], labelled: NDArray[np.bool_] | None = None
+    model: Logistic,
+    values: Float64,
+    relevant: NDArray[np.bool_],
+    labelled: NDArray[np.bool_] | None = None,
+    unanswered: Sequence[Float64] = (),
 ) -> Logistic:
     """Add a map of the model's probabilities, fitted on queries that the model has not seen.
 
@@ -262,107 +326,42 @@ def recalibrate(
         values: (q, K, F) float64 features.
         relevant: (q, K).
         labelled: (q, K), the results to learn from, None for all.
+        unanswered: Features of questions that no document answers, (m, K, F) float64 for each kind. The map is fitted
+            for a mixture of them and the queries (`mixture_weights`).
     """
     used = _all_of(relevant) if labelled is None else labelled
-    outcomes = relevant[used]
+    outcomes, odds = relevant[used], model.log_odds(values)[used]
+    if outcomes.all() or not outcomes.any():
+        return model
+    by_query = mixture_weights(len(values), [len(kind) for kind in unanswered])
+    weights = np.repeat(by_query, [*used.sum(axis=1), *(kind.shape[1] for kind in unanswered for _ in kind)])
+    if unanswered:
+        odds = np.concatenate([odds, *(model.log_odds(kind).ravel() for kind in unanswered)])
+        outcomes = np.concatenate([outcomes, np.zeros(len(odds) - len(outcomes), dtype=np.bool_)])
     positive = int(outcomes.sum())
     negative = len(outcomes) - positive
-    if not positive or not negative:
-        return model
-    odds = model.log_odds(values)[used]
     against = np.logaddexp(0.0, odds)
     target = np.where(outcomes, (positive + 1) / (positive + 2), 1 / (negative + 2))
-    (a, b), c = _regression(np.column_stack([odds - against, against]), target)
+    (a, b), c = _regression(np.column_stack([odds - against, against]), target, weights)
     if min(a, b) <= 0:
-        (a,), c = _regression(odds[:, None], target)
+        (a,), c = _regression(odds[:, None], target, weights)
         b = a
     return replace(model, recalibration=BetaCalibration(a, b, c)) if a > 0 else model
 
 
-def _regression(values: Float64, target: Float64) -> tuple[list[float], float]:
-    """Fit a logistic regression of (n,) targets in 0…1 on (n, F) values, and return its coefficients and intercept."""
+def _regression(values: Float64, target: Float64, weights: Float64) -> tuple[list[float], float]:
+    """Fit a logistic regression of targets in 0…1 on values, and return its coefficients and intercept.
+
+    Args:
+        values: (n, F).
+        target: (n,).
+        weights: (n,), of the rows.
+    """
     regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
     with threadpool_limits(limits=1):
         regression.fit(
             np.tile(values, (2, 1)),
             np.repeat([True, False], len(values)),
-            sample_weight=np.concatenate([target, 1 - target]),
+            sample_weight=np.concatenate([target * weights, (1 - target) * weights]),
         )
     return regression.coef_[0].tolist(), float(regression.intercept_[0])
-
-
-def relevance_record(
-    estimated: EstimatedRelevance,
-    roles: QueryRoles,
-    judged: JudgedQueries,
-    units: SamplingUnits,
-    heldout: NDArray[np.int64] | None,
-    seed: int,
-) -> RelevanceRecord:
-    """Record how the model was fitted, and its reliability on queries on which it was not fitted.
-
-    Bootstraps come from `numpy.random.default_rng([seed, 7])`.
-
-    Args:
-        estimated: The model with its probabilities.
-        roles: Roles of the queries.
-        judged: The n answerable queries with their results.
-        units: Sampling units of these queries.
-        heldout: Positions of the held-out queries. If None, reliability is measured on the choosing and certifying
-            queries, on which the three numbers of the recalibration were fitted.
-        seed: Seed of the calibration.
-    """
-    return RelevanceRecord(
-        features=list(FEATURES),
-        fit_queries=len(roles.fit),
-        regularization=estimated.fit.regularization,
-        log_loss=estimated.fit.log_loss,
-        recalibration=estimated.relevance.model.recalibration.kind,
-        part="calibration" if heldout is None else "heldout",
-        **_reliability(estimated, judged, units, roles.not_fitting if heldout is None else heldout, seed),
-    )
-
-
-def kept_relevance_record(
-    record: RelevanceRecord,
-    applied: AppliedRelevance,
-    judged: JudgedQueries,
-    units: SamplingUnits,
-    part: tuple[Literal["calibration", "heldout"], NDArray[np.int64]],
-    seed: int,
-) -> RelevanceRecord:
-    """Update a model's record with its reliability on other queries or documents; its fit does not change.
-
-    Args:
-        record: Record from the release of the model.
-        applied: The model with its probabilities.
-        judged: The answerable queries with their results.
-        units: Sampling units of these queries.
-        part: Name and positions of the queries on which reliability is measured.
-        seed: Seed of the calibration.
-    """
-    name, members = part
-    return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})
-
-
-def _reliability(
-    applied: AppliedRelevance,
-    judged: JudgedQueries,
-    units: SamplingUnits,
-    unseen: NDArray[np.int64],
-    seed: int,
-) -> dict[str, Any]:
-    """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord."""
-    relevance, labelled = applied.answerable[unseen], judged.labelled[unseen]
-    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.clusters[unseen], labelled)
-    drawn = sums.drawn(np.random.default_rng([seed, 7]))
-    return {
-        "queries": len(unseen),
-        "documents": len(sums.squares),
-        "expected_calibration_error": expected_calibration_error(sums),
-        "brier": brier(sums, drawn),
-        "brier_skill": brier_skill(sums, drawn),
-        "error": error_interval(sums, drawn),
-        "error_of_likely": error_interval(sums, drawn, LIKELY) if (relevance[labelled] >= LIKELY).any() else None,
-        "bins": reliability(sums),
-    }

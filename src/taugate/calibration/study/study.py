@@ -27,13 +27,13 @@ from taugate.calibration.relevance.model import (
     EstimatedRelevance,
     apply_relevance,
     estimate_relevance,
-    kept_relevance_record,
-    relevance_record,
 )
+from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import LabelledSearch, divide, refuse_by_default
+from taugate.calibration.study.unanswered import collect_unanswered, question_parts
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -153,27 +153,33 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
     units, members = drawn.units, parts["calibration"].members
+    cluster_ids = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
+    search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
+    kept = None if inherited is None else inherited.refusal
+    refuses = settings.refusal or kept is not None
     with watch.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
+        unanswered = None
+        if refuses and roles:
+            unanswered = collect_unanswered(search, cluster_ids, roles, question_parts(parts, roles, len(judged)))
         no_answer = (unanswerable, encoded.unanswerable)
         fitted: EstimatedRelevance | None = None
         estimated: AppliedRelevance | None = None
         if inherited is not None:
             if inherited.relevance is not None:
                 describing = members if roles is None else roles.fit
-                estimated = apply_relevance(inherited.relevance.model, judged, unanswerable, encoded, describing)
+                model = inherited.relevance.model
+                estimated = apply_relevance(model, judged, unanswerable, encoded, describing, unanswered)
         elif roles:
             fitted = estimated = estimate_relevance(
-                judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths
+                judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths, unanswered
             )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
-    cluster_ids = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
     with watch.stage("abstention"):
         tops = (judged.top, unanswerable)
         abstention = _abstain(dataset, encoded, tops, cluster_ids, members, settings, inherited)
-        refusal, kept = None, None if inherited is None else inherited.refusal
-        if settings.refusal or kept is not None:
-            search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
+        refusal = None
+        if refuses:
             divided = divide(parts, roles, settings.rule, cluster_ids)
             refusal = refuse_by_default(search, divided, roles, settings.rule, kept)
         refusing = abstention or refusal

@@ -1,4 +1,4 @@
-"""The probability that a result is relevant, by a logistic model fitted at calibration."""
+"""The probability that a result is relevant, by logistic models fitted at calibration."""
 
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from taugate.retrieval.policy.policy import relative
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
-_RECALIBRATION = "recalibration"
+_RECALIBRATION, _ON_TOPIC = "recalibration", "on_topic"
 FEATURES = (
     "score",
     "relative_score",
@@ -33,6 +33,11 @@ FEATURES = (
     "asked_z_behind_best",
     "log_length",
 )
+# What tells a query about the documents from any other: its best score, and how far that stands out.
+QUERY_FEATURES = ("best_score", "best_query_z")
+_QUERY_COLUMNS = [FEATURES.index(name) for name in QUERY_FEATURES]
+# Log-probabilities are kept below 0, so that those of two certainties have a product with finite log-odds.
+_MAX_LOG_PROBABILITY = -np.finfo(np.float64).tiny
 
 
 def features(
@@ -114,6 +119,36 @@ class BetaCalibration:
 
 
 @dataclass(frozen=True)
+class OnTopic:
+    """The probability that a query is about the documents, a logistic model of QUERY_FEATURES.
+
+    It is a factor of the relevance of all results of the query, so it does not change their order.
+
+    Attributes:
+        intercept: Log-odds of a query whose features are 0.
+        best_score: Weight of the feature.
+        best_query_z: Weight of the feature.
+    """
+
+    intercept: float
+    best_score: float
+    best_query_z: float
+
+    def times(self, log_odds: Float64, values: Float64) -> Float64:
+        """Return the log-odds of the product of this probability and that of a result.
+
+        Args:
+            log_odds: (…) log-odds of the result if the query is about the documents.
+            values: (…, len(FEATURES)) float64 features of the result.
+        """
+        weights = np.array([self.best_score, self.best_query_z])
+        on_topic = self.intercept + values[..., _QUERY_COLUMNS] @ weights
+        product = np.minimum(-np.logaddexp(0.0, -log_odds) - np.logaddexp(0.0, -on_topic), _MAX_LOG_PROBABILITY)
+        joint: Float64 = product - np.log(-np.expm1(product))
+        return joint
+
+
+@dataclass(frozen=True)
 class Logistic:
     """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
 
@@ -123,6 +158,7 @@ class Logistic:
         weights: (F,) float64.
         intercept: Added to the weighted sum.
         recalibration: Map of the log-odds, by default the identity.
+        on_topic: Factor of the probability before it is recalibrated; None for 1. Its features are FEATURES.
     """
 
     center: Float64
@@ -130,10 +166,12 @@ class Logistic:
     weights: Float64
     intercept: float
     recalibration: BetaCalibration = BetaCalibration()
+    on_topic: OnTopic | None = None
 
     def log_odds(self, values: Float64) -> Float64:
         """Return the log-odds of features, (…, F) float64; the result is (…)."""
-        return self.recalibration.apply(self.intercept + ((values - self.center) / self.scale) @ self.weights)
+        log_odds = self.intercept + ((values - self.center) / self.scale) @ self.weights
+        return self.recalibration.apply(log_odds if self.on_topic is None else self.on_topic.times(log_odds, values))
 
     def probability(self, values: Float64) -> Float64:
         """Return the probability of features, (…, F) float64; the result is (…)."""
@@ -189,6 +227,8 @@ class Relevance:
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
         arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
+        if self.model.on_topic is not None:
+            arrays |= {_ON_TOPIC: np.array(astuple(self.model.on_topic))}
         write_tensors(path, arrays | self.background.arrays())
 
     @classmethod
@@ -210,8 +250,9 @@ class Relevance:
         else:
             expected |= {"documents": (documents, 5)}
         expected |= {_RECALIBRATION: (3,)}
-        # Releases of earlier versions have no map.
+        # Releases of earlier versions have no map, and releases that refuse no query have no factor.
         arrays = {_RECALIBRATION: np.array(astuple(BetaCalibration())), **read_tensors(path)}
+        expected |= {_ON_TOPIC: (3,)} if _ON_TOPIC in arrays else {}
         shapes = {name: array.shape for name, array in arrays.items()}
         if (
             shapes != expected
@@ -221,7 +262,8 @@ class Relevance:
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
         recalibration = BetaCalibration(*arrays[_RECALIBRATION].tolist())
         intercept = float(arrays["intercept"][0])
-        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration)
+        on_topic = OnTopic(*arrays[_ON_TOPIC].tolist()) if _ON_TOPIC in arrays else None
+        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration, on_topic)
         partners = arrays["mean"], arrays["covariance"]
         background: Background | ComputedBackground
         if documents is None:

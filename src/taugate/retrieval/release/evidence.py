@@ -277,7 +277,8 @@ class ReliabilityBin(Record):
 class RelevanceRecord(Record):
     """The model behind `relevance`, and its reliability on queries that it was not fitted on.
 
-    Intervals are 95 % intervals by document. Figures that the writing version did not compute are None.
+    Intervals are 95 % intervals by document. Figures that the writing version did not compute are None. If the model
+    was fitted with questions that no document answers, the figures are of a mixture of these and the queries.
 
     Attributes:
         model: Kind of the model.
@@ -288,13 +289,17 @@ class RelevanceRecord(Record):
         recalibration: Map of the log-odds, fitted on other queries.
         part: Queries that the following fields were measured on.
         queries: Number of these queries.
-        documents: Number of documents that these queries are about.
+        documents: Number of documents that these queries are about; in a mixture, every off-topic question adds one.
         expected_calibration_error: Expected calibration error of all results.
         brier: Brier score.
         brier_skill: 1 − Brier score / Brier score of always estimating the share of relevant results.
         error: Expected calibration error with its interval.
         error_of_likely: The same for results with an estimate of 0.2 or more; None without such results.
-        bins: Bins of the reliability diagram.
+        unanswerable_share: Share of unanswerable questions in the mixture; None, and not written, like the next two,
+            without a mixture.
+        unanswerable: Number of these questions that measured the model, weighted to make up the share.
+        error_of_answerable: Expected calibration error of the answerable queries alone, whose relevance is too low.
+        bins: Bins of the reliability diagram; in a mixture, their numbers of results are weighted and rounded.
     """
 
     model: Literal["logistic"] = "logistic"
@@ -311,7 +316,16 @@ class RelevanceRecord(Record):
     brier_skill: Interval | None = None
     error: Interval | None = None
     error_of_likely: Interval | None = None
+    unanswerable_share: float | None = None
+    unanswerable: int | None = None
+    error_of_answerable: Interval | None = None
     bins: list[ReliabilityBin] = Field(repr=False)
+
+    @model_serializer(mode="wrap")
+    def _without_absent_mixture(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the fields of a mixture without one, so that the digests of such releases do not change."""
+        mixture = ("unanswerable_share", "unanswerable", "error_of_answerable")
+        return {name: value for name, value in dump(self).items() if value is not None or name not in mixture}
 
 
 class IsotropyRecord(Record):

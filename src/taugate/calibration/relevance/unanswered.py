@@ -1,0 +1,91 @@
+"""Questions that no document answers: relevance is low for their results, too, however similar these are.
+
+A model that learns from answerable queries alone takes for granted that there is an answer. Half of the queries are
+assumed to have none. The share decides how far relevance falls for a query that could be either: with a share s below
+a half in the traffic, the true odds of relevance are between those returned and (1 − s) / s times as high.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.metrics.clusters import ClusterIds
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.vectors.similarity import Float32
+
+# Half, as nothing is known of the traffic, and half of SQuAD 2.0's questions are unanswerable (Rajpurkar et al. 2018).
+UNANSWERABLE_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class UnansweredQuestions:
+    """Questions of one kind that no document answers, with their results.
+
+    Attributes:
+        top: Their (m, K) results, best first.
+        vectors: (m, d) float32.
+        learns: (m,) bool, whether the model may learn from the question.
+        measures: (m,) bool, whether the question measures the model; never both.
+        clusters: (m,) cluster of each question, numbered with those of the answerable queries.
+    """
+
+    top: TopK
+    vectors: Float32
+    learns: Mask
+    measures: Mask
+    clusters: ClusterIds
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def take(self, part: Mask) -> Self:
+        """Take the questions in a (m,) mask."""
+        top = TopK(self.top.scores[part], self.top.positions[part])
+        return type(self)(top, self.vectors[part], self.learns[part], self.measures[part], self.clusters[part])
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Questions that no document answers, by kind.
+
+    Attributes:
+        off_topic: Questions about other subjects, which also fit the chance that a query is about the documents.
+        close: Questions close to the documents, of several kinds: without the documents that answer them, with changed
+            words, or the user's own.
+    """
+
+    off_topic: UnansweredQuestions
+    close: tuple[UnansweredQuestions, ...] = ()
+
+    @property
+    def learning(self) -> list[UnansweredQuestions]:
+        """The questions that the model learns from, by kind, without empty kinds."""
+        return _some(kind.take(kind.learns) for kind in (self.off_topic, *self.close))
+
+    @property
+    def measuring(self) -> list[UnansweredQuestions]:
+        """The questions that measure the model, by kind, without empty kinds."""
+        return _some(kind.take(kind.measures) for kind in (self.off_topic, *self.close))
+
+
+def mixture_weights(answerable: int, kinds: Sequence[int]) -> NDArray[np.float64]:
+    """Return weights of queries, which make UNANSWERABLE_SHARE of them unanswerable, equally of each kind.
+
+    Args:
+        answerable: n, the number of answerable queries, which weigh 1 each.
+        kinds: Number of questions of each kind, 1 or more.
+
+    Returns:
+        (n + Σ kinds,) weights: of the answerable queries, then of the questions.
+    """
+    total = answerable * UNANSWERABLE_SHARE / (1 - UNANSWERABLE_SHARE)
+    weights = [np.full(questions, total / len(kinds) / questions) for questions in kinds]
+    return np.concatenate([np.ones(answerable), *weights])
+
+
+def _some(kinds: Iterable[UnansweredQuestions]) -> list[UnansweredQuestions]:
+    return [kind for kind in kinds if len(kind)]
