@@ -87,7 +87,6 @@ def test_every_option_sets_its_field() -> None:
         ("--no-refusal", "--max-loss", "0.02"),
         ("--method", "bootstrap"),
         ("--policy", "similarity", "--tau", "0.4"),
-        ("--labels", "human"),
     ],
 )
 def test_options_that_set_no_default_refusal(options: tuple[str, ...]) -> None:

@@ -70,7 +70,7 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
                 "judge some queries with taugate judge"
             )
         split = HUMAN
-    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0, refusal=False)
+    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
