@@ -117,6 +117,14 @@ def test_only_names_of_claims_are_changed(tmp_path: Path) -> None:
     assert {near_miss.kind for near_miss in near_misses(data_set(tmp_path / "claims", claims), 0)} <= {"name"}
 
 
+def test_crops_are_not_changed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert near_misses(data_set(data, ENGLISH), 0)
+    queries = (data / "queries.jsonl").read_text()
+    (data / "queries.jsonl").write_text(queries.replace('"}', '","origin":"crop"}'))
+    assert near_misses(reread(data), 0) == []
+
+
 def test_language_without_spaces_gives_no_error(tmp_path: Path) -> None:
     pairs = [("桥是谁设计的？", "桥是奥托设计的。"), ("1871年谁来了？", "1871年奥托来了。")]
     assert near_misses(data_set(tmp_path / "chinese", pairs), 0) == []

@@ -109,14 +109,15 @@ class ChangedQueries:
 
     @classmethod
     def read(cls, dataset: Dataset, seed: int) -> Self:
-        """Read a sample of the queries, and the corpus.
+        """Read a sample of the queries, and the corpus. Crops are left out: a document nearly holds a changed one, too.
 
         Args:
             dataset: Corpus and labelled queries.
             seed: Seed of the sample and of every choice.
         """
         labelled = dataset.answerable
-        order = sorted(range(len(labelled)), key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
+        rows = [row for row, query in enumerate(labelled) if query.origin != "crop"]
+        order = sorted(rows, key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
         queries = {
             row: _Query(labelled[row].text, terms(labelled[row].text), frozenset(labelled[row].relevant))
             for row in order
