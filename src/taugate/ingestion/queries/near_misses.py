@@ -71,7 +71,6 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
     makers: dict[NearMissKind, Callable[[int], Iterator[str]]] = {
         "name": changed.with_other_name,
         "year": changed.with_other_year,
-        "absent": changed.with_absent_thing,
         "opposite": changed.with_opposite,
     }
     taken = {normalized(query.text) for query in dataset.answerable + dataset.unanswerable}
