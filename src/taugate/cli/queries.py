@@ -46,7 +46,6 @@ _QUESTIONS_LOST = {
 _CHANGES: dict[NearMissKind, str] = {
     "name": "another name",
     "year": "another year",
-    "absent": "a thing that no document mentions",
     "opposite": "the opposite of a word",
 }
 # Options of language models; --method crop uses none.

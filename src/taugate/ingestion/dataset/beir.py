@@ -34,9 +34,8 @@ CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 Origin = Literal["human", "crop", "llm", "traffic", "near_miss"]
 PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries written by people
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
-# What a near miss changes in a labelled query: a name, a year, a thing (into one that no document mentions), or a word
-# (into its opposite).
-NearMissKind = Literal["name", "year", "absent", "opposite"]
+# What a near miss changes in a labelled query: a name, a year, or a word (into its opposite).
+NearMissKind = Literal["name", "year", "opposite"]
 NEAR_MISS_KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
 
 

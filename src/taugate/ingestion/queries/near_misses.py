@@ -57,19 +57,20 @@ def near_misses(dataset: Dataset, seed: int) -> list[NearMiss]:
 def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KIND) -> list[NearMiss]:
     """Make near misses from the answerable queries of a data set.
 
-    A labelled query makes at most one near miss of each kind, and none repeats a query of the data set. The corpus is
-    read once, and no model is used. Texts without spaces between words give few or none.
+    A query makes at most one near miss of each kind, a crop none, and none repeats a query of the data set. The corpus
+    is read once, and no model is used. Texts without spaces between words give few or none.
 
     Args:
         dataset: Corpus and labelled queries.
         seed: Seed of every random choice; equal seeds give equal near misses.
         max_per_kind: Largest number of near misses of one kind.
     """
+    if all(query.origin == "crop" for query in dataset.answerable):
+        return []
     changed = ChangedQueries.read(dataset, seed)
     makers: dict[NearMissKind, Callable[[int], Iterator[str]]] = {
         "name": changed.with_other_name,
         "year": changed.with_other_year,
-        "absent": changed.with_absent_thing,
         "opposite": changed.with_opposite,
     }
     taken = {normalized(query.text) for query in dataset.answerable + dataset.unanswerable}
