@@ -154,6 +154,7 @@ def test_unsendable_url_or_key_is_refused(arguments: tuple[str, ...], said: str)
         "Drift",
         "LiveDrift",
         "Interval",
+        "Refusal",
         "SearchResponse",
         "ExplainResponse",
         "FeedbackResponse",

@@ -10,7 +10,7 @@ from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
-OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--no-promote")
+OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--holdout", "0", "--no-refusal", "--no-promote")
 
 
 @pytest.fixture

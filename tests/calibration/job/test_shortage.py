@@ -14,7 +14,7 @@ from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, repeat_first, small
 
 OPTIONS = ("--max-loss", "0.05", "--policy", "similarity", "--no-promote")
-NOTHING_HELD_OUT = ("--holdout", "0")
+NOTHING_HELD_OUT = ("--holdout", "0", "--no-refusal")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_document_with_many_queries_is_impossible_without_cap(tmp_path: Path, ca
     code, _, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
     assert code == 5
     assert "one of them has 29.3 % of the queries" in error
-    assert "any of these can be certified: --holdout 0 --count-at-most 2; " in error
+    assert "any of these can be certified: --holdout 0 --no-refusal --count-at-most 2; " in error
 
 
 def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:

@@ -12,6 +12,15 @@ from tests.calibration.replay.records import Service, day
 Command = Callable[..., dict]
 
 
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """One promoted release that refuses no query, so that only the threshold leaves a query empty."""
+    folder = tmp_path_factory.mktemp("replayed")
+    options = ["--releases", str(folder), "--encoder", str(encoder), "--no-refusal"]
+    assert cli.main(["calibrate", str(sample), *options]) == 0
+    return folder
+
+
 @pytest.fixture
 def service(releases: Path) -> Service:
     return Service(releases)

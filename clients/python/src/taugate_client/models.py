@@ -98,6 +98,14 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result."""
+
+    score: float
+    rho: float
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
     """An estimate and the bounds of its 95 % interval."""
 
@@ -147,6 +155,7 @@ class SearchResponse:
         query_id: Id of this reply, for `feedback`.
         approximate: An engine searched within a filter, and may have missed a result.
         truncated: The query is longer than the encoder can read, and only its beginning was searched for.
+        refusal: None if the release refuses no query as a whole.
     """
 
     results: Sequence[Result]
@@ -163,6 +172,7 @@ class SearchResponse:
     query_id: str
     approximate: bool = False
     truncated: bool = False
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +270,9 @@ def read_search(body: object) -> SearchResponse:
     results: object = reply.results  # unchecked JSON
     if not isinstance(results, list):
         raise UnexpectedReply("the results are not a list: is this the URL of a Taugate service?")
-    return replace(reply, results=tuple(read(Result, result) for result in results), drift=read(Drift, reply.drift))
+    refusal = None if reply.refusal is None else read(Refusal, reply.refusal)
+    drift = read(Drift, reply.drift)
+    return replace(reply, results=tuple(read(Result, result) for result in results), drift=drift, refusal=refusal)
 
 
 def read_release(body: object) -> ReleaseResponse:

@@ -60,7 +60,14 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         policy = manifest.policy
-        ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, policy.certificates, policy.shortage)
+        ways = remedy(
+            manifest.data.answerable,
+            manifest.bootstrap.holdout,
+            rule,
+            policy.certificates,
+            policy.shortage,
+            refuses=manifest.refusal is not None,
+        )
         refusals = "" if advice is None else f" Refusals: {advice}"
         message = f"{policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
         possible = policy.shortage is None or policy.shortage.min_loss is None

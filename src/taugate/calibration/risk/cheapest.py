@@ -29,11 +29,13 @@ class RuleVariant:
         holdout: Share of queries held out.
         rule: Rule of the variant.
         options: Command-line options of the variant, empty for the request itself.
+        refuses: Whether queries are refused by default. Without a holdout, queries that limit ρ cannot certify.
     """
 
     holdout: float
     rule: ThresholdRule
     options: str = ""
+    refuses: bool = False
 
     @property
     def set_aside(self) -> tuple[float, ...]:
@@ -41,9 +43,9 @@ class RuleVariant:
 
         `auto` with high probability certifies two policies. One of them fits nothing, so all queries certify it.
         """
-        if self.rule.policy == "probability":
-            return SHARES[:1]
-        return SHARES if self.rule.policy == "auto" and self.rule.statement == "expected-loss" else ()
+        if self.rule.policy == "auto" and self.rule.statement == "expected-loss":
+            return SHARES
+        return SHARES[:1] if self.rule.policy == "probability" or (self.refuses and not self.holdout) else ()
 
     def certifying(self, labels: int) -> int:
         """Return how many of `labels` answerable queries certify; 0 if `probability` has too few to fit on."""
@@ -66,6 +68,8 @@ def remedy(
     rule: ThresholdRule,
     certificates: Sequence[Certificate],
     shortage: Shortage | None = None,
+    *,
+    refuses: bool = False,
 ) -> str:
     """Advise which options to use, or how many queries to label, if nothing could be certified.
 
@@ -75,13 +79,15 @@ def remedy(
         rule: Requested rule.
         certificates: Certificates of its limits, at least one of which failed.
         shortage: What is missing, None if unknown.
+        refuses: As in `RuleVariant`.
     """
-    requested, *alternatives = _variants(holdout, rule)
+    request = RuleVariant(holdout, rule, refuses=refuses)
+    requested, *alternatives = _variants(request)
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
     if shortage is not None and _by_document(certificates):
         options = [*shortage.options]
-    options += _on_average(rule, certificates, holdout, labels)
+    options += _on_average(request, certificates, labels)
     options += _larger(rule, certificates, [requested, *alternatives], labels)
     certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
     lowest = "" if shortage is None else f" {_LOWEST} {', '.join(shortage.lowest)}."
@@ -114,24 +120,32 @@ def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | N
     )
 
 
-def _variants(holdout: float, rule: ThresholdRule) -> Iterator[RuleVariant]:
-    """Yield the request, then variants that give up more and more: choice of policy, holdout, both."""
-    requested, named = RuleVariant(holdout, rule), replace(rule, policy=_NAMED)
-    yield requested
-    if requested.set_aside:
-        yield RuleVariant(holdout, named, f"--policy {_NAMED}")
-    if holdout:
-        yield RuleVariant(0.0, rule, "--holdout 0")
-    if holdout and requested.set_aside:
-        yield RuleVariant(0.0, named, f"--holdout 0 --policy {_NAMED}")
+def _variants(request: RuleVariant) -> Iterator[RuleVariant]:
+    """Yield the request, then variants that give up more and more: choice of policy, holdout or refusals, both."""
+    yield request
+    named = replace(request, rule=replace(request.rule, policy=_NAMED), options=f"--policy {_NAMED}")
+    if named.set_aside != request.set_aside:
+        yield named
+    if options := all_certify(request.holdout, refuses=request.refuses):
+        frugal = RuleVariant(0.0, request.rule, options)
+        yield frugal
+        if frugal.set_aside:
+            yield replace(frugal, rule=named.rule, options=f"{options} {named.options}")
 
 
-def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
+def all_certify(holdout: float, *, refuses: bool) -> str:
+    """Return the options with which every labelled query certifies; empty if they do already."""
+    needed = {"--holdout 0": bool(holdout), "--no-refusal": refuses}
+    return " ".join(option for option, is_needed in needed.items() if is_needed)
+
+
+def _on_average(request: RuleVariant, certificates: Sequence[Certificate], labels: int) -> Iterator[str]:
     """Yield the first variant whose expected loss can be certified, unless requested or judged by document."""
+    rule = request.rule
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
     needed = max(bounds.queries_for_expected(certificate.most) for certificate in certificates)
-    for variant in _variants(holdout, replace(rule, guarantee="expected-loss")):
+    for variant in _variants(replace(request, rule=replace(rule, guarantee="expected-loss"))):
         if variant.certifying(labels) >= needed:
             yield f"--guarantee expected-loss {variant.options}".rstrip() + " (on average)"
             return

@@ -19,7 +19,7 @@ from scipy import optimize
 from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
 from taugate.calibration.metrics.splits import held_out
 from taugate.calibration.risk import words
-from taugate.calibration.risk.cheapest import RuleVariant
+from taugate.calibration.risk.cheapest import RuleVariant, all_certify
 from taugate.calibration.risk.e_values import DocumentBets, log_e
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
@@ -84,7 +84,7 @@ class LabelledDocuments:
 
     def chance(self, settings: CalibrationSettings) -> float:
         """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
-        aside = 1 - (1 - settings.holdout) * (1 - sum(RuleVariant(settings.holdout, settings.rule).set_aside))
+        aside = 1 - (1 - settings.holdout) * (1 - sum(_request(settings).set_aside))
         out, certified = held_out(int(self.sizes.sum()), aside), 0
         for division in range(_DIVISIONS):
             order = np.random.default_rng([settings.seed, division]).permutation(len(self.sizes))
@@ -111,8 +111,8 @@ def with_shortage(
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
-    if units.unit == "document" and not RuleVariant(settings.holdout, rule).set_aside:
-        missing["options"] = _options(labelled, evidence)
+    if units.unit == "document" and not _request(settings).set_aside:
+        missing["options"] = _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
     guarantee, unlabelled, usual = policy.guarantee, _unlabelled(dataset), math.ceil(len(units) / units.documents)
     corpus = labelled.with_queries(unlabelled, usual)
     if units.drawn != "queries" and not corpus.certify():
@@ -148,14 +148,19 @@ def evidence_bound(answers: NDArray[np.float64], queries: float, delta: float) -
     return float(-np.log(np.minimum(1.0, kappa / n)) @ counts)
 
 
-def _options(labelled: LabelledDocuments, evidence: CalibrationQueries) -> list[str]:
-    """Return the options with which these labels certify δ: no holdout, a cap, or only both together."""
-    tried = {"--holdout 0": labelled.certify()}
+def _request(settings: CalibrationSettings) -> RuleVariant:
+    return RuleVariant(settings.holdout, settings.rule, refuses=settings.refusal)
+
+
+def _options(labelled: LabelledDocuments, evidence: CalibrationQueries, all_queries: str) -> list[str]:
+    """Return the options with which these labels certify δ: those for all queries, a cap, or only both together."""
+    tried = {all_queries: labelled.certify()} if all_queries else {}
     if labelled.cap is None:
         cap, document = evidence.units.usual_cap(), np.unique(evidence.units.clusters, return_inverse=True)[1]
         capped = replace(labelled, cap=cap)
         tried[f"--count-at-most {cap}"] = capped.certify(np.unique(document[evidence.calibration]))
-        tried[" ".join(tried)] = capped.certify() and not any(tried.values())
+        if all_queries:
+            tried[" ".join(tried)] = capped.certify() and not any(tried.values())
     return [option for option, certified in tried.items() if certified]
 
 

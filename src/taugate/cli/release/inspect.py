@@ -45,7 +45,7 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         "~ the shadow",
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object")
-    show = add_action(actions, "show", show_manifest, "print the manifest as stored, and its summary on stderr")
+    show = add_action(actions, "show", show_manifest, "print the manifest as stored")
     show.add_argument("id", metavar="ID", nargs="?", help="release id (default: the current one)")
     check = add_action(actions, "verify", verify_releases, "check every digest, of all releases by default")
     check.add_argument("id", metavar="ID", nargs="?", help="release id (default: all)")
@@ -105,12 +105,10 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 
 
 def show_manifest(arguments: argparse.Namespace) -> int:
-    """Print the manifest as it is stored; say on stderr if the release is provisional, and its summary."""
+    """Print the manifest as it is stored; say on stderr if the release is provisional."""
     release = find(arguments.releases, arguments.id)
     if calibration_state(arguments.releases, release.name) == "provisional":
         say(f"{release.name} is provisional: {_why(unverified_manifest(arguments.releases, release.name))}")
-    if (summary := summarize(arguments.releases, release.name).summary) is not None:
-        say(printable(summary))
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 
