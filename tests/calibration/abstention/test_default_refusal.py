@@ -89,7 +89,7 @@ def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
     scores = np.linspace(0.1, 0.3, 34, dtype=np.float32)
     probes = Probes(scores, np.arange(34) % 2 == 0, np.arange(34) % 2 == 1, np.arange(34))
     kinds = ProbedKinds(probes, None, None, 0)
-    rho = choose_rho(float32(), kinds.choosing, DEFAULT)
+    rho = choose_rho(float32(), kinds.choosing(float32(), DEFAULT), DEFAULT)
     assert int((scores < np.float32(rho)).sum()) == 31  # nine in ten
     counted = off_topic_refused(float32(), kinds, DEFAULT)
     assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself

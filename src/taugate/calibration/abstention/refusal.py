@@ -95,11 +95,19 @@ class ProbedKinds:
     unanswerable: Probes | None
     left_out: int
 
-    @property
-    def choosing(self) -> list[Float32]:
-        """Scores that choose ρ, one array per kind; all off-topic questions, because one language has few."""
-        unanswerable = [] if self.unanswerable is None else [self.unanswerable.choosing]
-        return [self.off_topic.scores, *(scores for scores in unanswerable if len(scores))]
+    def choosing(self, right: Float32, lost: "LostShares") -> list[Float32]:
+        """Return scores that choose ρ, one array per kind; all off-topic questions, because one language has few.
+
+        Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
+        limit what that loses, off-topic questions choose alone.
+
+        Args:
+            right: (n,) float32 scores of right answers that limit ρ.
+            lost: Shares of right answers that may be lost.
+        """
+        unanswerable = self.unanswerable if can_limit(lost.planned, len(right)) else None
+        kinds = [self.off_topic.scores] if unanswerable is None else [self.off_topic.scores, unanswerable.choosing]
+        return [scores for scores in kinds if len(scores)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,7 @@ def _ceiling(right: Float32, lost: LostShares) -> float:
 
 def off_topic_refused(right: Float32, kinds: ProbedKinds, lost: LostShares) -> RefusedQuestions:
     """Count the off-topic questions that are refused by the ρ that all others choose; see `choose_rho`."""
-    scores, *others = kinds.choosing
+    scores, *others = kinds.choosing(right, lost)
     refused: Mask = np.zeros(len(scores), dtype=np.bool_)
     for row in range(len(scores) if len(scores) > 1 else 0):
         refused[row] = scores[row] < np.float32(choose_rho(right, [np.delete(scores, row), *others], lost))

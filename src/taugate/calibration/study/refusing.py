@@ -117,7 +117,8 @@ def refuse_by_default(
         # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
         # certified for them.
         right = limiting.scores[:0] if provisional and rule.statement is None else limiting.scores
-        rho, off_topic = choose_rho(right, kinds.choosing, lost), off_topic_refused(right, kinds, lost)
+        rho = choose_rho(right, kinds.choosing(right, lost), lost)
+        off_topic = off_topic_refused(right, kinds, lost)
     record = refusal_record(rho, reported, kinds, off_topic, provisional=provisional)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
