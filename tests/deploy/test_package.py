@@ -72,8 +72,8 @@ def test_wheel_has_every_module(wheel: Path) -> None:
 
 
 def test_wheel_has_data_files(wheel: Path) -> None:
-    data = package_files("*.j2", "*.css", "*.json", "*.txt", "*.jsonl", "*.tsv", "*.html", "*.js", "py.typed")
-    assert {name.rpartition(".")[2] for name in data} >= {"j2", "css", "json", "txt", "jsonl", "tsv", "typed"}
+    data = package_files("*.j2", "*.css", "*.json", "*.jsonl", "*.tsv", "*.html", "*.js", "py.typed")
+    assert {name.rpartition(".")[2] for name in data} >= {"j2", "css", "json", "jsonl", "tsv", "typed"}
     assert data <= names(wheel)
 
 
