@@ -74,7 +74,7 @@ class Pool:
 
 @lru_cache(maxsize=8)
 def released(data: Path, name: str, work: Path, *options: str) -> Release:
-    """Return a release of a data set, calibrated when it is first asked for.
+    """Return a release of a data set without ρ, as `Pool` cuts by τ alone; calibrated when it is first asked for.
 
     Args:
         data: Folder of the data sets.
@@ -84,7 +84,7 @@ def released(data: Path, name: str, work: Path, *options: str) -> Release:
     """
     folder = work / name
     if not (folder / "current").is_file():
-        arguments = ["calibrate", str(data / name), "--releases", str(folder), *options]
+        arguments = ["calibrate", str(data / name), "--releases", str(folder), "--no-refusal", *options]
         subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 
