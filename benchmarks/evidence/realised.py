@@ -31,7 +31,7 @@ SETS = (
 K = 5
 _FIXED: tuple[Literal["similarity", "relative"], ...] = ("similarity", "relative")
 _FITTED: tuple[PolicyChoice, ...] = ("probability", "auto")
-_SPLITS_FITTED = 100
+_SPLITS_FITTED = 300
 _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 
