@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """The outcomes of the splits so far: now, before, and whether the loss exceeds δ with documents drawn anew."""
+    """The outcomes of the splits so far, by document and by query, and whether either loss is above δ if drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -59,7 +59,8 @@ class Row:
     """One set, policy and δ over all splits.
 
     Attributes:
-        before: Empty if there is none.
+        now: Outcomes of the certificate by document.
+        before: Outcomes of that by query, empty if there is none.
         anew: Shares above δ, now and before.
     """
 
@@ -104,7 +105,7 @@ def section(experiment: Experiment) -> str:
         ("set, policy and δ, lowest to highest, percent", "above δ"),
         {
             words: ranked([row.above("all", before=before) for row in (*fixed, *fitted) if row.before])
-            for words, before in (("now", False), ("before", True))
+            for words, before in (("by document", False), ("by query", True))
         },
         ALPHA,
     )
@@ -112,8 +113,7 @@ def section(experiment: Experiment) -> str:
     return f"""\
 A certified cut promises, with 95 % confidence, a loss of accuracy of at most δ. Here whole documents calibrate until they hold 70 % of the
 queries, as with the default `--holdout`; the queries of the other documents are unseen. K = {K}. A split in which nothing is certified
-keeps everything and loses nothing. In brackets is the certificate of the release before on the same splits, which counts single
-queries.
+keeps everything and loses nothing. In brackets is a certificate that counts single queries as independent, on the same splits.
 
 * **Unseen**: the share of splits with a loss above δ on the unseen queries. These are a sample too: a cut whose true loss is exactly δ
   exceeds it about half of the time.
@@ -131,7 +131,7 @@ queries.
 
 ### Policies with a model: {splits:,} splits
 
-The model is fitted in each split, and only queries that it has not seen certify it. `auto` is of this release alone.
+The model is fitted in each split, and only queries that it has not seen certify it. `auto` is counted by document alone.
 
 {_targets(fitted, splits)}
 
@@ -254,4 +254,4 @@ def _targets(rows: Sequence[Row], splits: int) -> str:
         for name, (now, before) in figures.items()
         if now
     ]
-    return table(["largest share", "wanted", "now", "", "before"], lined)
+    return table(["largest share", "wanted", "by document", "", "by query"], lined)

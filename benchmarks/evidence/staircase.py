@@ -14,6 +14,7 @@ from taugate.calibration.risk.steps import LossSteps
 from taugate.retrieval.vectors.similarity import Float32
 
 _REACH = 4.0  # times the largest δ: no cut that loses more is certified
+_HIGH = np.finfo(np.float32).max  # stands for every score above the staircase: such queries count in their document
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Staircase:
 
     Attributes:
         decisions: (n, K) of a policy.
-        best: (n,) of the best relevant result, inf of a query that no cut here can lose.
-        whole: No query that a higher cut could lose was left out.
+        best: (n,) of the best relevant result, `_HIGH` if only a higher cut can lose the query, inf if no cut can.
+        whole: No query needs a higher cut.
     """
 
     decisions: Float32
@@ -37,7 +38,7 @@ class Staircase:
         best = np.where(relevant, decisions, -np.inf).max(axis=1)
         best[~relevant.any(axis=1)] = np.inf
         highest = np.sort(best)[min(len(best) - 1, int(_REACH * largest * len(best)))]
-        low = np.where(best <= highest, best, np.inf).astype(np.float32)
+        low = np.where((best <= highest) | np.isinf(best), best, _HIGH).astype(np.float32)
         return cls(decisions, low, bool((low == best).all()))
 
     def taus(self, rows: NDArray[np.int64], units: SamplingUnits, deltas: tuple[float, ...]) -> list[float | None]:

@@ -71,4 +71,4 @@ GUESSES = (
         f"[code]({_WEAVIATE}/e3ab5815253a267365a0fe004662524162a04afd/entities/autocut/autocut.go).",
     ),
 )
-CERTIFIED = "certified: `--max-loss 0.02`"
+CERTIFIED = "certified: `--max-loss 0.02 --no-refusal`"

@@ -51,8 +51,8 @@ With `--holdout 0` no question is held out, so this table could not judge the cu
 counts for less ([thresholds.md](../thresholds.md#one-document-with-many-queries)).
 
 A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
-some of them, and loses right answers on the way. To refuse questions, set a limit on both errors with `--max-answered` and
-`--max-empty`; [abstention.md](abstention.md) measures that.
+some of them, and loses right answers on the way. Without `--no-refusal` Taugate also sets ρ, which refuses questions as a whole;
+[abstention.md](abstention.md) measures that.
 
 {detailed}
 

@@ -42,6 +42,11 @@ Array = NDArray[np.float64]
 # and loses almost everything on one large document that is lost completely. This mixture was chosen out of eight, on
 # simulated losses of documents of equal and unequal sizes (docs/research/evidence.md, "Stakes by size").
 MIXTURE = np.array([[1 - 1e-6, 1.0, 0.5], [0.95, 1.0, 0.3], [0.9, 1.3, 0.2]])
+# Against a share of one half or more, such as that of unanswerable queries answered, most documents lose, and smaller
+# stakes grow fastest: for losses of 0 and 1 with mean p, θ = (δ − p) / (δ·(1 − p)) (Kelly, Bell Syst. Tech. J. 35,
+# 1956), which is .37 for p = .85 and .55 for p = .8 if δ = .9. The shares of the wealth are the same, and half of it
+# still bets that nothing is lost.
+_AGAINST_MOST = np.array([[1 - 1e-6, 1.0, 0.5], [0.5, 1.0, 0.3], [0.25, 1.0, 0.2]])
 _MAX_MARGIN = 1 - 1e-9  # the largest margin tested; an upper limit above it is given as 1
 _SCANNED = 64  # margins at which an upper limit looks for the last one that is not excluded
 
@@ -54,12 +59,14 @@ class DocumentBets:
         weights: (s,) distinct weights n of documents that can lose, ascending.
         counts: (s,) number of documents with each weight.
         total: N, the sum of what the mean divides by.
-        full: (b,) c, the weight from which on a document has the whole stake θ, for each bet of `MIXTURE`.
+        largest: (b,) θ of each bet.
+        full: (b,) c, the weight from which on a document has the whole stake θ, for each bet.
     """
 
     weights: Array
     counts: Array
     total: float
+    largest: Array
     full: Array
 
     @classmethod
@@ -82,17 +89,18 @@ class DocumentBets:
         count = np.bincount(inverse, counts).astype(np.float64)
         total = float(n @ count) if total is None else total
         n, count = n[n > 0], count[n > 0]
+        mixture = MIXTURE if delta < 0.5 else _AGAINST_MOST
         required, smallest = max(delta, 0.0) * total, []
-        for stake in MIXTURE[:, 0].tolist():
+        for stake in mixture[:, 0].tolist():
             breaks = np.unique(np.concatenate([n, (1 - stake) * n]))  # θ·κ, where the worst case changes its slope
             lost = np.clip(n - breaks[:, None], 0.0, stake * n) @ count / stake
             smallest.append(float(np.interp(required, lost[::-1], breaks[::-1])))
-        return cls(n, count, total, MIXTURE[:, 1] * np.array(smallest))
+        return cls(n, count, total, mixture[:, 0], mixture[:, 1] * np.array(smallest))
 
     def stakes(self, weights: Array) -> Array:
         """Return the stake θ·min(1, n / c) of each bet on documents of (…) weights, (b, …)."""
         shape = (-1, *(1 for _ in range(weights.ndim)))
-        stakes: Array = MIXTURE[:, 0].reshape(shape) * np.minimum(1.0, weights / self.full.reshape(shape))
+        stakes: Array = self.largest.reshape(shape) * np.minimum(1.0, weights / self.full.reshape(shape))
         return stakes
 
     def log_wealth(self, terms: Array, weights: Array) -> Array:
