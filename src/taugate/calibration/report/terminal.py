@@ -15,7 +15,7 @@ from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, R
 _KINDS = {
     "off_topic": "off-topic questions",
     "near_miss": "near misses",
-    "unanswerable": "your unanswerable queries",
+    "unanswerable": "labelled unanswerable queries",
 }
 
 
