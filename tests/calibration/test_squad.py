@@ -82,7 +82,7 @@ def test_squad_update_matches_full_calibration(
 ) -> None:
     releases = tmp_path / "releases"
     squad = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", 10)
-    assert cli.main(["calibrate", str(squad), "--releases", str(releases)]) == 0
+    assert cli.main(["calibrate", str(squad), "--releases", str(releases), "--no-refusal"]) == 0
     data = newer(squad, tmp_path / "newer", one_in(share))
     code, printed, error = Updating(capfd)(data, releases, "--no-promote", "--margin", "0.1")
     assert code == 0, error

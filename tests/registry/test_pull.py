@@ -183,7 +183,7 @@ def test_recalibration_works_from_object_store(
     assert second == current_id(tmp_path / "tuesday") != first
     assert set(release_ids(tmp_path / "tuesday")) == {first, second}
     assert run("wednesday", "--max-loss", "0.05", "--seed", "1", "--policy", "similarity") == [0, 4]
-    assert run("thursday", "--max-loss", "0.001") == [0, 3]
+    assert run("thursday", "--max-loss", "0.001") == [0, 5], "503 documents are too few for any test"
     assert store.get(CURRENT).decode().strip() == second
     names = store.names()
     assert run("friday", "--max-loss", "0.05") == [0, 0, 0], "the same content once more"

@@ -197,7 +197,7 @@ NAMED = [
 def test_named_policy_is_certified(
     sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:
-    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options)
+    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options, "--no-refusal")
     policy = manifest["policy"]
     assert code == 0
     assert (policy["kind"], policy["certificates"][0]["queries"]) == (options[1], certifying)

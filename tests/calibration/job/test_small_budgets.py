@@ -14,7 +14,7 @@ from taugate.retrieval.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")
-NOTHING_HELD_OUT = ("--holdout", "0")
+EVERY_QUERY = ("--holdout", "0", "--no-refusal")
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ CASES = [
     (29, (), 0, "provisional", "label 1 more", ""),
     (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
     (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
-    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all, --holdout 0 is enough"),
+    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all, --holdout 0 --no-refusal is enough"),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
-    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0; "),
-    (300, ("--max-loss", "0.01", *NOTHING_HELD_OUT), 0, "calibrated", "at most 1 %", ""),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0 --no-refusal; "),
+    (300, ("--max-loss", "0.01", *EVERY_QUERY), 0, "calibrated", "at most 1 %", ""),
 ]
 
 
@@ -172,9 +172,9 @@ def test_force_conflicts_are_rejected(more: list, says: str, tmp_path: Path, cap
 
 # The fewest labels with which δ can be certified: all of them certify, or those that a choice and the holdout leave.
 FEWEST = [
-    ((*NOTHING_HELD_OUT, *CERTIFIED), 59),
+    ((*EVERY_QUERY, *CERTIFIED), 59),
     (CERTIFIED, RuleVariant(0.3, ThresholdRule.from_options(max_loss=[0.05])).labels_needed(59)),
-    ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299),
+    ((*EVERY_QUERY, "--max-loss", "0.01"), 299),
 ]
 
 
