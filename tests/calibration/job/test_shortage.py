@@ -93,6 +93,19 @@ def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
         assert calibrate(data, tmp_path / "r", encoder, *request)[0] == 0, options
 
 
+def test_refusal_that_loses_too_many_answers_is_named(
+    tmp_path: Path, calibrate: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, encoder = small(tmp_path, 300, texts=300)
+    monkeypatch.setattr(
+        "taugate.calibration.study.refusing.choose_rho", lambda right, *_: float(np.quantile(right, 0.2))
+    )
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
+    assert (code, manifest["policy"]["kind"]) == (3, "none")
+    assert "With these 300 labelled queries any of these can be certified: --no-refusal; " in error.splitlines()[-1]
+    assert calibrate(data, tmp_path / "r", encoder, *OPTIONS, "--no-refusal")[0] == 0
+
+
 def test_drawn_queries_only_lack_labels(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 50, texts=20)
     code, _, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS, *NOTHING_HELD_OUT, "--drawn", "queries")

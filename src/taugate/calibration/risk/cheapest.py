@@ -85,8 +85,8 @@ def remedy(
     requested, *alternatives = _variants(request)
     needed = max(certificate.queries_needed for certificate in certificates)
     options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
-    if shortage is not None and _by_document(certificates):
-        options = [*shortage.options]
+    if shortage is not None:
+        options = [*shortage.options, *(() if _by_document(certificates) else options)]
     options += _on_average(request, certificates, labels)
     options += _larger(rule, certificates, [requested, *alternatives], labels)
     certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "

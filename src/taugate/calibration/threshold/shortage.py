@@ -21,8 +21,10 @@ from taugate.calibration.metrics.splits import held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant, all_certify
 from taugate.calibration.risk.e_values import DocumentBets, log_e
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
@@ -111,8 +113,10 @@ def with_shortage(
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
+    options = ["--no-refusal"] if settings.refusal and _certified_without_refusal(rule, evidence) else []
     if units.unit == "document" and not _request(settings).set_aside:
-        missing["options"] = _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
+        options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
+    missing["options"] = options
     guarantee, unlabelled, usual = policy.guarantee, _unlabelled(dataset), math.ceil(len(units) / units.documents)
     corpus = labelled.with_queries(unlabelled, usual)
     if units.drawn != "queries" and not corpus.certify():
@@ -146,6 +150,13 @@ def evidence_bound(answers: NDArray[np.float64], queries: float, delta: float) -
     lost = np.maximum(n - breaks[:, None], 0.0) @ counts
     kappa = np.interp(delta * queries, lost[::-1], breaks[::-1])
     return float(-np.log(np.minimum(1.0, kappa / n)) @ counts)
+
+
+def _certified_without_refusal(rule: ThresholdRule, evidence: CalibrationQueries) -> bool:
+    """Return whether only the answers that ρ refuses are one too many."""
+    if evidence.scored.answering is None:
+        return False
+    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).kind != "none"
 
 
 def _request(settings: CalibrationSettings) -> RuleVariant:
