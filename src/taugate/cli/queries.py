@@ -152,7 +152,7 @@ def _near_misses(arguments: argparse.Namespace) -> dict[str, Any]:
     _refuse_options_of_models(arguments, "--unanswerable uses no model; leave it out")
     split = arguments.split or default_split(str(arguments.data), say, "changing")
     made = generate_near_misses(arguments.data, split, arguments.max, arguments.seed)
-    kinds = Counter(near_miss.kind for near_miss in made)
+    kinds: Counter[NearMissKind] = Counter(near_miss.kind for near_miss in made)
     listed = ", ".join(f"{count:,} with {_CHANGES[kind]}" for kind, count in kinds.items())
     say(f"{arguments.data} has {len(made):,} questions that no document answers, made from split {split}: {listed}")
     return {"kept": len(made), "kinds": dict(kinds), "seconds": 0.0, "cost": 0.0}

@@ -50,13 +50,13 @@ class DocumentSteps:
         capacity = self.capacity[self.documents]
         changes = bets.log_wealth(self.after, capacity) - bets.log_wealth(self.before, capacity)
         steps = np.array([np.bincount(self.places, change, minlength=self.length) for change in changes])
-        return np.cumsum(steps, axis=1)
+        return np.cumsum(steps, axis=1, dtype=np.float64)
 
     def losses_at(self, place: int) -> DocumentLosses:
         """Return the losses of the average query at one place of the staircase."""
         passed = self.places <= place
         rises = (self.after - self.before)[passed]
-        parts = np.bincount(self.documents[passed], rises, minlength=len(self.sizes))
+        parts = np.bincount(self.documents[passed], rises, minlength=len(self.sizes)).astype(np.float64)
         return DocumentLosses.from_parts(np.clip(parts, 0.0, 1.0), self.capacity, float(self.sizes.sum()))
 
 

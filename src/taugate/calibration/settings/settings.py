@@ -253,7 +253,8 @@ class CalibrationSettings(Options):
         rule = ThresholdRule.from_options(**threshold_options)
         gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
         candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
-        values = of(cls) | {"refusal": _refuses(options, rule, abstention)}
+        values = of(cls)
+        values["refusal"] = _refuses(options, rule, abstention)
         if values.get("labels"):
             values.setdefault("holdout", 0.0)  # few labels leave none to hold out
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
