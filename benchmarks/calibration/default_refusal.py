@@ -1,4 +1,4 @@
-"""What the default refusal refuses and loses, on questions that did not choose it."""
+"""Measure how many questions the default refusal refuses and how many answers it loses, on unseen queries."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Check whether `relevance` comes true if half of the questions have no answer, before and with such questions."""
+"""Measure the calibration error of `relevance` if half of the queries are unanswerable, fitted with and without them."""
 
 import json
 import tempfile
@@ -60,7 +60,7 @@ class SearchedSet:
 
 
 def section(experiment: Experiment) -> str:
-    """Fit on a part of each set without and with questions, and measure on held-out queries and other questions."""
+    """Fit with and without unanswerable questions on a part of each set, and measure on the other part."""
     rows = []
     for name in experiment.wanted(SETS):
         with tempfile.TemporaryDirectory() as spool:

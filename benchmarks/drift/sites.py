@@ -1,4 +1,4 @@
-"""What a cut that was certified on the queries of one site loses on another site's, before an alarm and after it."""
+"""Certify a cut on the queries of one site, and measure its loss and the alarm on the queries of another."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,7 @@ gives up after {MOST:,}. Until the alarm, and until somebody acts, that site los
 
 
 def _write(plan: DriftPlan, data: Path) -> dict[str, dict[str, set[str]]]:
-    """Write the data sets, and return the served queries of each site: texts with the ids of their relevant documents."""
+    """Write the data sets; returns the served queries by site, each a text with the ids of its relevant documents."""
     documents: list[bytes] = []
     used: dict[str, dict[str, set[str]]] = {}
     served: dict[str, dict[str, set[str]]] = {}

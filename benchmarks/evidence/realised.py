@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """The outcomes of the splits so far, by document and by query, and whether either loss is above δ if drawn anew."""
+    """Outcomes of the splits, by document and by query, and whether either loss exceeds δ on documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)

@@ -42,7 +42,7 @@ def of_documents(drawn: Drawn, margin: float) -> PValues:
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """The average query, of the gate, of promotion and of a certificate, which counts what can be lost."""
+    """The tests about the average query: gate and promotion, and the certificate, which counts found answers only."""
     weights = drawn.sizes if drawn.found is None else drawn.found
     return _by_document(drawn, margin, weights[:1] if (weights == weights[0]).all() else weights)
 

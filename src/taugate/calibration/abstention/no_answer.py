@@ -62,7 +62,7 @@ def answered_off_topic(
 
 
 def answered_of(record: RefusalRecord) -> NoAnswerRecord:
-    """Count the answers to unanswerable queries, or to off-topic questions without any, under the default refusal."""
+    """Count answered unanswerable queries under the default refusal; off-topic questions if there are none."""
     kind: Literal["unanswerable", "off_topic"] = "off_topic" if record.unanswerable is None else "unanswerable"
     counted = record.unanswerable or record.off_topic
     return NoAnswerRecord(

@@ -2,8 +2,10 @@
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
 (`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
-own unanswerable queries. The first and the last kind are divided: one part chooses ρ, the other is what the release
-reports. Near misses only report: they score among the right answers, so that refusing more of them costs about as many.
+own unanswerable queries. All off-topic questions choose ρ, and each is counted by the ρ that the others choose
+(`refusal.off_topic_refused`); half of them are counted if an earlier ρ is kept. Unanswerable queries are divided: one
+half chooses ρ, the other is counted. Near misses are only counted: they score among the right answers, so that refusing
+more of them costs about as many.
 """
 
 import re
@@ -92,7 +94,7 @@ class LabelledParts:
         return self.clusters[: len(self.limits)]
 
     def of_sources(self, scores: Float32, sources: Positions) -> Probes:
-        """Take questions made from answerable queries: all of them report.
+        """Return the near misses made from answerable queries; all of them count in the report.
 
         Args:
             scores: (m,) float32.
@@ -141,7 +143,7 @@ def off_topic_probes(
 
 
 def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
-    """Return which off-topic questions the corpus seems to answer, (o,) bool.
+    """Return a mask of the off-topic questions that the corpus seems to answer, (o,) bool.
 
     Such a question scores above the median right answer, and its best result has half of its words.
 

@@ -324,8 +324,7 @@ class RelevanceRecord(Record):
     @model_serializer(mode="wrap")
     def _without_absent_mixture(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit the fields of a mixture without one, so that the digests of such releases do not change."""
-        mixture = ("unanswerable_share", "unanswerable", "error_of_answerable")
-        return {name: value for name, value in dump(self).items() if value is not None or name not in mixture}
+        return without_absent(dump(self), "unanswerable_share", "unanswerable", "error_of_answerable")
 
 
 class IsotropyRecord(Record):

@@ -358,11 +358,8 @@ class Manifest(Record):
     @model_serializer(mode="wrap")
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit records that most releases lack, so that their digests do not change."""
-        fields: dict[str, Any] = dump(self)
-        for name in ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine", "refusal", "summary"):
-            if getattr(self, name) is None:
-                fields.pop(name, None)
-        return fields
+        rare = ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine", "refusal", "summary")
+        return without_absent(dump(self), *rare)
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:

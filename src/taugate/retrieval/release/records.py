@@ -220,8 +220,8 @@ class RefusedQuestions(Record):
 class RefusalRecord(Record):
     """The default refusal: a query whose score is below rho, compared in float32, gets no result.
 
-    Unlike `AbstentionRecord` it needs no unanswerable queries of the user: rho comes from questions that no document
-    answers, which ship with Taugate or are made from the labelled queries.
+    Unlike `AbstentionRecord` it needs no unanswerable queries of the user: rho comes from off-topic questions that ship
+    with Taugate, and from the user's unanswerable queries if there are any. Near misses are only counted.
 
     Attributes:
         score: Name of the score.
