@@ -15,7 +15,7 @@ from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.forward import ForwardIndex
 from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST

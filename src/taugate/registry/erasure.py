@@ -23,7 +23,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
-from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.forward import ForwardIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
 from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments

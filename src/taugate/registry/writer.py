@@ -15,6 +15,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
@@ -23,6 +24,7 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
     GOLDEN,
+    LEXICAL,
     MANIFEST,
     METADATA,
     RELEVANCE,
@@ -101,7 +103,11 @@ class CorpusContents:
             OSError: If a file cannot be written.
         """
         if self.index is not None:
-            files.save(_built(self.index), release)
+            index = self.index
+            if isinstance(index, HybridIndex):
+                index.lexical.save(release / LEXICAL)
+                index = index.vectors
+            files.save(_built(index), release)
         if self.metadata.columns:
             self.metadata.save(release / METADATA)
         if self.relevance is not None:

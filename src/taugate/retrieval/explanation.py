@@ -153,6 +153,7 @@ class _Search:
         self._retriever, self._documents, self._query = retriever, documents, query
         self._parents = retriever.parents if query.group_by else None
         self._vector = retriever.embed(tokens)
+        self._compared = retriever.with_words([query.text], self._vector)
         # The same search three times: as requested, with all considered results, and ungrouped for the relevance model.
         everything = replace(query, min_results=query.k)
         searches = [query, everything, replace(everything, group_by=None)]
@@ -189,7 +190,7 @@ class _Search:
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
         """Choose the passage to explain: the first that the search returns, else the most similar."""
-        scores = self._retriever.index.score(self._vector, passages[None])[0]
+        scores = self._retriever.index.score(self._compared, passages[None])[0]
         returned = [place for place in self._answer.positions.tolist() if place in passages]
         place = int(np.searchsorted(passages, returned[0])) if returned else int(scores.argmax())
         return int(passages[place]), scores[place]
@@ -201,7 +202,7 @@ class _Search:
             return rank, rank, None if self._scope else len(self._documents)
         within = self._retriever.metadata.where(self._scope) if self._scope else np.ones(len(self._documents), np.bool_)
         members = np.flatnonzero(within)
-        scores = score_all(self._retriever.index, self._vector, members)
+        scores = score_all(self._retriever.index, self._compared, members)
         better = members[(scores > score) | ((scores == score) & (members < position))]
         parents = self._parents
         if parents is None:
@@ -234,7 +235,7 @@ class _Search:
         positions, ranks = retrieved, np.arange(1, len(retrieved) + 1)
         if position not in positions:
             positions, ranks = np.append(positions, position), np.append(ranks, rank)
-        scores = self._retriever.index.score(self._vector, positions[None])
+        scores = self._retriever.index.score(self._compared, positions[None])
         place = int(np.flatnonzero(positions == position)[0])
         model, relevance = self._retriever.relevance, None
         if model is not None:
@@ -303,7 +304,7 @@ class _Search:
         rule, retrieved = self._retriever.abstention, self._passages.retrieved
         assert rule is not None  # noqa: S101 (for the type checker: nothing else refuses a query)
         assert retrieved is not None  # noqa: S101 (for the type checker: that search is not grouped)
-        top = TopK(self._retriever.index.score(self._vector, retrieved[None]), retrieved[None])
+        top = TopK(self._retriever.index.score(self._compared, retrieved[None]), retrieved[None])
         score = float(rule.score.of([self._query.text], self._vector, top)[0])
         return (
             f"the corpus seems to have no answer: the query's score {score:.4f} is {_shown(rule.tau - score)} below "

@@ -13,14 +13,17 @@ from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Reason, UncutResults
 from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -180,6 +183,21 @@ class Retriever:
         """Encode query texts as vectors that are compared with documents, (n, d') float32."""
         return self.embed(self.tokens(texts))
 
+    def encode(self, texts: Sequence[str]) -> QueryVectors:
+        """Encode query texts as the index compares them with documents."""
+        return self.with_words(texts, self.vectors(texts))
+
+    def with_words(self, texts: Sequence[str], vectors: Float32) -> QueryVectors:
+        """Add the words of queries to their vectors if the score has a lexical part.
+
+        Args:
+            texts: Texts of n queries.
+            vectors: (n, d') float32.
+        """
+        if not isinstance(self.index, HybridIndex):
+            return vectors
+        return HybridVectors(vectors, tuple(map(query_terms, texts)))
+
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
         """Answer queries from their vectors: search, then cut.
 
@@ -194,7 +212,8 @@ class Retriever:
             EngineUnavailable: If an engine does not answer.
         """
         start = time.perf_counter()
-        lists = [listed for group in self._search_groups(queries) for listed in self._search(vectors, group, observe)]
+        compared = self.with_words([query.text for query in queries], vectors)
+        lists = [listed for group in self._search_groups(queries) for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", searched - start)
         answers: dict[int, Answer] = {}
@@ -243,7 +262,7 @@ class Retriever:
             raise ValueError("positions outside the index or the filter")
         if len(positions) != min(self.depth(query), documents if within is None else np.count_nonzero(within)):
             raise ValueError("the number of documents is not that of a search")
-        scores = self.index.score(vector[None], positions[None])
+        scores = self.index.score(self.with_words([query.text], vector[None]), positions[None])
         better, worse = scores[0, :-1], scores[0, 1:]
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # this also rules out duplicates
@@ -267,9 +286,9 @@ class Retriever:
             for (depth, permitted, query_filter, documents), rows in rows_of.items()
         ]
 
-    def _search(self, vectors: Float32, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
-        """Search for the queries of a group, given the vectors of the whole batch, (n, d') float32."""
-        queries, policy = vectors[group.rows], self.policy.within(group.scope)
+    def _search(self, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+        """Search for the queries of a group, given those of the whole batch."""
+        queries, policy = compared[group.rows], self.policy.within(group.scope)
         if self.parents is None or group.documents is None:
             yield _Listed(group.rows, self.passages.find(queries, group.depth, group.scope, observe), policy)
             return

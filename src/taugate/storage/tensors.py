@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from taugate.errors import ReleaseError
 
 Arrays = dict[str, NDArray[Any]]  # of any types and shapes
+# Types of arrays that are mapped into memory, by their names in the format, which is little-endian.
+_TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -35,3 +38,26 @@ def read_tensors(path: Path) -> Arrays:
         AttributeError,
     ) as error:
         raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+
+
+def map_tensors(path: Path) -> Arrays:
+    """Map all arrays of a safetensors file into memory, read-only, by name; values are read when they are used.
+
+    Raises:
+        ReleaseError: If it cannot be read as safetensors.
+    """
+    try:
+        with safe_open(path, framework="numpy"):  # checks the header: types, shapes and places
+            stored = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+        begin = 8 + int(stored[:8].view("<u8")[0])
+        header = orjson.loads(stored[8:begin].tobytes())
+        header.pop("__metadata__", None)
+        return {name: _mapped(stored[begin:], record) for name, record in header.items()}
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+
+
+def _mapped(stored: NDArray[np.uint8], record: Mapping[str, Any]) -> NDArray[Any]:
+    """Return one array of the data of a file, given its record in the header."""
+    start, end = record["data_offsets"]
+    return stored[start:end].view(_TYPES[record["dtype"]]).reshape(record["shape"])

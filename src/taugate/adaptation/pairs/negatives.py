@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.lexical import bm25_scores
+from taugate.retrieval.index.forward import bm25_scores
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]

@@ -19,6 +19,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.background import Float64
 from taugate.retrieval.policy.relevance import Logistic
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # Inverse strength of the ridge penalty on standardised signals; docs/benchmarks/abstention.md compares other values.
@@ -46,7 +47,7 @@ class QueryGroup:
     """
 
     texts: Sequence[str]
-    vectors: Float32
+    vectors: QueryVectors
     top: TopK
     clusters: NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import EvidenceRecord
 from taugate.retrieval.release.manifest import PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, RefusalRecord
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 
 def answered_unanswerable(
@@ -44,7 +44,7 @@ def answered_unanswerable(
 
 
 def answered_off_topic(
-    top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
+    top: TopK, vectors: QueryVectors, relevance: Relevance | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
     """Measure how many questions from another field get a result; they are searched and cut as any query is.
 

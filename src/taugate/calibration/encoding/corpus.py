@@ -16,6 +16,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
@@ -124,9 +125,9 @@ class Lengths(Protocol):
 
 @dataclass(frozen=True)
 class EncodedNearMisses:
-    """Near misses: (m, d) float32 vectors, and (m,) positions of the answerable queries that they were made from."""
+    """Near misses, (m, d), and (m,) positions of the answerable queries that they were made from."""
 
-    vectors: Float32
+    vectors: QueryVectors
     sources: NDArray[np.int64]
 
 
@@ -147,13 +148,13 @@ class EncodedTexts:
     """
 
     documents: CorpusVectors
-    answerable: Float32
-    unanswerable: Float32
-    off_topic: Float32
+    answerable: QueryVectors
+    unanswerable: QueryVectors
+    off_topic: QueryVectors
     lengths: Lengths
     truncated_documents: int
-    unjudged: Float32 | None = None
-    generated: Float32 | None = None
+    unjudged: QueryVectors | None = None
+    generated: QueryVectors | None = None
     near_misses: EncodedNearMisses | None = None
 
 

@@ -10,13 +10,14 @@ from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import FlatIndex, best_of
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, StoredVectors, pair_similarity
 
 _TIMEOUT = 120.0  # seconds for one batch of queries
 _BATCH = 64  # queries: with k + 16 = 26 candidates of 384 dimensions each, 2.5 MB of vectors
 
 
-def search_in_batches(index: Index, queries: Float32, k: int) -> TopK:
+def search_in_batches(index: Index, queries: QueryVectors, k: int) -> TopK:
     """Search an engine's collection for any number of queries, in small batches; see Searchable.search."""
     k = min(k, len(index))
     scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
@@ -39,12 +40,13 @@ class ShardedIndex:
     def __len__(self) -> int:
         return self._vectors.shape[0]
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
         """See Scorer.score."""
-        return pair_similarity(queries, self._vectors, positions)
+        return pair_similarity(dense_of(queries), self._vectors, positions)
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search; reads all vectors once."""
+        queries = dense_of(queries)
         best = TopK(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64))
         for first, block in self._vectors.blocks():
             results = FlatIndex.build(block).search(queries, k)
@@ -78,14 +80,14 @@ class ProposedIndex:
     def __len__(self) -> int:
         return len(self._index)
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
         """See Scorer.score."""
-        return pair_similarity(queries, self._vectors, positions)
+        return pair_similarity(dense_of(queries), self._vectors, positions)
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """See EngineIndex.search."""
         return search_in_batches(self._index, queries, k)
 
-    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See EngineIndex.search_within."""
         return self._index.search_within(queries, k, within)

@@ -27,6 +27,7 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import Float32, require_in_memory
 
 DEPTH = 10  # depth of NDCG in the query embeddings paper and in BEIR
@@ -87,7 +88,7 @@ class SearchTrial:
     """
 
     queries: Sequence[LabelledQuery]
-    vectors: Float32
+    vectors: QueryVectors
     documents: Float32
     k: int
     exact: FlatIndex
@@ -97,7 +98,7 @@ class SearchTrial:
     def build(
         cls,
         queries: Sequence[LabelledQuery],
-        vectors: Float32,
+        vectors: QueryVectors,
         documents: Float32,
         k: int,
         parents: Parents = None,
@@ -244,11 +245,11 @@ class GateState:
         encoded = replace(
             before,
             documents=projection.apply(require_in_memory(before.documents)),
-            answerable=projection.apply(before.answerable),
-            unanswerable=projection.apply(before.unanswerable),
-            off_topic=projection.apply(before.off_topic),
-            unjudged=None if before.unjudged is None else projection.apply(before.unjudged),
-            generated=None if before.generated is None else projection.apply(before.generated),
+            answerable=map_dense(before.answerable, projection.apply),
+            unanswerable=map_dense(before.unanswerable, projection.apply),
+            off_topic=map_dense(before.off_topic, projection.apply),
+            unjudged=None if before.unjudged is None else map_dense(before.unjudged, projection.apply),
+            generated=None if before.generated is None else map_dense(before.generated, projection.apply),
         )
         trial = SearchTrial.build(
             self.trial.queries,

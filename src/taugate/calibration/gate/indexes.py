@@ -12,12 +12,11 @@ from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
-from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
 # that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).
@@ -108,7 +107,7 @@ def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
     return index
 
 
-def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
+def set_breadth(index: ApproximateIndex, flat: Searchable, queries: QueryVectors, depth: int, margin: float) -> None:
     """Set the smallest breadth that has the recall a margin requires, or the widest if none has it.
 
     Args:
@@ -127,7 +126,7 @@ def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, dept
                 return
 
 
-def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> float:
+def recall(index: Searchable, flat: Scorer, queries: QueryVectors, exact: TopK) -> float:
     """Return the mean share of the exact top-K that an index finds.
 
     Args:
@@ -139,7 +138,7 @@ def recall(index: Searchable, flat: Scorer, queries: Float32, exact: TopK) -> fl
     return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
 
 
-def share_found(flat: Scorer, queries: Float32, exact: TopK, results: TopK) -> float:
+def share_found(flat: Scorer, queries: QueryVectors, exact: TopK, results: TopK) -> float:
     """Return the mean share of the (q, K) exact results that are among the (q, K) results of an index.
 
     A document as similar as the last exact result counts as found.
@@ -162,7 +161,7 @@ def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | No
     lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
     gain = speeds(
         lambda vectors: trial.exact.search(vectors, trial.k),
-        lambda vectors: index.search(projection.apply(vectors) if projection else vectors, trial.k),
+        lambda vectors: index.search(map_dense(vectors, projection.apply) if projection else vectors, trial.k),
         trial.vectors[:_TIMED],
         lone,
     )

@@ -15,6 +15,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.vectors.queries import map_dense
 
 _TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
 # More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
@@ -74,7 +75,7 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     if state.accepted.float32 is None:
         return TOLERANCE
     fitted, float32 = state.accepted.projection, baseline.trial.vectors
-    projected = float32 if fitted is None else fitted.projection.apply(float32)
+    projected = float32 if fitted is None else map_dense(float32, fitted.projection.apply)
     exact = state.accepted.index.search(projected, baseline.trial.k)
     difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.trial.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))

@@ -19,6 +19,7 @@ from taugate.calibration.settings.settings import RETENTION, CandidateSettings, 
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.queries import dense_of, map_dense
 from taugate.retrieval.vectors.similarity import Float32
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
@@ -105,11 +106,11 @@ def cross_validated(
     for fitted, fold in parts:
         if not len(fold):
             continue
-        pca = fit_pca(trial.vectors[fitted])
+        pca = fit_pca(dense_of(trial.vectors)[fitted])
         queries = [trial.queries[position] for position in fold.tolist()]
         for outcomes, retention in zip(by_retention, retentions, strict=True):
             projection = pca.projection.first(retained(retention, dimension, pca.rank))
-            vectors, documents = projection.apply(trial.vectors[fold]), projection.apply(trial.documents)
+            vectors, documents = map_dense(trial.vectors[fold], projection.apply), projection.apply(trial.documents)
             of_fold = SearchTrial.build(queries, vectors, documents, trial.k, trial.parents).outcomes()
             outcomes.accuracy[fold], outcomes.ndcg[fold] = of_fold.accuracy, of_fold.ndcg
     return by_retention
@@ -136,7 +137,7 @@ def try_projection(
     trial = state.trial
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
     outcomes = cross_validated(trial, baseline.fitting, retentions, np.random.default_rng([seed, 4]))
-    pca = fit_pca(trial.vectors[baseline.fitting])
+    pca = fit_pca(dense_of(trial.vectors)[baseline.fitting])
     sizes = [retained(retention, trial.vectors.shape[1], pca.rank) for retention in retentions]
     candidates = [
         GateCandidate(

@@ -40,7 +40,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 # Enough to reveal a wrong encoder or index, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -204,7 +204,7 @@ def drift_reference(findings: Findings) -> Reference:
     )
 
 
-def golden_queries(dataset: Dataset, findings: Findings, vectors: Float32) -> list[GoldenQuery]:
+def golden_queries(dataset: Dataset, findings: Findings, vectors: QueryVectors) -> list[GoldenQuery]:
     """Take evenly spaced calibration queries with their top-K as the service returns them.
 
     The calibration excludes a query's own document from its results; the service, which has no query ids, does not.

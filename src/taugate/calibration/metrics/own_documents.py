@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 OwnPassages = Sequence[tuple[int, ...]]
 Positions = NDArray[np.int64]
@@ -27,7 +27,7 @@ def max_own_passages(own_passages: OwnPassages) -> int:
     return max(map(len, own_passages), default=0)
 
 
-def search_excluding_own(index: Searchable, own_passages: OwnPassages, vectors: Float32, k: int) -> TopK:
+def search_excluding_own(index: Searchable, own_passages: OwnPassages, vectors: QueryVectors, k: int) -> TopK:
     """Search every query for passages other than itself.
 
     Args:

@@ -22,6 +22,7 @@ from taugate.calibration.metrics.own_documents import own_passages_of, search_ex
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 _PAIRS = 8192  # pairs of a query and a relevant passage scored at a time: a copy of 12 MB at 384 dimensions
@@ -85,7 +86,7 @@ class JudgedQueries:
     def judge(
         cls,
         queries: Sequence[LabelledQuery],
-        vectors: Float32,
+        vectors: QueryVectors,
         index: Searchable,
         k: int,
         parents: Parents = None,
@@ -259,7 +260,7 @@ class ScoredQueries:
 
 
 def _correct_similarity(
-    queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable, parents: Parents
+    queries: Sequence[LabelledQuery], vectors: QueryVectors, index: Searchable, parents: Parents
 ) -> Float32:
     """Return the similarity of the most similar relevant passage, the correct one (docs/calibration.md); (q,)."""
     passages = relevant_passages(queries, parents)

@@ -44,6 +44,7 @@ from taugate.retrieval.policy.relevance import (
     Relevance,
     features,
 )
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 # C, the inverse strength of the ridge penalty on standardised features, from strong to almost none in decades.
@@ -111,8 +112,8 @@ class EstimatedRelevance(AppliedRelevance):
 
 def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and documents)
     judged: JudgedQueries,
-    vectors: Float32,
-    unanswerable: tuple[TopK, Float32],
+    vectors: QueryVectors,
+    unanswerable: tuple[TopK, QueryVectors],
     roles: QueryRoles,
     documents: CorpusVectors,
     lengths: Lengths,
@@ -221,7 +222,7 @@ def _features_of(questions: UnansweredQuestions, background: Background | Comput
     return features(questions.top.scores, of_queries, rows, k)
 
 
-def _background(documents: CorpusVectors, queries: Float32, lengths: Lengths) -> Background | ComputedBackground:
+def _background(documents: CorpusVectors, queries: QueryVectors, lengths: Lengths) -> Background | ComputedBackground:
     """Describe every document now if they are in memory, else only the results of a search."""
     if isinstance(documents, np.ndarray):
         return Background.of(documents, queries, np.asarray(lengths))

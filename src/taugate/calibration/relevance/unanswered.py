@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.clusters import ClusterIds
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 # Half, as nothing is known of the traffic, and half of SQuAD 2.0's questions are unanswerable (Rajpurkar et al. 2018).
 UNANSWERABLE_SHARE = 0.5
@@ -34,7 +34,7 @@ class UnansweredQuestions:
     """
 
     top: TopK
-    vectors: Float32
+    vectors: QueryVectors
     learns: Mask
     measures: Mask
     clusters: ClusterIds

@@ -48,6 +48,7 @@ from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, Str
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
@@ -327,7 +328,7 @@ def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
 def _stratified(
     policy: PolicyRecord,
     dataset: Dataset,
-    vectors: Float32,
+    vectors: QueryVectors,
     index: Index,
     settings: CalibrationSettings,
     queries: CalibrationQueries,
@@ -373,7 +374,7 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> Non
         )
 
 
-def _scored(part: QueryPart, vectors: Float32, index: Index) -> ScoredPart:
+def _scored(part: QueryPart, vectors: QueryVectors, index: Index) -> ScoredPart:
     documents = part.resamples.random_documents[:, None]
     return ScoredPart(part.members, part.resamples, index.score(vectors[part.members], documents)[:, 0])
 

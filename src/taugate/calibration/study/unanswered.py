@@ -13,7 +13,7 @@ from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuest
 from taugate.calibration.study.refusing import LabelledSearch
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 
 def question_parts(parts: Mapping[str, QueryPart], roles: QueryRoles, queries: int) -> tuple[Mask, Mask]:
@@ -48,7 +48,7 @@ def collect_unanswered(
     dataset, encoded, index = search.dataset, search.encoded, search.index
     k, (learns, measures) = search.judged.top.scores.shape[1], parts
 
-    def made_from(sources: NDArray[np.int64], vectors: Float32, top: TopK) -> UnansweredQuestions:
+    def made_from(sources: NDArray[np.int64], vectors: QueryVectors, top: TopK) -> UnansweredQuestions:
         return UnansweredQuestions(top, vectors, learns[sources], measures[sources], cluster_ids[sources])
 
     removed, rows = removed_documents(dataset, encoded, index, k)

@@ -14,6 +14,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.labels import Machine
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -54,7 +55,7 @@ class ResultScorer:
         """Name of the machine in the manifest."""
         return "similarity" if self.model is None else "generated"
 
-    def score(self, vectors: Float32, top: TopK) -> Float32:
+    def score(self, vectors: QueryVectors, top: TopK) -> Float32:
         """Return the score of each result, (q, K) float32 in 0…1.
 
         Args:

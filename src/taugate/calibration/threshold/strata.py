@@ -35,6 +35,7 @@ from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]
@@ -92,10 +93,10 @@ class _FilteredIndex:
     index: Index
     within: DocumentSubset
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         return self.index.search_within(queries, k, self.within)
 
-    def score(self, queries: Float32, positions: Positions) -> Float32:
+    def score(self, queries: QueryVectors, positions: Positions) -> Float32:
         return self.index.score(queries, positions)
 
     def __len__(self) -> int:
@@ -117,7 +118,7 @@ class StrataCertifier:
     """
 
     dataset: Dataset
-    vectors: Float32
+    vectors: QueryVectors
     index: Index
     evidence: CalibrationQueries
     certifying: Positions

@@ -32,7 +32,7 @@ from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.policy.policy import decision_scores, keep_answered
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def check_threshold(
     release: Release,
     before: CorpusDigests,
     dataset: Dataset,
-    vectors: Float32,
+    vectors: QueryVectors,
     findings: Findings,
     settings: UpdateSettings,
 ) -> ThresholdCheck:
@@ -145,7 +145,7 @@ def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQ
 def _hits(
     release: Release,
     queries: list[LabelledQuery],
-    vectors: Float32,
+    vectors: QueryVectors,
     relevant: list[frozenset[int]],
     own_passages: OwnPassages,
 ) -> PerQuery:

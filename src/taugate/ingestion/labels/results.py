@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.lexical import bm25_scores
+from taugate.retrieval.index.forward import bm25_scores
 from taugate.retrieval.policy.policy import decision_scores
 from taugate.retrieval.release.reader import Release
 

@@ -19,7 +19,7 @@ from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 
 _BLOCK = 1024  # documents read at a time when iterating over all
 
@@ -66,10 +66,10 @@ class EnginePassages:
     fields: FieldTypes
     remote: bool = True
 
-    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """See Passages.find; EngineIndex.find says when results are approximate and which other errors occur."""
         self.check(query_filter)
-        return self.index.find(queries, k, query_filter, observe)
+        return self.index.find(dense_of(queries), k, query_filter, observe)
 
     def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See Passages.meets; reads the passages."""

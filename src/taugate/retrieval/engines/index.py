@@ -12,6 +12,7 @@ from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of, brute_f
 from taugate.retrieval.index.passages import Candidate, FoundPassages, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.widening import widened_top_k
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
 
 # If the engine finds too few documents and at most this many meet the filter, all of them are read: some 10 MB at 384
@@ -58,11 +59,11 @@ class EngineIndex:
     def __len__(self) -> int:
         return self.vectors.shape[0]
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
         """See Scorer.score."""
-        return pair_similarity(queries, self.vectors, positions)
+        return pair_similarity(dense_of(queries), self.vectors, positions)
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """Return the min(k, N) most similar of the proposed documents; ties go to the lower position.
 
         The list is never shorter: it is an error if the collection returns too few, as it may while it is being loaded.
@@ -75,9 +76,9 @@ class EngineIndex:
             EngineUnavailable: If the engine does not respond or proposes too few documents.
             ReleaseError: If the engine rejects the request.
         """
-        return self.find(queries, k).top
+        return self.find(dense_of(queries), k).top
 
-    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within; meant for small subsets, because it reads the vectors of all M members."""
         members = within.positions
         results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]

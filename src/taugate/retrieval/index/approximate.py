@@ -19,6 +19,7 @@ from taugate.retrieval.index.flat import (
 from taugate.retrieval.index.kinds import Kind, stored_vectors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.widening import widened_top_k
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate evaluates. With 96 bytes per document
@@ -65,14 +66,14 @@ class ApproximateIndex(FaissIndex):
         """Return the smallest useful breadth; a graph's list is never shorter than the top-k requires."""
         return k + SPARE if self.kind == "hnsw" else 1
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """Return the min(k, N) most similar of the visited documents, or of all documents if fewer were visited.
 
         Args:
             queries: (n, d) float32 of unit length.
             k: Number of documents per query. Ties in similarity go to the lower position.
         """
-        k = min(k, len(self))
+        queries, k = dense_of(queries), min(k, len(self))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
         top = widened_top_k(self._best, queries, k, fetch, len(self))
         for row in np.flatnonzero(np.isneginf(top.scores[:, -1])):

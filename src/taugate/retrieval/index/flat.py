@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded_dimension, stored_vectors
 from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
 
 # Candidates beyond K, so that FAISS's rounding does not push a document of the top-K out of them.
@@ -94,13 +95,13 @@ def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
 
 
 def brute_force_top_k(
-    index: Scorer, query: Float32, k: int, members: NDArray[np.int64] | None = None
+    index: Scorer, query: QueryVectors, k: int, members: NDArray[np.int64] | None = None
 ) -> tuple[Float32, NDArray[np.int64]]:
     """Return scores and positions of one query's top-K, (min(k, M),) each, by scoring every member.
 
     Args:
         index: Scores documents.
-        query: (1, d) float32.
+        query: One query.
         k: Number of documents.
         members: (M,) int64 ascending positions of the documents to search; None for all.
     """
@@ -110,12 +111,12 @@ def brute_force_top_k(
     return scores[best], members[best]
 
 
-def score_all(index: Scorer, query: Float32, members: NDArray[np.int64]) -> Float32:
-    """Return the similarity of one query with many documents, (M,) float32, in bounded memory.
+def score_all(index: Scorer, query: QueryVectors, members: NDArray[np.int64]) -> Float32:
+    """Return the scores of one query and many documents, (M,) float32, in bounded memory.
 
     Args:
         index: Scores documents.
-        query: (1, d) float32.
+        query: One query.
         members: (M,) int64 positions of the documents.
     """
     parts = np.array_split(members, len(members) // _BLOCK + 1)
@@ -147,13 +148,13 @@ class FaissIndex:
     def __len__(self) -> int:
         return int(self.faiss.ntotal)
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
         """See Scorer.score."""
-        return pair_similarity(queries, self.vectors, positions)
+        return pair_similarity(dense_of(queries), self.vectors, positions)
 
-    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within; always on the CPU."""
-        members = within.positions
+        queries, members = dense_of(queries), within.positions
         if len(members) > max(k + SPARE, len(self) // _ONE_IN):
             propose = partial(self._scan_within, within=within)
             return exact_top_k(self, propose, self._bound, queries, k, members)
@@ -203,9 +204,9 @@ class FlatIndex(FaissIndex):
         index.add(stored)
         return cls(index, kind, dimension)
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        return exact_top_k(self, self._propose, self._bound, queries, k)
+        return exact_top_k(self, self._propose, self._bound, dense_of(queries), k)
 
     def _propose(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
         searcher = self._gpu if self._gpu is not None and fetch <= MAX_NEIGHBOURS else self.faiss

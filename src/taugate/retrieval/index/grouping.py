@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import MAX_CANDIDATES, brute_force_top_k
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 
 Parents = NDArray[np.int32]
 # Passages per document in the first search; with fewer, most queries are searched twice.
@@ -56,14 +56,14 @@ class DocumentSearch:
     parents: Parents
     within: DocumentSubset | None = None
 
-    def search(self, queries: Float32, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
+    def search(self, queries: QueryVectors, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
         """Search for passages of a number of documents, or of all documents if there are fewer.
 
         The list grows fourfold at a time. Beyond MAX_CANDIDATES passages, every passage is scored instead, so a corpus
         of a few long books costs at most one pass, and an approximate index misses none of its documents.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: n queries, (n, d) of unit length.
             depth: Smallest number of passages to return if there are enough.
             documents: Number of documents to find.
 
@@ -88,7 +88,7 @@ class DocumentSearch:
             used = max(depth, int(first_of_each(self.parents, positions)[needed - 1]) + 1)
             yield np.array([row]), TopK(scores[None, :used], positions[None, :used])
 
-    def _top_k(self, queries: Float32, k: int) -> TopK:
+    def _top_k(self, queries: QueryVectors, k: int) -> TopK:
         return (
             self.index.search(queries, k) if self.within is None else self.index.search_within(queries, k, self.within)
         )

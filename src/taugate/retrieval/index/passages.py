@@ -11,6 +11,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 Observe = Callable[[str, float], None]  # called with the name of a finished stage and its seconds
@@ -65,11 +66,11 @@ class Passages(Fields, Protocol):
         """Whether they are in an engine, which runs every search."""
         ...
 
-    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """Return the min(k, M) most similar of the M passages that meet a filter; ties go to the lower position.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: n queries, (n, d) of unit length.
             k: Number of passages per query.
             query_filter: Filter; empty for all passages.
             observe: Receives the stages of an engine.
@@ -97,7 +98,7 @@ class LocalPassages:
     metadata: Metadata
     remote: bool = False
 
-    def find(self, queries: Float32, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
+    def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """See Passages.find."""
         if not query_filter:
             return FoundPassages(self.index.search(queries, k))

@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -44,6 +45,10 @@ class DocumentSubset:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def contains(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of the documents at m positions are in the subset, (m,) bool."""
+        return self._mask[positions]
+
     @cached_property
     def selector(self) -> Any:  # noqa: ANN401 (faiss has no types)
         """The subset as a selector of FAISS, one bit per document."""
@@ -53,13 +58,13 @@ class DocumentSubset:
 class Scorer(Protocol):
     """N documents that a query can be compared with."""
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Return the similarity of query i with the documents at `positions[i]`, (n, c) float32.
+    def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
+        """Return the scores of query i and the documents at `positions[i]`, (n, c) float32.
 
         Scores equal those of a search to the bit.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: n queries, (n, d) of unit length, with words if the score has a lexical part.
             positions: (n, c) int64.
         """
         ...
@@ -70,11 +75,11 @@ class Scorer(Protocol):
 class Searchable(Scorer, Protocol):
     """N documents that a query finds by similarity."""
 
-    def search(self, queries: Float32, k: int) -> TopK:
+    def search(self, queries: QueryVectors, k: int) -> TopK:
         """Return the min(k, N) most similar documents of each query; ties go to the lower position.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: n queries, (n, d) of unit length, with words if the score has a lexical part.
             k: Number of documents per query, at least 1.
         """
         ...
@@ -83,11 +88,11 @@ class Searchable(Scorer, Protocol):
 class Index(Searchable, Protocol):
     """N documents that are also searched within a subset."""
 
-    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+    def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """Return the min(k, M) most similar of M documents, exactly, whatever the kind of index.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: n queries, (n, d) of unit length, with words if the score has a lexical part.
             k: Number of documents per query.
             within: Documents to search; may be empty.
         """

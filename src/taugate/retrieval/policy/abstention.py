@@ -14,11 +14,12 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.forward import ForwardIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Float64, mean_and_covariance, similarity_moments
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.relevance import Logistic
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
@@ -70,7 +71,7 @@ class Signals:
         moments, lexical = self.moments if _BACKGROUND & names else None, self.lexical if _LEXICAL & names else None
         return type(self)(self.k, moments, lexical)
 
-    def values(self, names: Sequence[str], texts: Sequence[str], vectors: Float32, top: TopK) -> Float64:
+    def values(self, names: Sequence[str], texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
         Args:
@@ -84,7 +85,7 @@ class Signals:
         margin = best - remaining.mean(axis=1) if remaining.shape[1] else np.zeros(len(head))
         signals = {"best_similarity": best, "margin": margin}
         if self.moments is not None:
-            mean, deviation = similarity_moments(vectors, *self.moments)
+            mean, deviation = similarity_moments(dense_of(vectors), *self.moments)
             signals["z"] = (best - mean) / deviation
         if self.lexical is not None:
             rows = zip(texts, top.positions[:, : self.k], strict=True)
@@ -109,7 +110,7 @@ class AnswerScore:
     signals: Signals
     model: Logistic | None = None
 
-    def of(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Float32:
+    def of(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float32:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
         Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
@@ -189,12 +190,12 @@ class AnswerRule:
     tau: float
     within_filters: bool = False
 
-    def answered(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Mask:
+    def answered(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Mask:
         """Return which of n queries are answered, (n,) bool; see `AnswerScore.of` for the parameters."""
         answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
         return answered
 
-    def decide(self, texts: Sequence[str], vectors: Float32, top: TopK) -> list[RefusalScore]:
+    def decide(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> list[RefusalScore]:
         """Return the score of each of n queries with the threshold; see `AnswerScore.of` for the parameters."""
         rho = float(np.float32(self.tau))
         return [RefusalScore(score, rho) for score in self.score.of(texts, vectors, top).tolist()]

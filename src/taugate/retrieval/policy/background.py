@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
 from taugate.storage.tensors import Arrays
 
@@ -59,7 +60,7 @@ class Background:
     documents: Float32
 
     @classmethod
-    def of(cls, documents: Float32, queries: Float32, lengths: NDArray[np.int64]) -> Self:
+    def of(cls, documents: Float32, queries: QueryVectors, lengths: NDArray[np.int64]) -> Self:
         """Measure the background of a corpus.
 
         Args:
@@ -68,12 +69,12 @@ class Background:
             lengths: (N,) lengths of the documents' texts in bytes.
         """
         partners = mean_and_covariance(documents)
-        stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(queries))
+        stored = _document_rows(ReadDocuments(documents, lengths), partners, mean_and_covariance(dense_of(queries)))
         return cls(*partners, stored)
 
-    def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
+    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
         """Return mean and deviation of similarities with a random document, (n,) float64, for (n, d) queries."""
-        return similarity_moments(queries, self.mean, self.covariance)
+        return similarity_moments(dense_of(queries), self.mean, self.covariance)
 
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of the documents at positions of any shape, (…, 5) float32; `results` is unused."""
@@ -103,7 +104,7 @@ class ComputedBackground:
     read: Read | None = None
 
     @classmethod
-    def of(cls, partners: tuple[Float64, Float64], queries: Float32, read: Read | None = None) -> Self:
+    def of(cls, partners: tuple[Float64, Float64], queries: QueryVectors, read: Read | None = None) -> Self:
         """Measure the background of a corpus.
 
         Args:
@@ -111,11 +112,11 @@ class ComputedBackground:
             queries: (q, d) float32 of unit length.
             read: Reads documents, see the class.
         """
-        return cls(*partners, *mean_and_covariance(queries), read)
+        return cls(*partners, *mean_and_covariance(dense_of(queries)), read)
 
-    def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
+    def of_queries(self, queries: QueryVectors) -> tuple[Float64, Float64]:
         """See Background.of_queries."""
-        return similarity_moments(queries, self.mean, self.covariance)
+        return similarity_moments(dense_of(queries), self.mean, self.covariance)
 
     def rows(self, positions: NDArray[np.int64], results: ReadDocuments | None = None) -> Float32:
         """Return the five numbers of documents, (…, 5) float32, equal to `Background.rows` up to float32 rounding.

@@ -11,6 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, ComputedBackground, Float64, Read, ReadDocuments
 from taugate.retrieval.policy.policy import relative
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
@@ -195,7 +196,7 @@ class Relevance:
 
     def estimate(
         self,
-        queries: Float32,
+        queries: QueryVectors,
         top: TopK,
         ranks: NDArray[np.int64] | None = None,
         results: ReadDocuments | None = None,

@@ -85,7 +85,7 @@ def _parse(record: dict[str, Any]) -> GoldenQuery:
 
 def search(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
     """Search n ≥ 1 golden queries again, each for as many documents as recorded; returns n rows."""
-    return retriever.index.search(retriever.vectors([query.text for query in queries]), len(queries[0].scores))
+    return retriever.index.search(retriever.encode([query.text for query in queries]), len(queries[0].scores))
 
 
 def differences(top: TopK, queries: Sequence[GoldenQuery], *, in_engine: bool = False) -> Float32:

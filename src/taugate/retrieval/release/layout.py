@@ -29,6 +29,7 @@ OUTCOMES = "outcomes.safetensors"
 PROJECTION = "projection.safetensors"
 METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
+LEXICAL = "lexical.safetensors"
 REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
@@ -41,6 +42,7 @@ OPTIONAL_FILES = frozenset(
         METADATA,  # if documents have metadata
         OUTCOMES,  # compared by promotion rules; not written by 0.1
         ABSTENTION,  # if queries can be refused as a whole
+        LEXICAL,  # if the score has a lexical part
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
     }
 )

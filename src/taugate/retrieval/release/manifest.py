@@ -43,6 +43,7 @@ from taugate.retrieval.release.records import (
     CalibrationRecord,
     EncoderFitRecord,
     GateRecord,
+    LexicalRecord,
     NoAnswerRecord,
     ProjectionRecord,
     QuerySetRecord,
@@ -311,6 +312,7 @@ class Manifest(Record):
         adaptation: None, and not written, unless the encoder was adapted.
         encoder_fit: None, and not written, if the encoder suits the texts.
         engine: Collection of the vectors and documents; None, and not written, if they are in the release.
+        lexical: Lexical part of the score; None, and not written, if the score is the cosine.
         golden: Name of the file of golden queries.
         golden_tolerance: Largest allowed difference of a golden query's score.
         reference: Name of the file of reference similarities.
@@ -349,6 +351,7 @@ class Manifest(Record):
     adaptation: AdaptationRecord | None = None
     encoder_fit: EncoderFitRecord | None = None
     engine: EngineRecord | None = None
+    lexical: LexicalRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
@@ -358,7 +361,17 @@ class Manifest(Record):
     @model_serializer(mode="wrap")
     def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit records that most releases lack, so that their digests do not change."""
-        rare = ("query_encoder", "update", "labels", "adaptation", "encoder_fit", "engine", "refusal", "summary")
+        rare = (
+            "query_encoder",
+            "update",
+            "labels",
+            "adaptation",
+            "encoder_fit",
+            "engine",
+            "refusal",
+            "summary",
+            "lexical",
+        )
         return without_absent(dump(self), *rare)
 
     @property

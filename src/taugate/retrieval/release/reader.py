@@ -15,7 +15,9 @@ from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
 from taugate.retrieval.index import files
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.kinds import INDEX, VECTORS
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
@@ -29,6 +31,7 @@ from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
     GOLDEN,
+    LEXICAL,
     MANIFEST,
     METADATA,
     PROJECTION,
@@ -149,9 +152,10 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
     """Open the corpus of a release: its own files, or a collection in an engine."""
     dimension = _search_dimension(manifest)
     if manifest.engine is None:
-        index = files.load(release, manifest.index.kind, dimension)
+        vectors = files.load(release, manifest.index.kind, dimension)
         documents = DocumentStore(release)
-        _check_counts(release, manifest, len(index), len(documents))
+        _check_counts(release, manifest, len(vectors), len(documents))
+        index = _with_lexical(release, manifest, vectors)
         metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
         return _Corpus(index, documents, metadata)
     _check_counts(release, manifest, manifest.engine.rows, manifest.engine.rows)
@@ -275,6 +279,7 @@ def _check_optional_files(release: Path, manifest: Manifest) -> None:
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
+        LEXICAL: manifest.lexical is not None,
     }
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
@@ -298,6 +303,17 @@ def _check_counts(release: Path, manifest: Manifest, vectors: int, documents: in
 def _search_dimension(manifest: Manifest) -> int:
     """Return the dimension of the searched vectors."""
     return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+
+
+def _with_lexical(release: Path, manifest: Manifest, vectors: Index) -> Index:
+    """Add the lexical part to an index if the score has one."""
+    record = manifest.lexical
+    if record is None:
+        return vectors
+    lexical = LexicalIndex.load(release / LEXICAL, len(vectors))
+    if (lexical.statistics.k1, lexical.statistics.b) != (record.k1, record.b):
+        raise ReleaseError(f"{release / LEXICAL}: k1 and b are not those of the manifest; calibrate again")
+    return HybridIndex(vectors, lexical, record.weight)
 
 
 def _load_projection(release: Path, manifest: Manifest, index: Index) -> Projection | None:

@@ -36,6 +36,24 @@ class PairedLoss(Record):
     p: float
 
 
+class LexicalRecord(Record):
+    """The lexical part of the score, cosine + weight · share.
+
+    Attributes:
+        weight: Weight of the lexical share.
+        k1: Saturation of a term's count in BM25.
+        b: Share of the length normalisation in BM25.
+        terms: Number of distinct terms in the documents.
+        sha256: Digest of the file with the index of the words.
+    """
+
+    weight: float = Field(gt=0)
+    k1: float = Field(ge=0)
+    b: float = Field(ge=0, le=1)
+    terms: int
+    sha256: str
+
+
 class ProjectionRecord(Record):
     """The projection in force.
 

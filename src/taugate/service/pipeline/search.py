@@ -218,7 +218,8 @@ class SearchPipeline:
         `vectors` is (n, d') float32, a row per answer.
         """
         documents, index = self.release.documents, self._retriever.index
-        random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
+        compared = self._retriever.with_words([query.text for query in queries], vectors)
+        random = index.score(compared, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
         return [
             SearchResult(query, answer, answer.read(documents), vector, similarities)
             for query, answer, vector, similarities in zip(queries, answers, vectors, random, strict=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.retrieval.index.lexical import ForwardIndex, bm25_scores, sentences, terms
+from taugate.retrieval.index.forward import ForwardIndex, bm25_scores, sentences, terms
 
 WORDS = ["oil", "crisis", "OPEC", "began", "in", "1973", "Straße", "été", "the", "the", "price"]
 
