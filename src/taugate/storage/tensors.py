@@ -14,12 +14,17 @@ from taugate.errors import ReleaseError
 
 Arrays = dict[str, NDArray[Any]]  # of any types and shapes
 # Types of arrays that are mapped into memory, by their names in the format, which is little-endian.
-_TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
+_TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes."""
-    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+    path.write_bytes(tensor_bytes(arrays))
+
+
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes of the file that `write_tensors` writes."""
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
 def read_tensors(path: Path) -> Arrays:
@@ -53,7 +58,7 @@ def map_tensors(path: Path) -> Arrays:
         header = orjson.loads(stored[8:begin].tobytes())
         header.pop("__metadata__", None)
         return {name: _mapped(stored[begin:], record) for name, record in header.items()}
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
 
 
