@@ -157,7 +157,9 @@ def test_subset_keeps_shares_and_removes_words(texts: list[str], query: str, dat
     index = LexicalIndex.of(texts)
     kept = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
     subset = index.subset(kept)
-    assert {*subset.vocabulary.tolist()} == {term for position in kept for term in query_terms(texts[position]).tolist()}
+    assert {*subset.vocabulary.tolist()} == {
+        term for position in kept for term in query_terms(texts[position]).tolist()
+    }
     assert subset.statistics == index.statistics
     assert subset.is_valid(len(kept))
     remaining = " ".join(word for word in query.split() if any(word in texts[position].split() for position in kept))
