@@ -1,7 +1,7 @@
 """SQuAD by the real encoder: the papers' numbers, and an update beside a full run.
 
-In one file, so that one process encodes its paragraphs and the others need not. A quarter of the paragraphs and one in ten
-of the questions about them are enough for what is compared to the last bit; `make test-exhaustive` takes them all.
+In one file, so that one process encodes its paragraphs and the others need not. A quarter of the paragraphs and one in
+ten of the questions about them are enough for what is compared to the last bit; `make test-exhaustive` takes them all.
 """
 
 import json

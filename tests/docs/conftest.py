@@ -13,8 +13,8 @@ import pytest
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that `taugate quickstart --no-serve` writes.
 
-    The processes of pytest-xdist share them: the first one encodes the sample, which takes half a minute, and the others
-    wait, in place of encoding it at the same time.
+    The processes of pytest-xdist share them: the first one encodes the sample, which takes half a minute, and the
+    others wait, in place of encoding it at the same time.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quickstart-once"

@@ -16,11 +16,12 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.language_model import KEY, KEY_FILE, language_model
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, NearMissKind
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
     MAX_QUERIES,

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import NEAR_MISS_KINDS, Dataset, NearMissKind, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS, NearMissKind
 from taugate.ingestion.queries.changed_queries import ChangedQueries
 from taugate.ingestion.queries.generate import check_request, free_id, normalized
 
