@@ -195,6 +195,11 @@ def _others(found: Candidates, nearest: _Positions, within: DocumentSubset | Non
     return Candidates(found.positions[new], found.shares[new], found.complete)
 
 
+def vector_index(index: Index) -> Index:
+    """Return the index of the vectors alone, for a search without words, such as from document to document."""
+    return index.vectors if isinstance(index, HybridIndex) else index
+
+
 def _with_words(queries: QueryVectors) -> HybridVectors:
     if not isinstance(queries, HybridVectors):
         raise TypeError("a score with a lexical part needs the words of the queries")
