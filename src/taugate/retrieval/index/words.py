@@ -17,8 +17,8 @@ from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms
 
 # Scripts that are written without spaces between words: their words are unknown, so pairs of characters replace them.
 # SA are the South East Asian ones (Unicode Standard Annex 14); the long vowel mark belongs to both kinds of kana.
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Line_Break=SA}]"
-_RUN = regex.compile(rf"(?:{_UNSPACED}\p{{M}}*+)++")
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Line_Break=SA}]"
+_RUN = regex.compile(rf"(?:{UNSPACED}\p{{M}}*+)++")
 _CHARACTER = regex.compile(r".\p{M}*+")
 # Letters, digits, marks and underscores. Unlike that of `re`, this \w has the vowel signs of Hindi and other scripts.
 _WORD = regex.compile(r"\w+")
