@@ -30,13 +30,13 @@ def main() -> int:
 def _delay(seconds: float) -> None:
     search = Retriever._search
 
-    def delayed(self: Retriever, queries: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+    def delayed(self: Retriever, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
         if group.scope:
-            (nearest,) = self.index.search(queries[:1], 1).positions[0]
+            (nearest,) = self.index.search(compared[:1], 1).positions[0]
             until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])
             while time.perf_counter() < until:
                 pass
-        return search(self, queries, group, observe)
+        return search(self, compared, group, observe)
 
     Retriever._search = delayed  # type: ignore[method-assign]
 
