@@ -10,7 +10,7 @@ from taugate.ingestion.importers.nested import leaves, left_out_fields
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MIN_SHARE = 0.5  # of a file's characters within records, for the records to be the documents
