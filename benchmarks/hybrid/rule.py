@@ -68,9 +68,8 @@ def _figures(ranked: Ranked, served: list[float], splits: list[HoldoutSplit]) ->
 
 
 def _holm(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, _: int) -> float:
-    adjusted = holm(np.array([_p_value(ranked, ranked[weight], units, rows, len(grid)) for weight in grid]))
-    admitted = [weight for weight, p in zip(grid, adjusted, strict=True) if p <= 1 - CONFIDENCE]
-    return _best(ranked, admitted, rows)
+    admitted = _admitted(ranked, [ranked[weight] for weight in grid], units, rows)
+    return _best(ranked, np.array(grid)[admitted].tolist(), rows)
 
 
 def _cross_fitted(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, seed: int) -> float:
@@ -79,14 +78,14 @@ def _cross_fitted(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, 
     for others, fold in cluster_folds(np.random.default_rng([seed, 1]).permutation(documents.max() + 1)[documents]):
         candidate = ranked[_best(ranked, grid, rows[others])]
         mixed.accuracy[rows[fold]], mixed.ndcg[rows[fold]] = candidate.accuracy[rows[fold]], candidate.ndcg[rows[fold]]
-    return _best(ranked, grid, rows) if _p_value(ranked, mixed, units, rows) <= 1 - CONFIDENCE else 0.0
+    return _best(ranked, grid, rows) if _admitted(ranked, [mixed], units, rows)[0] else 0.0
 
 
 def _split(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, seed: int) -> float:
     documents = np.unique(units.clusters[rows], return_inverse=True)[1]
     parts = HoldoutSplit.by_document(np.random.default_rng([seed, 1]), documents, _JUDGING)
-    weight, judging = _best(ranked, grid, rows[parts.calibration]), rows[parts.heldout]
-    return weight if _p_value(ranked, ranked[weight], units, judging) <= 1 - CONFIDENCE else 0.0
+    weight = _best(ranked, grid, rows[parts.calibration])
+    return weight if _admitted(ranked, [ranked[weight]], units, rows[parts.heldout])[0] else 0.0
 
 
 _RULES: dict[str, Rule] = {"Holm": _holm, "cross-fitted": _cross_fitted, "split": _split}
@@ -96,11 +95,17 @@ def _best(ranked: Ranked, weights: Sequence[float], rows: Rows) -> float:
     return max((0.0, *weights), key=lambda weight: float(ranked[weight].ndcg[rows].mean()))
 
 
-def _p_value(
-    ranked: Ranked, candidate: RankingOutcomes, units: SamplingUnits, rows: Rows, candidates: int = 1
-) -> float:
-    """Compute the p-value of `gate.judge(…, superior=True)` without the limits in its record, which take most of its time."""
+def _admitted(
+    ranked: Ranked, candidates: Sequence[RankingOutcomes], units: SamplingUnits, rows: Rows
+) -> NDArray[np.bool_]:
+    """Test as `gate.judge(…, superior=True)` does, without the limits in its records, which take most of its time."""
     some, before = units.take(rows), ranked[0.0]
-    margin = default_margin(MARGIN, min_detectable_loss(some, 1 - (1 - CONFIDENCE) / candidates))
-    accuracy = paired_losses((before.accuracy - candidate.accuracy)[rows], some)
-    return max(accuracy.p_value(margin), paired_losses((before.ndcg - candidate.ndcg)[rows], some).p_value(0.0))
+    margin = default_margin(MARGIN, min_detectable_loss(some, 1 - (1 - CONFIDENCE) / len(candidates)))
+    p_values = [
+        max(
+            paired_losses((before.accuracy - candidate.accuracy)[rows], some).p_value(margin),
+            paired_losses((before.ndcg - candidate.ndcg)[rows], some).p_value(0.0),
+        )
+        for candidate in candidates
+    ]
+    return holm(np.array(p_values)) <= 1 - CONFIDENCE
