@@ -10,8 +10,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.vectors.queries import dense_of
 
 from benchmarks.calibrated import IndexedSet
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
@@ -22,6 +20,8 @@ from taugate.ingestion.dataset.beir import CORPUS, QUERIES, LabelledQuery
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.lexical import K1, B, LexicalIndex, share_of
+from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
 
 SETS = (
