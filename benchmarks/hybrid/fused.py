@@ -49,8 +49,7 @@ class Scores(NamedTuple):
 
     def fused(self, weight: float) -> Float32:
         """Return cosine + w · share in float32."""
-        total: Float32 = self.cosines + np.float32(weight) * self.shares
-        return total
+        return self.cosines + np.float32(weight) * self.shares
 
 
 @dataclass(frozen=True)
