@@ -49,7 +49,7 @@ class Scores(NamedTuple):
 
     def fused(self, weight: float) -> Float32:
         """Return cosine + w · share in float32."""
-        return self.cosines + np.float32(weight) * self.shares
+        return self.cosines + self.shares * np.float32(weight)
 
 
 @dataclass(frozen=True)
