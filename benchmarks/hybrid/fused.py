@@ -49,7 +49,8 @@ class Scores(NamedTuple):
 
     def fused(self, weight: float) -> Float32:
         """Return cosine + w · share in float32."""
-        return self.cosines + self.shares * np.float32(weight)
+        total: Float32 = np.add(self.cosines, self.shares * np.float32(weight), dtype=np.float32)
+        return total
 
 
 @dataclass(frozen=True)
