@@ -1,13 +1,20 @@
 """Splits texts into words, the terms of lexical scores, by rules that hold for every language."""
 
+import re
 import unicodedata
 import zlib
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import regex
 
 from taugate.retrieval.vectors.queries import Terms
+
+# How texts are split. An index stores its rule, because thresholds of scores by words hold for this rule only. Rule 1 is
+# that of releases before scores had a lexical part: runs of letters, digits and underscores in every script.
+WordRule = Literal[1, 2]
+RULE: WordRule = 2
 
 # Scripts that are written without spaces between words: their words are unknown, so pairs of characters replace them.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]"
@@ -15,34 +22,41 @@ _RUN = regex.compile(rf"(?:{_UNSPACED}\p{{M}}*+)++")
 _CHARACTER = regex.compile(r".\p{M}*+")
 # Letters, digits, marks and underscores.
 _WORD = regex.compile(r"\w+")
+_WORD_WITHOUT_MARKS = re.compile(r"\w+")
 
 
-def words(text: str) -> list[str]:
+def words(text: str, rule: WordRule = RULE) -> list[str]:
     """Split a text into words, in order.
 
     A word is a run of letters, digits, marks and underscores after NFKC and case folding (Unicode Standard Annex 15;
     The Unicode Standard, §3.13). Runs of scripts without spaces become their overlapping pairs of characters. There is
     no stemming and no stop word list because these depend on the language.
+
+    Args:
+        text: Any text.
+        rule: Rule of the index that the words are looked up in.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
+    if rule == 1:
+        return _WORD_WITHOUT_MARKS.findall(folded)
     if folded.isascii() or _RUN.search(folded) is None:
         return _WORD.findall(folded)
     pairs = [pair for run in _RUN.findall(folded) for pair in _pairs(run)]
     return _WORD.findall(_RUN.sub(" ", folded)) + pairs
 
 
-def terms(text: str) -> Terms:
+def terms(text: str, rule: WordRule = RULE) -> Terms:
     """Return the terms of a text in order, (t,) uint32: the CRC-32 of its words.
 
     Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
     """
-    numbers = [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in words(text)]
+    numbers = [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in words(text, rule)]
     return np.array(numbers, dtype=np.uint32)
 
 
-def query_terms(text: str) -> Terms:
+def query_terms(text: str, rule: WordRule = RULE) -> Terms:
     """Return the distinct terms of a query, (t,) uint32 ascending."""
-    return np.unique(terms(text))
+    return np.unique(terms(text, rule))
 
 
 def _pairs(run: str) -> list[str]:
