@@ -3,13 +3,14 @@
 import re
 import unicodedata
 import zlib
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import regex
 
-from taugate.retrieval.vectors.queries import Terms
+from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms, dense_of
 
 # How texts are split. An index stores its rule, because thresholds of scores by words hold for this rule only. Rule 1 is
 # that of releases before scores had a lexical part: runs of letters, digits and underscores in every script.
@@ -57,6 +58,11 @@ def terms(text: str, rule: WordRule = RULE) -> Terms:
 def query_terms(text: str, rule: WordRule = RULE) -> Terms:
     """Return the distinct terms of a query, (t,) uint32 ascending."""
     return np.unique(terms(text, rule))
+
+
+def hybrid_vectors(vectors: QueryVectors, texts: Iterable[str]) -> HybridVectors:
+    """Add the words of n queries to their vectors, (n, d) float32."""
+    return HybridVectors(dense_of(vectors), tuple(map(query_terms, texts)))
 
 
 def _pairs(run: str) -> list[str]:
