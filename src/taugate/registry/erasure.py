@@ -36,6 +36,7 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, OUTCOMES, PROJECTION, REFERENCE
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.records import LexicalRecord
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
@@ -116,8 +117,9 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             _write_texts(folder, documents)
             contents.write(folder)
 
-        facts = _facts(release.manifest, erasure, documents) | {"lexical": lexical_record(retriever.index)}
-        manifest = writer.write(releases, facts, fill, parent=source.name)
+        manifest = writer.write(
+            releases, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
+        )
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 
 
@@ -232,7 +234,7 @@ def _golden_queries(
     """Return the golden queries with their answers from the remaining documents, and how many answers changed.
 
     A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
-    same, its recorded scores are kept, so that they do not depend on this machine. With a lexical part, scores change if
+    same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change if
     only erased documents have a word of the query.
     """
     remaining = {name for document in documents for name in (document.id, document.document_id)}
@@ -245,7 +247,9 @@ def _golden_queries(
     top = golden.search(retriever, answerable)
     queries, changed = [], 0
     equal = golden.differences(top, answerable) <= release.manifest.golden_tolerance
-    for query, row, positions, scores in zip(answerable, equal, top.positions.tolist(), top.scores.tolist(), strict=True):
+    for query, row, positions, scores in zip(
+        answerable, equal, top.positions.tolist(), top.scores.tolist(), strict=True
+    ):
         names = [documents[position].id for position in positions]
         answer = {} if names == query.documents and row else {"documents": names, "scores": scores}
         changed += names != query.documents
@@ -278,13 +282,16 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
     texts.close()
 
 
-def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
+def _facts(
+    manifest: Manifest, erasure: ErasureRecord, retriever: Retriever, documents: Sequence[Document]
+) -> dict[str, Any]:
     """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     return facts | {
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(documents)}),
         "index": manifest.index.model_copy(update={"documents": len(documents)}),
+        "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
         "strata": None if manifest.strata is None else _strata(manifest.strata, documents),
         "erasure": erasure,
     }

@@ -297,7 +297,7 @@ def _query_set(
     return record.model_copy(update={"warnings": warnings}), wording
 
 
-def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
+def _abstain(
     search: LabelledSearch,
     tops: tuple[TopK, TopK],
     cluster_ids: ClusterIds,

@@ -281,8 +281,8 @@ class LexicalIndex:
         values = arrays.get("statistics", np.empty(0))
         complete = {*arrays} == {*_ARRAYS, "statistics"} and values.shape == (len(Statistics._fields),)
         if complete and values[-1] in get_args(WordRule):
-            *numbers, rule = values.tolist()
-            statistics = Statistics(*numbers, rule=1 if rule == 1 else RULE)
+            k1, b, mean_length, unseen_idf, rule = values.tolist()
+            statistics = Statistics(k1, b, mean_length, unseen_idf, 1 if rule == 1 else RULE)
             parts: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
             index = cls(statistics=statistics, **parts)
             if index.is_valid(documents):

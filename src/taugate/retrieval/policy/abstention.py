@@ -14,14 +14,13 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy import sentence_rows
 from taugate.retrieval.policy.background import Float64, similarity_moments
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.relevance import Logistic
-from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.policy.word_match import DocumentWords, ReadableDocuments
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -130,7 +129,7 @@ class AnswerScore:
 
     @classmethod
     def load(
-        cls, path: Path, name: str, dimension: int, documents: Documents, lexical: LexicalIndex | None = None
+        cls, path: Path, name: str, dimension: int, documents: ReadableDocuments, lexical: LexicalIndex | None = None
     ) -> Self:
         """Read the file that `save` wrote.
 
@@ -214,7 +213,7 @@ def _array_names(name: ScoreName) -> set[str]:
 
 
 def _has_valid_arrays(arrays: Arrays, dimension: int) -> bool:
-    """Return whether shapes and types are those that `save` writes, numbers are finite, and k and scales are positive."""
+    """Return whether shapes and types are those of `save`, numbers are finite, and k and scales are positive."""
     shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
     shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
     for name, array in arrays.items():

@@ -35,7 +35,9 @@ def from_sentences(arrays: Arrays, documents: int) -> LexicalIndex | None:
     Returns:
         None if the arrays are not the words of this many documents.
     """
-    if {*arrays} != {*TYPES} or any(arrays[name].ndim != 1 or arrays[name].dtype != dtype for name, dtype in TYPES.items()):
+    if {*arrays} != {*TYPES} or any(
+        arrays[name].ndim != 1 or arrays[name].dtype != dtype for name, dtype in TYPES.items()
+    ):
         return None
     codes, counts, vocabulary = arrays["codes"], arrays["counts"], arrays["vocabulary"]
     sentences, offsets = arrays["documents"], arrays["offsets"]

@@ -25,6 +25,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…؟।])\s+|[。｡！？]+|\n+")
 class ReadableDocuments(Protocol):
     """Documents by position."""
 
+    def __len__(self) -> int: ...
+
     def __getitem__(self, position: int, /) -> Document: ...
 
 

@@ -336,7 +336,11 @@ def _has_words_for_refusals(manifest: Manifest) -> bool:
 
     Without that file, such a score has them in its own, which was so before scores had a lexical part.
     """
-    return manifest.answer_threshold is not None and needs_words(manifest.answer_threshold[0]) and LEXICAL in manifest.files
+    return (
+        manifest.answer_threshold is not None
+        and needs_words(manifest.answer_threshold[0])
+        and LEXICAL in manifest.files
+    )
 
 
 def _load_abstention(release: Path, manifest: Manifest, corpus: _Corpus) -> AnswerRule | None:
