@@ -14,10 +14,12 @@ from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import query_terms, terms
 from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.layout import LEXICAL, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
@@ -36,7 +38,9 @@ def before(copy: Path) -> Release:
 def answered(before: Release) -> list[str]:
     """Documents that golden queries are answered with; the last of them is what one of these asks for alone."""
     first, second = before.golden[:2]
-    return [first.documents[0], second.documents[1], next(q.relevant[0] for q in before.golden if len(q.relevant) == 1)]
+    returned = [first.documents[0], next(name for name in second.documents[1:] if name != first.documents[0])]
+    alone = (query.relevant[0] for query in before.golden if len(query.relevant) == 1)
+    return [*returned, next(name for name in alone if name not in returned)]
 
 
 def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str, float]]]:
@@ -47,6 +51,11 @@ def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str
     ]
 
 
+def lexical_index(release: Release) -> LexicalIndex:
+    assert isinstance(release.retriever.index, HybridIndex)
+    return release.retriever.index.lexical
+
+
 def test_erased_release_keeps_other_results(copy: Path, before: Release, release: Taugate) -> None:
     gone = answered(before)
     code, out, message = release("erase", str(current_id(copy)), *gone, gone[0])
@@ -55,7 +64,10 @@ def test_erased_release_keeps_other_results(copy: Path, before: Release, release
     assert f"taugate release promote {created} --releases {copy}" in message
     assert current_id(copy) == before.manifest.release_id != created
     after = load(copy / created)
-    queries = [query.text for query in before.golden]
+    words_of = [lexical_index(release).vocabulary for release in (before, after)]
+    lost = np.setdiff1d(*words_of)
+    queries = [query.text for query in before.golden if np.isin(query_terms(query.text), lost, invert=True).all()]
+    assert 0 < len(queries) < len(before.golden)
     k = before.manifest.policy.k
     longer = replies(before, queries, k + len(gone))
     expected = [[each for each in reply if each[0] not in gone][:k] for reply in longer]
@@ -73,7 +85,9 @@ def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     assert created.parent == before.manifest.release_id == parent_of(copy, created.release_id)
     assert created.data.documents == created.index.documents == len(before.documents) - 3
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
-    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure"}
+    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure", "lexical"}
+    assert created.lexical is not None
+    assert created.lexical.sha256 == created.files[LEXICAL].sha256
     assert set(created.files) == set(before.manifest.files)
     another = next(document.id for document in before.documents if document.id not in gone)
     again = erase(copy, created.release_id, [another]).manifest
@@ -140,6 +154,10 @@ def test_new_release_does_not_contain_text(copy: Path, before: Release) -> None:
         if path.is_file():
             content = path.read_bytes()
             assert not any(text in content for text in texts)
+    lexical = lexical_index(load(created))
+    words = np.unique(np.concatenate([terms(document.encoded_text) for document in load(created).documents]))
+    assert lexical.vocabulary.tolist() == words.tolist()
+    assert len(words) < len(lexical_index(before).vocabulary)
     assert not any(f'"{each}"'.encode() in (created / MANIFEST).read_bytes() for each in gone)
 
 
