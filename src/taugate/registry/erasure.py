@@ -23,7 +23,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
@@ -197,7 +197,7 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
 
 def _dense_index(retriever: Retriever) -> AnyIndex:
     """Return the index of the documents' vectors, checked to be of a type that Taugate builds."""
-    index = retriever.index.vectors if isinstance(retriever.index, HybridIndex) else retriever.index
+    index = vector_index(retriever.index)
     if not isinstance(index, AnyIndex):
         raise TypeError(f"{type(index).__name__} is not a type of index that a release has")
     return index
