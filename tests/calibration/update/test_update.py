@@ -301,7 +301,9 @@ def test_concurrent_promotion_is_kept(
     assert len(documents_of(data)) == 508
 
 
-def test_lexical_part_keeps_weight_and_has_new_words(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
+def test_lexical_part_keeps_weight_and_has_new_words(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating
+) -> None:
     def renamed(documents: list[Record]) -> list[Record]:
         return [documents[0] | {"text": "Kvasttjänster erbjuds i Ängelholm", "title": ""}, *documents[1:]]
 
