@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.adaptation.measures import BASE
-from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
@@ -60,13 +60,9 @@ class EncoderDecision:
             pairs: Queries and documents, encoded by the base encoder.
             learned: Recipes to test.
         """
-        queries = pairs.queries.unseen
-        units = SamplingUnits.from_clusters(clusters(queries))
-        base = search_trial(queries, pairs.unseen, pairs.documents, None, K, pairs.parents)
-        trials = [
-            search_trial(queries, recipe.pairs.unseen, recipe.pairs.documents, recipe.learned, K, pairs.parents)
-            for recipe in learned.tried
-        ]
+        units = SamplingUnits.from_clusters(clusters(pairs.queries.unseen))
+        base = pairs.search_unseen(None, K)
+        trials = [recipe.pairs.search_unseen(recipe.learned, K) for recipe in learned.tried]
         outcomes = [(recipe.name, trial.outcomes()) for recipe, trial in zip(learned.tried, trials, strict=True)]
         records = judge_adapted(base.outcomes(), outcomes, units)
         position = learned.tried.index(learned.chosen)

@@ -229,7 +229,8 @@ class EncoderTrainer:
                     publish(staging, graph)
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
-        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+        pairs = EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+        return saved, replace(pairs, lexical=self.pairs.lexical)
 
 
 def check_trainable(model: Path, base: str) -> None:

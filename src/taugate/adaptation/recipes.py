@@ -15,7 +15,7 @@ from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.gate.baseline import DEPTH, SearchTrial
+from taugate.calibration.gate.baseline import DEPTH, LexicalPart, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Stopwatch
@@ -23,6 +23,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -40,6 +41,7 @@ class EncodedPairs:
         validation: (n, d) float32 vectors of the validation queries.
         unseen: (n, d) float32 vectors of the unseen queries.
         corpus: The documents themselves.
+        lexical: Lexical part of the score, the same for every encoder; None if the score is the cosine.
     """
 
     queries: AdaptationQueries
@@ -48,6 +50,7 @@ class EncodedPairs:
     validation: Float32
     unseen: Float32
     corpus: DocumentStore
+    lexical: LexicalPart | None = None
 
     @classmethod
     def encode(
@@ -94,31 +97,20 @@ class EncodedPairs:
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
         """Return NDCG@10 of each validation query in the complete corpus; no map means the base encoder."""
-        trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
-        return trial.outcomes().ndcg
+        return self._search(self.queries.validation, self.validation, learned, DEPTH).outcomes().ndcg
 
+    def search_unseen(self, learned: LinearMap | None, k: int) -> SearchTrial:
+        """Prepare a search of the unseen queries for k results; no map means the encoder of these vectors."""
+        return self._search(self.queries.unseen, self.unseen, learned, k)
 
-def search_trial(
-    queries: Sequence[LabelledQuery],
-    vectors: Float32,
-    documents: Float32,
-    learned: LinearMap | None,
-    k: int,
-    parents: Parents,
-) -> SearchTrial:
-    """Prepare a search of queries and documents through a map.
-
-    Args:
-        queries: q queries.
-        vectors: (q, d) float32 by the base encoder.
-        documents: (N, d) float32 by the base encoder.
-        learned: None for the base encoder itself.
-        k: K, the number of results.
-        parents: Parents in the corpus.
-    """
-    if learned is not None:
-        vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
-    return SearchTrial.build(queries, vectors, documents, k, parents)
+    def _search(
+        self, queries: Sequence[LabelledQuery], vectors: Float32, learned: LinearMap | None, k: int
+    ) -> SearchTrial:
+        documents = self.documents
+        if learned is not None:
+            vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
+        searched = vectors if self.lexical is None else hybrid_vectors(vectors, (query.text for query in queries))
+        return SearchTrial.build(queries, searched, documents, k, self.parents, self.lexical)
 
 
 @dataclass(frozen=True)
