@@ -229,8 +229,7 @@ class EncoderTrainer:
                     publish(staging, graph)
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
-        pairs = EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
-        return saved, replace(pairs, lexical=self.pairs.lexical)
+        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
 
 
 def check_trainable(model: Path, base: str) -> None:

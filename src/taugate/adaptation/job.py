@@ -3,12 +3,11 @@
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
-from taugate.adaptation.lexical import choose_lexical
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
 from taugate.adaptation.pairs.queries import AdaptationQueries
@@ -150,8 +149,6 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
     # Before the corpus is encoded, which takes minutes.
     untrainable = None if model is None or place is None else why_untrainable(model, place.base, settings.recipe)
     pairs = _encode(dataset, queries, encoder, say, watch)
-    with watch.stage("lexical"):
-        pairs = replace(pairs, lexical=choose_lexical(pairs, settings.lexical, say))
     with watch.stage("adapt"):
         if model is None or place is None:
             fixed = settings.steps if steps is None else steps
@@ -163,7 +160,7 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
             trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, watch)
             learned = try_recipes(trainer, settings, untrainable, say)
     with watch.stage("admit"):
-        decision = EncoderDecision.decide(pairs, learned)
+        decision = EncoderDecision.decide(pairs, learned, settings.lexical)
         record = _record(pairs, learned, decision, encoder, settings)
         comparison = EncoderComparison(queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
@@ -272,7 +269,7 @@ def _record(
         evidence=pairs.queries.evidence,
         gain=decision.gain,
         recall=decision.recall,
-        lexical_weight=None if pairs.lexical is None else pairs.lexical.weight,
+        lexical_weight=decision.lexical_weight,
         isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
         isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
         gate=decision.gate,

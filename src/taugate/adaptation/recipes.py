@@ -15,7 +15,7 @@ from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.gate.baseline import DEPTH, LexicalPart, SearchTrial
+from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.calibration.progress import Stopwatch
@@ -23,7 +23,6 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -41,7 +40,6 @@ class EncodedPairs:
         validation: (n, d) float32 vectors of the validation queries.
         unseen: (n, d) float32 vectors of the unseen queries.
         corpus: The documents themselves.
-        lexical: Lexical part of the score, the same for every encoder; None if the score is the cosine.
     """
 
     queries: AdaptationQueries
@@ -50,7 +48,6 @@ class EncodedPairs:
     validation: Float32
     unseen: Float32
     corpus: DocumentStore
-    lexical: LexicalPart | None = None
 
     @classmethod
     def encode(
@@ -100,7 +97,7 @@ class EncodedPairs:
         return self._search(self.queries.validation, self.validation, learned, DEPTH).outcomes().ndcg
 
     def search_unseen(self, learned: LinearMap | None, k: int) -> SearchTrial:
-        """Prepare a search of the unseen queries for k results; no map means the encoder of these vectors."""
+        """Prepare a search of the unseen queries for k results by the cosine; no map means the base encoder."""
         return self._search(self.queries.unseen, self.unseen, learned, k)
 
     def _search(
@@ -109,8 +106,7 @@ class EncodedPairs:
         documents = self.documents
         if learned is not None:
             vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
-        searched = vectors if self.lexical is None else hybrid_vectors(vectors, (query.text for query in queries))
-        return SearchTrial.build(queries, searched, documents, k, self.parents, self.lexical)
+        return SearchTrial.build(queries, vectors, documents, k, self.parents)
 
 
 @dataclass(frozen=True)

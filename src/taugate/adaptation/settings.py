@@ -57,8 +57,8 @@ class AdaptationSettings(Options):
     )
     lexical: Annotated[LexicalChoice, Advice("give off, auto, or a weight above 0 and at most 10")] = Field(
         default="auto",
-        description="weight of shared words in the score by which encoders are compared; auto: the best weight that "
-        "is shown to help the base encoder, else off; off: the cosine alone",
+        description="weight of shared words in the score by which encoders are compared; auto: the best one for "
+        "each, if any is shown to help the base encoder; off: the cosine alone",
     )
     paraphrases: Literal["rules", "local", "endpoint"] = Field(
         default="rules",

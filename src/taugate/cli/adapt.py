@@ -121,7 +121,8 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "Evidence": f"{pairs.unseen:,} unseen queries about documents held out from training",
     }
     if record.lexical_weight is not None:
-        rows["Score"] = f"cosine + {record.lexical_weight:g} · lexical share, for both encoders"
+        lexical = record.lexical_weight
+        rows["Score"] = f"cosine + {lexical.before:g} · lexical share before, cosine + {lexical.after:g} · share after"
     if record.training is not None:
         stages = [f"{stage.stage} {stage.steps} steps of {stage.batch}" for stage in record.training.stages]
         weight = record.training.merge_weight

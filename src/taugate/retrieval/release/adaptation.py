@@ -151,8 +151,8 @@ class AdaptationRecord(Record):
         evidence: Whether people asked the queries that decided.
         gain: Gain over the base.
         recall: recall@100 of the unseen queries.
-        lexical_weight: Weight of the lexical share in the score that both encoders were compared by; None, and not
-            written, if it was the cosine.
+        lexical_weight: Weights of the lexical share in the scores that the encoders were compared by; None, and not
+            written, if they were compared by the cosine.
         isotropy_before: Isotropy of the documents with the base encoder.
         isotropy_after: Isotropy of the documents with the adapted encoder.
         gate: Decision of the gate on each recipe, from the unseen queries.
@@ -176,7 +176,7 @@ class AdaptationRecord(Record):
     evidence: Literal["human", "generated"]
     gain: AdaptationGain
     recall: BeforeAfter
-    lexical_weight: float | None = None
+    lexical_weight: BeforeAfter | None = None
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
