@@ -89,7 +89,7 @@ def test_release_carries_adaptation_record(
 
 
 @pytest.mark.parametrize(("lexical", "before", "code"), [("auto", {0.3, 0.5, 0.7, 1.0}, 4), ("0.4", {0.4}, 0)])
-def test_encoder_is_compared_beside_shared_words(
+def test_encoder_is_compared_beside_shared_words(  # noqa: PLR0917 (three fixtures and the parameters)
     lexical: str,
     before: set[float],
     code: int,
