@@ -16,6 +16,7 @@ from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
@@ -94,6 +95,14 @@ class CorpusContents:
     golden: Sequence[GoldenQuery]
     report: str
 
+    @property
+    def lexical(self) -> LexicalIndex | None:
+        """The index of the documents' words, None if neither the search nor the refusals need it."""
+        if isinstance(self.index, HybridIndex):
+            return self.index.lexical
+        words = None if self.answer_score is None else self.answer_score.signals.words
+        return None if words is None else words.index
+
     def write(self, release: Path) -> None:
         """Write the files into the folder of a release.
 
@@ -103,7 +112,6 @@ class CorpusContents:
         if self.index is not None:
             index = self.index
             if isinstance(index, HybridIndex):
-                index.lexical.save(release / LEXICAL)
                 index = index.vectors
             files.save(_built(index), release)
         if self.metadata.columns:
@@ -112,6 +120,8 @@ class CorpusContents:
             self.relevance.save(release / RELEVANCE)
         if self.answer_score is not None:
             self.answer_score.save(release / ABSTENTION)
+        if self.lexical is not None:
+            self.lexical.save(release / LEXICAL)
         golden.write(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
