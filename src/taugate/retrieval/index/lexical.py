@@ -150,9 +150,7 @@ class LexicalIndex:
         saturation = self._saturation[positions]
         sought = positions.astype(self.documents.dtype)
         for code in codes:
-            having, counts = self._row(code)
-            places = np.minimum(np.searchsorted(having, sought), len(having) - 1)
-            times = np.where(having[places] == sought, counts[places], np.uint8(0)).astype(np.float64)
+            times = self._counts(code, sought).astype(np.float64)
             scores += float(self.idf[code]) * times / (saturation + times)
         return share_of(scores, total)
 
@@ -180,6 +178,12 @@ class LexicalIndex:
             scores[having] += float(self.idf[code]) * times / (self._saturation[having] + times)
         return TermScores(scores, total, omitted)
 
+    def _counts(self, code: int, sought: Unsigned) -> NDArray[np.uint8]:
+        """Return how often documents, (c,) positions in the type of the index, have a term; 0 if they do not."""
+        having, counts = self._row(code)
+        places = np.minimum(np.searchsorted(having, sought), len(having) - 1)
+        return np.where(having[places] == sought, counts[places], np.uint8(0))
+
     def _row(self, code: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return the documents of a term and its counts in them."""
         row = slice(int(self.offsets[code]), int(self.offsets[code + 1]))
@@ -194,12 +198,19 @@ class LexicalIndex:
         weights = [float(self.idf[code]) for code in codes]
         return codes, max(math.fsum([*weights, (len(query_terms) - len(codes)) * self.statistics.unseen_idf]), 1e-9)
 
-    def matched(self, query_terms: Terms, position: int) -> NDArray[np.bool_]:
-        """Return which terms of a query a document has, (t,) bool."""
-        one = np.array([position])
-        return np.array(
-            [self.shares(query_terms[place:][:1], one)[0] > 0 for place in range(len(query_terms))], np.bool_
-        )
+    def matched(self, query_terms: Terms, positions: Positions) -> list[set[int]]:
+        """Return which terms of a query some documents have, a set for each document.
+
+        Args:
+            query_terms: Result of `words.query_terms`.
+            positions: (c,) int64 positions of the documents.
+        """
+        matched: list[set[int]] = [set() for _ in positions]
+        sought = positions.astype(self.documents.dtype)
+        for code in self._codes(query_terms)[0]:
+            for place in np.flatnonzero(self._counts(code, sought)).tolist():
+                matched[place].add(int(self.vocabulary[code]))
+        return matched
 
     def subset(self, kept: Positions) -> Self:
         """Return the index of some documents with the same statistics, so that their shares stay equal.

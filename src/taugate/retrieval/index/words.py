@@ -36,13 +36,30 @@ def terms(text: str) -> Terms:
 
     Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
     """
-    numbers = [zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in words(text)]
-    return np.array(numbers, dtype=np.uint32)
+    return np.array([_term(word) for word in words(text)], dtype=np.uint32)
 
 
 def query_terms(text: str) -> Terms:
     """Return the distinct terms of a query, (t,) uint32 ascending."""
     return np.unique(terms(text))
+
+
+def spellings(text: str) -> dict[int, str]:
+    """Return every term of a text as the text first spells it, in order.
+
+    Words that folding splits or joins, and pairs of characters, are spelled as in `words`.
+    """
+    spelled = dict[int, str]()
+    for part in text.split():  # folding does not act across spaces
+        folded, original = words(part), _WORD.findall(part)
+        alike = [words(word) for word in original] == [[word] for word in folded]
+        for word, spelling in zip(folded, original if alike else folded, strict=True):
+            spelled.setdefault(_term(word), spelling)
+    return spelled
+
+
+def _term(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
 
 
 def _pairs(run: str) -> list[str]:
