@@ -47,7 +47,7 @@ class LocalRetriever:
         """The manifest of the release: its threshold, certificates and metrics."""
         return self._release.manifest
 
-    def search(
+    def search(  # noqa: PLR0913 (the fields of POST /search)
         self,
         query: str,
         *,

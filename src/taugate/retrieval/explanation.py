@@ -181,7 +181,7 @@ class _Search:
         return Explanation(
             passage.document_id,
             rule,
-            f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts)}",
+            f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",
             kept=kept,
             id=passage.id,
             rank=rank,
@@ -329,22 +329,22 @@ class _Search:
         )
 
 
-def _sum_of(parts: Mapping[str, Any]) -> str:
+def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
     """Return a sentence on the parts of a score, empty if it has no lexical part.
 
     Args:
         parts: See _Search._parts.
+        score: Their sum.
     """
     if not parts:
         return ""
     words = parts["matched_words"]
     if not words:
-        return " Its score is similarity alone: it has no word of the query."
+        return f" Its score {score:.4f} is similarity alone: it has no word of the query."
     more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""
     cosine, lexical = parts["parts"]["cosine"], parts["parts"]["lexical"]
-    return (
-        f" Its score is {cosine:.4f} similarity + {lexical:.4f} shared words ({', '.join(words[:_MAX_WORDS])}{more})."
-    )
+    listed = f"{', '.join(words[:_MAX_WORDS])}{more}"
+    return f" Its score {score:.4f} is {cosine:.4f} similarity + {lexical:.4f} shared words ({listed})."
 
 
 def _distance(value: float, tau: float) -> str:

@@ -166,7 +166,7 @@ class SearchResponse:
         calibration: `provisional` if the threshold rests on too little evidence.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
-        best_score: Highest similarity, kept or not.
+        best_score: Highest score, kept or not.
         reason: `all_below_threshold`, `unanswerable`, `unreadable` or `no_documents_match_filter` if `results` is
             empty.
         release: Id of the release.
