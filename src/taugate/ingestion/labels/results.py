@@ -40,7 +40,7 @@ def search(release: Release, texts: Sequence[str]) -> Results:
     retriever, policy = release.retriever, release.retriever.policy
     positions, decisions, relevances = [], [], []
     for start in range(0, len(texts), _AT_ONCE):
-        vectors = retriever.vectors(texts[start : start + _AT_ONCE])
+        vectors = retriever.encode(texts[start : start + _AT_ONCE])
         top = retriever.index.search(vectors, policy.k)
         relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
         positions.append(top.positions)

@@ -39,11 +39,6 @@ def terms(text: str) -> Terms:
     return np.array([_term(word) for word in words(text)], dtype=np.uint32)
 
 
-def query_terms(text: str) -> Terms:
-    """Return the distinct terms of a query, (t,) uint32 ascending."""
-    return np.unique(terms(text))
-
-
 def spellings(text: str) -> dict[int, str]:
     """Return every term of a text as the text first spells it, in order.
 
@@ -58,11 +53,16 @@ def spellings(text: str) -> dict[int, str]:
     return spelled
 
 
-def _term(word: str) -> int:
-    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
+def query_terms(text: str) -> Terms:
+    """Return the distinct terms of a query, (t,) uint32 ascending."""
+    return np.unique(terms(text))
 
 
 def _pairs(run: str) -> list[str]:
     """Return the overlapping pairs of a run's characters, or its only character."""
     characters = _CHARACTER.findall(run)
     return [first + second for first, second in pairwise(characters)] or characters
+
+
+def _term(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
