@@ -1,5 +1,7 @@
 """A release whose score has a lexical part, as clients see it: searches, parts of scores, explanations, judgements."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,12 @@ import numpy as np
 import pytest
 
 import taugate
+from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.reader import Release, load
+from taugate_client import TaugateClient
 from tests.chunked_release import write_chunked_release
 from tests.hybrid_release import WEIGHT, write_hybrid_release
 from tests.prometheus_process import until
@@ -139,7 +143,7 @@ def test_explanation_names_parts_and_words(service: ServiceProcess) -> None:
     assert [explained[name] for name in ("score", "parts", "matched_words")] == [
         best[name] for name in ("score", "parts", "matched_words")
     ]
-    score, cosine, lexical = best["score"], *best["parts"].values()
+    score, cosine, lexical = best["score"], best["parts"]["cosine"], best["parts"]["lexical"]
     assert f"its score {score:.4f} is" in explained["why"]
     words = f"Its score {score:.4f} is {cosine:.4f} similarity + {lexical:.4f} shared words (kitchen, fan)."
     assert explained["why"].endswith(words)
@@ -178,7 +182,8 @@ def test_replica_rescores_shared_results(releases: Path, release: Release, tmp_p
     with RedisProcess(tmp_path) as redis:
         settings = {"TAUGATE_REDIS_URL": redis.url, "TAUGATE_REDIS_TIMEOUT_MS": "500"}
         with ServiceProcess(releases, **settings) as first, ServiceProcess(releases, **settings) as second:
-            first.ready(), second.ready()
+            first.ready()
+            second.ready()
             bodies = [{"query": query, **fields} for query in QUERIES for fields in FIELDS[:3]]
             replies = [search(first, **body) for body in bodies]
             until(lambda: len(redis.client.keys("*:found:*")) == len(bodies))
@@ -193,3 +198,44 @@ def test_replica_rescores_shared_results(releases: Path, release: Release, tmp_p
             reply = post(first, "/search", query=text, **KEEP_ALL)
             judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
             until(lambda: second.http.post("/feedback", json=judged).status_code == 202)
+
+
+def test_list_and_diff_show_the_lexical_part(dense: Path, releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*command: str) -> list[str]:
+        assert cli.main(["release", *command]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    folder = releases.parent / "both"
+    for name in (find(dense), find(releases)):
+        shutil.copytree(name, folder / name.name)
+    old, new = find(dense).name, find(releases).name
+    rows = {
+        row["release"]: row["lexical"]
+        for row in json.loads(printed("list", "--json", "--releases", str(folder))[0])["releases"]
+    }
+    assert rows == {old: None, new: WEIGHT}
+    assert f"(lexical {WEIGHT:g})" in printed("list", "--releases", str(releases))[0]
+    lines = [line.split() for line in printed("diff", old, new, "--releases", str(folder))]
+    assert ["lexical:", "weight", "–", "0.7000", "changed"] in lines
+    assert {line[0] for line in lines} == {"lexical:"}
+
+
+def test_command_explains_both_parts(releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "kitchen fan", "vent-008", "--releases", str(releases)]) == 0
+    printed = capsys.readouterr()
+    assert "shared words (kitchen, fan)." in printed.out
+    lines = dict(line.split(maxsplit=1) for line in printed.err.splitlines())
+    assert (lines["score"], lines["words"]) == ("0.7535", "kitchen, fan")
+
+
+def test_client_reads_parts(service: ServiceProcess) -> None:
+    with TaugateClient(f"http://127.0.0.1:{service.port}") as client:
+        best = client.search("kitchen fan", explain=True).results[0]
+        explained = client.explain("kitchen fan", best.document_id)
+        plain = client.search("kitchen fan").results[0]
+    assert best.parts is not None
+    assert best.parts.lexical is not None
+    assert np.float32(best.parts.cosine) + np.float32(best.parts.lexical) == np.float32(best.score)
+    assert best.matched_words == ["kitchen", "fan"]
+    assert (explained.parts, explained.matched_words) == (best.parts, best.matched_words)
+    assert (plain.parts, plain.matched_words) == (None, None)
