@@ -158,7 +158,7 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "split": manifest["data"]["split"],
         "policy": manifest["policy"]["kind"],
         "tau": manifest["policy"]["tau"],
-        "lexical": None,
+        "lexical": manifest.get("lexical", {}).get("weight"),
         "k": manifest["policy"]["k"],
         "accuracy": manifest["metrics"]["heldout"]["accuracy"]["mean"],
         "summary": manifest.get("summary"),
