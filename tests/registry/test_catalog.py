@@ -112,7 +112,9 @@ def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> N
     code, out, error = release("list")
     assert code == 0
     assert error.split()[:6] == ["release", "age", "state", "data", "τ", "accuracy"]
-    rows = [line.split() for line in out.splitlines()]
+    lexical = "lexical" in manifest
+    rows = [re.sub(r" \(lexical [\d.]+\)", "", line).split() for line in out.splitlines()]
+    assert [line.count("(lexical ") for line in out.splitlines()] == [lexical, lexical, False]
     assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
     tau, accuracy = manifest["policy"]["tau"], manifest["metrics"]["heldout"]["accuracy"]["mean"]
     data, k = manifest["data"]["name"], manifest["policy"]["k"]
@@ -161,6 +163,7 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "split": manifest["data"]["split"],
         "policy": manifest["policy"]["kind"],
         "tau": manifest["policy"]["tau"],
+        "lexical": manifest.get("lexical", {}).get("weight"),
         "k": manifest["policy"]["k"],
         "accuracy": manifest["metrics"]["heldout"]["accuracy"]["mean"],
         "summary": manifest.get("summary"),

@@ -65,6 +65,20 @@ def terms(text: str, rule: WordRule = RULE) -> Terms:
     return np.array([_term(word) for word in words(text, rule)], dtype=np.uint32)
 
 
+def spellings(text: str) -> dict[int, str]:
+    """Return every term of a text as the text first spells it, in order.
+
+    Words that folding splits or joins, and pairs of characters, are spelled as in `words`.
+    """
+    spelled = dict[int, str]()
+    for part in text.split():  # folding does not act across spaces
+        folded, original = words(part), _WORD.findall(_INVISIBLE.sub("", part))
+        alike = [words(word) for word in original] == [[word] for word in folded]
+        for word, spelling in zip(folded, original if alike else folded, strict=True):
+            spelled.setdefault(_term(word), spelling)
+    return spelled
+
+
 def query_terms(text: str, rule: WordRule = RULE) -> Terms:
     """Return the distinct terms of a query, (t,) uint32 ascending."""
     return np.unique(terms(text, rule))
