@@ -21,9 +21,9 @@ _Scored = tuple[NDArray[np.int64], Float32]  # positions of documents and their 
 _ONE_IN = 16
 # Postings that are read for one query before the frequent terms are replaced by the bound of what they can add: about
 # 0.5 ms. The bound is small because frequent terms have small weights.
-_MAX_POSTINGS = 1 << 16
+MAX_POSTINGS = 1 << 16
 # More than the rounding of a score and its bound in float32.
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
 # In a subset of fewer than one in this many documents, each is scored; see flat._ONE_IN.
 _SCANNED_ONE_IN = 128
 
@@ -57,25 +57,25 @@ class HybridIndex:
 
     def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
         """See Scorer.score."""
-        hybrid = _with_words(queries)
+        hybrid = with_words(queries)
         cosines = self.vectors.score(hybrid.dense, positions)
         shares = [self.lexical.shares(*row) for row in zip(hybrid.terms, positions, strict=True)]
-        return self._fused(cosines, np.stack(shares)) if shares else cosines
+        return self.fused(cosines, np.stack(shares)) if shares else cosines
 
     def parts(self, queries: QueryVectors, positions: NDArray[np.int64]) -> tuple[Float32, Float32]:
         """Return the two parts of `score`, cosines and weighted shares, (n, c) float32 each, for (n, c) positions."""
-        hybrid = _with_words(queries)
+        hybrid = with_words(queries)
         shares = [self.lexical.shares(*row) for row in zip(hybrid.terms, positions, strict=True)]
         weighted = np.stack(shares) * np.float32(self.weight)
         return self.vectors.score(hybrid.dense, positions), weighted
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        return self._search(_with_words(queries), k, None)
+        return self._search(with_words(queries), k, None)
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within."""
-        hybrid, members = _with_words(queries), within.positions
+        hybrid, members = with_words(queries), within.positions
         if len(members) > max(k + SPARE, len(self) // _SCANNED_ONE_IN):
             return self._search(hybrid, k, within)
         results = [brute_force_top_k(self, hybrid[row : row + 1], k, members) for row in range(len(hybrid))]
@@ -90,7 +90,7 @@ class HybridIndex:
         scores = np.empty((len(queries), k), dtype=np.float32)
         positions = np.empty((len(queries), k), dtype=np.int64)
         pending, fetch, max_fetch = np.arange(len(queries)), k + SPARE, max(MAX_CANDIDATES, k + SPARE)
-        max_postings: int | None = _MAX_POSTINGS
+        max_postings: int | None = MAX_POSTINGS
         while len(pending) and fetch <= max_fetch:
             nearest = self._nearest(queries.dense[pending], min(fetch, count), within)
             unproven = []
@@ -134,21 +134,21 @@ class HybridIndex:
         """
         cosines, positions, terms = nearest.scores[0], nearest.positions[0], query.terms[0]
         if complete:
-            return _best(positions, self._fused(cosines, self.lexical.shares(terms, positions)), k)
+            return best_row(positions, self.fused(cosines, self.lexical.shares(terms, positions)), k)
         of_terms = self.lexical.term_scores(terms, max_postings)
 
         def joined(positions: NDArray[np.int64], scores: Float32, new: NDArray[np.int64]) -> _Scored:
             """Score further documents."""
             if not len(new):
                 return positions, scores
-            more = self._fused(score_all(self.vectors, query.dense, new), self._shares(of_terms, terms, new))
+            more = self.fused(score_all(self.vectors, query.dense, new), self._shares(of_terms, terms, new))
             return np.concatenate([positions, new]), np.concatenate([scores, more])
 
         def others(positions: NDArray[np.int64], scores: Float32) -> NDArray[np.int64] | None:
             """Return the other documents that may be among the k best, or None if any may."""
             kth = float(np.partition(scores, len(scores) - k)[len(scores) - k])
             # They have at most the last cosine, so they reach the K-th score only with such a share.
-            share = (kth - _ROUNDING - float(cosines[-1])) / self.weight
+            share = (kth - ROUNDING - float(cosines[-1])) / self.weight
             needed = share * of_terms.total - of_terms.omitted
             if needed <= 0:
                 return None
@@ -157,7 +157,7 @@ class HybridIndex:
                 found = found[within.contains(found)]
             return np.setdiff1d(found, positions, assume_unique=True)
 
-        scores = self._fused(cosines, self._shares(of_terms, terms, positions))
+        scores = self.fused(cosines, self._shares(of_terms, terms, positions))
         remaining = others(positions, scores)
         if remaining is not None and len(remaining) > len(positions):
             # The most promising ones raise the K-th score, which rules out most of the rest.
@@ -166,8 +166,8 @@ class HybridIndex:
             remaining = others(positions, scores)
         exact = isinstance(self.vectors, FlatIndex)
         if remaining is None or len(remaining) > max(MAX_CANDIDATES, len(self) // _ONE_IN):
-            return None if exact else _best(positions, scores, k)
-        return _best(*joined(positions, scores, remaining), k)
+            return None if exact else best_row(positions, scores, k)
+        return best_row(*joined(positions, scores, remaining), k)
 
     def _shares(self, of_terms: TermScores, terms: Terms, positions: NDArray[np.int64]) -> Float32:
         """Return the shares of one query, read from the sums of its terms if these are complete."""
@@ -175,18 +175,19 @@ class HybridIndex:
             return self.lexical.shares(terms, positions)
         return share_of(of_terms.scores[positions], of_terms.total)
 
-    def _fused(self, cosines: Float32, shares: Float32) -> Float32:
+    def fused(self, cosines: Float32, shares: Float32) -> Float32:
         """Return scores, given cosines and shares, all (c,) float32."""
         return cosines + np.float32(self.weight) * shares
 
 
-def _with_words(queries: QueryVectors) -> HybridVectors:
+def with_words(queries: QueryVectors) -> HybridVectors:
+    """Return queries that must have words; raises TypeError if they have none."""
     if not isinstance(queries, HybridVectors):
         raise TypeError("a score with a lexical part needs the words of the queries")
     return queries
 
 
-def _best(positions: NDArray[np.int64], scores: Float32, k: int) -> TopK:
+def best_row(positions: NDArray[np.int64], scores: Float32, k: int) -> TopK:
     """Return the k best of scored documents as one row; ties go to the lower position."""
     order = np.argsort(positions)
     return best_of(positions[order][None], scores[order][None], k)
