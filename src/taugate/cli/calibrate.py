@@ -98,6 +98,14 @@ def _cap(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f'"{text}": give a whole number of 1 or more, or auto') from None
 
 
+def _weight(text: str) -> float | str:
+    """Parse a weight, "off" or "auto"; argparse shows the message of the error."""
+    try:
+        return text if text in {"off", "auto"} else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{text}": give off, auto, or a weight such as 0.5') from None
+
+
 def _shares(text: str) -> list[float]:
     """Parse numbers with commas between them; argparse shows the message of the error."""
     try:
@@ -110,6 +118,7 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Add the cheaper alternatives to exact search, and how much they may lose."""
     group = parser.add_argument_group("gate", "a cheaper option is used if it is shown to lose less than a margin")
     candidates, gate = CandidateSettings.fields(), GateSettings.fields()
+    add_option(group, candidates, "lexical", metavar="off|auto|W", type=_weight, choices=None)
     add_option(group, candidates, "projection")
     add_option(group, candidates, "retention", metavar="R")
     add_option(group, candidates, "precision")

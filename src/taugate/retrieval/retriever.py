@@ -16,14 +16,14 @@ from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_e
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
-from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Reason, UncutResults
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -196,7 +196,7 @@ class Retriever:
         """
         if not isinstance(self.index, HybridIndex):
             return vectors
-        return HybridVectors(vectors, tuple(map(query_terms, texts)))
+        return hybrid_vectors(vectors, texts)
 
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
         """Answer queries from their vectors: search, then cut.

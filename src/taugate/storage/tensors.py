@@ -19,7 +19,12 @@ _TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "I64": "<i8", "F32": "<f4", "F
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes."""
-    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+    path.write_bytes(tensor_bytes(arrays))
+
+
+def tensor_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes of the file that `write_tensors` writes."""
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
 def read_tensors(path: Path) -> Arrays:

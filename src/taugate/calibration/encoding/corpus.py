@@ -15,8 +15,9 @@ from taugate.calibration.progress import Stopwatch, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors
+from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
@@ -171,6 +172,9 @@ class EncodedDataset(EncodedTexts):
     lengths: NDArray[np.int64]
 
 
+Encoded = TypeVar("Encoded", bound=EncodedTexts)
+
+
 def encode_dataset(
     dataset: Dataset,
     encoder: OnnxEncoder,
@@ -216,8 +220,35 @@ def encode_dataset(
     )
 
 
+def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
+    """Add the words of all queries of a data set to their vectors, for a score with a lexical part.
+
+    Args:
+        encoded: Vectors of the data set, without near misses.
+        dataset: The data set.
+    """
+    others = dataset.other_queries
+    unjudged, generated = encoded.unjudged, encoded.generated
+    return replace(
+        encoded,
+        answerable=hybrid_vectors(encoded.answerable, (query.text for query in dataset.answerable)),
+        unanswerable=hybrid_vectors(encoded.unanswerable, (query.text for query in dataset.unanswerable)),
+        off_topic=hybrid_vectors(encoded.off_topic, dataset.off_topic),
+        unjudged=None if unjudged is None or others is None else hybrid_vectors(unjudged, others.unjudged),
+        generated=None
+        if generated is None or others is None
+        else hybrid_vectors(generated, (query.text for query in others.generated)),
+    )
+
+
 def encode_near_misses(
-    dataset: Dataset, encoder: OnnxEncoder, projection: Projection | None, seed: int, watch: Stopwatch
+    dataset: Dataset,
+    encoder: OnnxEncoder,
+    projection: Projection | None,
+    seed: int,
+    watch: Stopwatch,
+    *,
+    with_words: bool,
 ) -> EncodedNearMisses:
     """Make near misses from the answerable queries, and encode them as queries are searched.
 
@@ -227,15 +258,15 @@ def encode_near_misses(
         projection: Projection of the vectors, None without one.
         seed: Seed of the near misses.
         watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        with_words: Whether the score has a lexical part.
     """
     questions = near_misses(dataset, seed)
+    texts = [question.text for question in questions]
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    vectors = encode(encoder, [question.text for question in questions], len(questions), "query", cache, watch).vectors
+    vectors = encode(encoder, texts, len(questions), "query", cache, watch).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
-    return EncodedNearMisses(vectors if projection is None else projection.apply(vectors), sources)
-
-
-Encoded = TypeVar("Encoded", bound=EncodedTexts)
+    searched = vectors if projection is None else projection.apply(vectors)
+    return EncodedNearMisses(hybrid_vectors(searched, texts) if with_words else searched, sources)
 
 
 @dataclass(frozen=True)
@@ -264,12 +295,17 @@ class EncodedQueries:
         """Return the data set `encoded` with these queries in place of its own."""
         return replace(
             encoded,
-            answerable=self.answerable,
-            unanswerable=self.unanswerable,
-            off_topic=self.off_topic,
-            unjudged=self.unjudged,
-            generated=self.generated,
+            answerable=_with_vectors(encoded.answerable, self.answerable),
+            unanswerable=_with_vectors(encoded.unanswerable, self.unanswerable),
+            off_topic=_with_vectors(encoded.off_topic, self.off_topic),
+            unjudged=None if encoded.unjudged is None else _with_vectors(encoded.unjudged, self.unjudged),
+            generated=None if encoded.generated is None else _with_vectors(encoded.generated, self.generated),
         )
+
+
+def _with_vectors(queries: QueryVectors, vectors: Float32 | None) -> QueryVectors:
+    """Return queries with other vectors, and their words if they have any."""
+    return queries if vectors is None else map_dense(queries, lambda _: vectors)
 
 
 def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:

@@ -1,8 +1,8 @@
-"""Tries the requested cheaper candidates, one kind after the other, and keeps those that the gate accepts.
+"""Tries the requested candidates, one kind after the other, and keeps those that the gate accepts.
 
-Precision comes first, then projection, then index. Every step builds on the previously accepted candidates and is
-compared with the same exact, unprojected float32 baseline, so that the complete configuration has passed. The gate's
-error is divided among the requested kinds (Bonferroni).
+The lexical share comes first, because it changes the score. Precision follows, then projection, then index. Each of
+these builds on the previously accepted candidates and is compared with the same exact, unprojected float32 baseline, so
+that the complete configuration has passed. Their error is divided among the requested kinds (Bonferroni).
 
 All labelled answerable queries judge, held-out ones included: no candidate is fitted on them, except projections, which
 are always judged on queries that they were not fitted on.
@@ -15,6 +15,7 @@ from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.gate.baseline import AcceptedSearch, GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import requested_kinds, try_indexes
+from taugate.calibration.gate.lexical import add_lexical
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
@@ -59,14 +60,15 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     """
     cheaper, units, documents = settings.candidates, drawn.units, require_in_memory(encoded.documents)
     trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
-    state = GateState.exact(encoder, encoded, trial)
-    if not cheaper.requested:
-        return state.accepted
     with watch.stage("gate"):
-        baseline = GateBaseline.judge(drawn.parts["calibration"].members, units, trial)
+        tried, state = add_lexical(GateState.exact(encoder, encoded, trial), dataset, drawn, settings, say)
+        _reported(tried, say)
+    if not cheaper.requested:
+        return replace(state.accepted, gate=tuple(tried))
+    with watch.stage("gate"):
+        baseline = GateBaseline.judge(drawn.parts["calibration"].members, units, state.trial)
     kinds = requested_kinds(cheaper.index, len(dataset.documents))
     gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
-    tried: list[GateRecord] = []
     if "precision" in cheaper.requested:
         records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
         tried += _reported(records, say)

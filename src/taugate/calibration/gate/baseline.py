@@ -6,7 +6,8 @@ every accepted candidate gives a new one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
@@ -74,6 +77,13 @@ class RankingOutcomes:
         )
 
 
+class LexicalPart(NamedTuple):
+    """The lexical part of a score: the index of the documents' words, and the weight of the share."""
+
+    words: LexicalIndex
+    weight: float
+
+
 @dataclass(frozen=True)
 class SearchTrial:
     """The queries by which the gate compares candidates, with the documents that any index can search.
@@ -83,16 +93,18 @@ class SearchTrial:
         vectors: (q, d) float32, one for each query.
         documents: (N, d) float32.
         k: K, the number of results; NDCG takes ten results even if K is smaller.
-        exact: Exact search of the same documents.
+        flat: Exact search of the documents' vectors.
         parents: Parents of the corpus.
+        lexical: Lexical part of the score; None if the score is the cosine.
     """
 
     queries: Sequence[LabelledQuery]
     vectors: QueryVectors
     documents: Float32
     k: int
-    exact: FlatIndex
+    flat: FlatIndex
     parents: Parents = None
+    lexical: LexicalPart | None = None
 
     @classmethod
     def build(
@@ -102,6 +114,7 @@ class SearchTrial:
         documents: Float32,
         k: int,
         parents: Parents = None,
+        lexical: LexicalPart | None = None,
     ) -> Self:
         """Build the exact index of the documents.
 
@@ -111,17 +124,27 @@ class SearchTrial:
             documents: (N, d) float32.
             k: K, the number of results.
             parents: Parents of the corpus.
+            lexical: Lexical part of the score; None if the score is the cosine.
         """
-        return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents)
+        return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents, lexical)
+
+    @cached_property
+    def exact(self) -> Index:
+        """Exact search by the score."""
+        return self.searched(self.flat)
+
+    def searched(self, vectors: Index) -> Index:
+        """Return the search by the score, given an index of the documents' vectors."""
+        return vectors if self.lexical is None else HybridIndex(vectors, self.lexical.words, self.lexical.weight)
 
     @property
     def depth(self) -> int:
         """Number of results searched for each query, including its own passages."""
         return max(self.k, DEPTH) + max_own_passages(own_passages_of(self.queries))
 
-    def outcomes(self, index: Index | None = None) -> RankingOutcomes:
-        """Search with `index`, exactly if it is None, and measure the results."""
-        return self.judge((self.exact if index is None else index).search(self.vectors, self.depth))
+    def outcomes(self, vectors: Index | None = None) -> RankingOutcomes:
+        """Search with an index of the documents' vectors, exactly if it is None, and measure the results."""
+        return self.judge(self.searched(self.flat if vectors is None else vectors).search(self.vectors, self.depth))
 
     def judge(self, top: TopK) -> RankingOutcomes:
         """Measure the (q, `depth`) results of a search."""
@@ -195,7 +218,8 @@ class AcceptedSearch:
     def with_near_misses(self, dataset: Dataset, seed: int, watch: Stopwatch) -> Self:
         """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
         projection = None if self.projection is None else self.projection.projection
-        questions = encode_near_misses(dataset, self.encoder, projection, seed, watch)
+        hybrid = isinstance(self.index, HybridIndex)
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, watch, with_words=hybrid)
         return replace(self, encoded=replace(self.encoded, near_misses=questions))
 
 
@@ -222,7 +246,20 @@ class GateState:
             encoded: Vectors of this encoder.
             trial: The answerable queries, with the exact index.
         """
-        return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
+        return cls(AcceptedSearch(encoder, encoded, trial.exact, index_record(trial.flat)), trial)
+
+    def with_encoded(self, encoded: EncodedTexts) -> Self:
+        """Search for the same queries, encoded otherwise, in the same documents."""
+        return replace(
+            self,
+            accepted=replace(self.accepted, encoded=encoded),
+            trial=replace(self.trial, vectors=encoded.answerable),
+        )
+
+    def with_lexical(self, lexical: LexicalPart) -> Self:
+        """Add a lexical part to the score; the queries have their words already."""
+        trial = replace(self.trial, lexical=lexical)
+        return replace(self, accepted=replace(self.accepted, index=trial.exact), trial=trial)
 
     def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.
@@ -231,8 +268,8 @@ class GateState:
             encoder: The new encoder of queries.
             encoded: The data set with queries encoded by it.
         """
-        accepted = replace(self.accepted, encoder=encoder, encoded=encoded, float32=self.accepted.encoder)
-        return replace(self, accepted=accepted, trial=replace(self.trial, vectors=encoded.answerable))
+        accepted = replace(self.accepted, encoder=encoder, float32=self.accepted.encoder)
+        return replace(self, accepted=accepted).with_encoded(encoded)
 
     def with_projection(self, fitted: RecordedProjection, outcomes: RankingOutcomes) -> Self:
         """Project everything, and search it exactly.
@@ -257,12 +294,13 @@ class GateState:
             require_in_memory(encoded.documents),
             self.trial.k,
             self.trial.parents,
+            self.trial.lexical,
         )
         accepted = replace(
             self.accepted,
             encoded=encoded,
             index=trial.exact,
-            index_record=index_record(trial.exact),
+            index_record=index_record(trial.flat),
             projection=fitted,
         )
         return replace(self, accepted=accepted, trial=trial, outcomes=outcomes)
@@ -275,7 +313,7 @@ class GateState:
             recall: Share of the exact top `trial.depth` that the index finds.
         """
         record = index_record(index, recall, self.trial.depth)
-        return replace(self, accepted=replace(self.accepted, index=index, index_record=record))
+        return replace(self, accepted=replace(self.accepted, index=self.trial.searched(index), index_record=record))
 
 
 def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:

@@ -29,7 +29,7 @@ class GateCandidate:
 
     Attributes:
         name: Name in the record.
-        kind: "precision", "projection", "index" or "adaptation".
+        kind: "lexical", "precision", "projection", "index" or "adaptation".
         outcomes: Outcomes for the queries of the baseline.
         gain: Savings by name: bytes per document, milliseconds, queries per second.
     """

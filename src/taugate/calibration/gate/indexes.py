@@ -16,7 +16,7 @@ from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors, map_dense
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of, map_dense
 
 # Share of the exact top-K that an index may miss, as a share of the margin. On mixed_large accuracy@5 loses half of
 # that share, so an eighth of the margin is lost and the remainder allows for chance (docs/research/gate.md).
@@ -89,7 +89,7 @@ def try_indexes(
     records = judge(baseline.outcomes, candidates, baseline.units, gate)
     for index, record in zip(indexes, records, strict=True):
         if record.admitted:
-            return records, state.with_index(index, recall(index, trial.exact, trial.vectors, exact))
+            return records, state.with_index(index, recall(trial.searched(index), trial.exact, trial.vectors, exact))
     return records, state
 
 
@@ -103,7 +103,7 @@ def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
     """
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
-        set_breadth(index, trial.exact, trial.vectors, trial.depth, margin)
+        set_breadth(index, trial.flat, dense_of(trial.vectors), trial.depth, margin)
     return index
 
 
@@ -158,14 +158,15 @@ def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | No
         Speeds with the names of `speeds`; `bytes_per_document` of the file that every search reads, and
         `disk_bytes_per_document` of all files; for exact search with the prefix `baseline_`.
     """
+    searched = trial.searched(index)
     lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
     gain = speeds(
         lambda vectors: trial.exact.search(vectors, trial.k),
-        lambda vectors: index.search(map_dense(vectors, projection.apply) if projection else vectors, trial.k),
+        lambda vectors: searched.search(map_dense(vectors, projection.apply) if projection else vectors, trial.k),
         trial.vectors[:_TIMED],
         lone,
     )
-    for prefix, measured in (("baseline_", trial.exact), ("", index)):
+    for prefix, measured in (("baseline_", trial.flat), ("", index)):
         memory, disk = sizes(measured)
         gain[f"{prefix}bytes_per_document"] = memory / len(measured)
         gain[f"{prefix}disk_bytes_per_document"] = disk / len(measured)

@@ -111,7 +111,7 @@ def cross_validated(
         for outcomes, retention in zip(by_retention, retentions, strict=True):
             projection = pca.projection.first(retained(retention, dimension, pca.rank))
             vectors, documents = map_dense(trial.vectors[fold], projection.apply), projection.apply(trial.documents)
-            of_fold = SearchTrial.build(queries, vectors, documents, trial.k, trial.parents).outcomes()
+            of_fold = SearchTrial.build(queries, vectors, documents, trial.k, trial.parents, trial.lexical).outcomes()
             outcomes.accuracy[fold], outcomes.ndcg[fold] = of_fold.accuracy, of_fold.ndcg
     return by_retention
 

@@ -25,7 +25,8 @@ from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -39,6 +40,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.records import LexicalRecord
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 from taugate.retrieval.vectors.queries import QueryVectors
 
@@ -108,7 +110,12 @@ def manifest_facts(
         "reference": REFERENCE,
         "adaptation": adaptation,
         "engine": accepted.engine,
+        "lexical": _lexical_record(accepted.index),
     }
+
+
+def _lexical_record(index: Index) -> LexicalRecord | None:
+    return LexicalRecord.of(index) if isinstance(index, HybridIndex) else None
 
 
 def summary(findings: Findings) -> str:

@@ -24,7 +24,8 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.crop import UNSPACED
-from taugate.retrieval.index.top_k import Searchable
+from taugate.retrieval.index.hybrid import vector_index
+from taugate.retrieval.index.top_k import Index
 
 Shingles = NDArray[np.uint64]
 
@@ -84,7 +85,7 @@ class Wording:
         return [answer for answer in self.repeated if not answer.labelled]
 
 
-def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Searchable) -> Wording:
+def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Index) -> Wording:
     """Find the queries that copy a relevant passage, and those whose relevant passage the corpus repeats.
 
     Args:
@@ -111,13 +112,13 @@ def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Searchable) 
 def _repeated(
     dataset: Dataset,
     encoded: EncodedTexts,
-    index: Searchable,
+    index: Index,
     relevant: list[list[int]],
     passage: Callable[[int], Shingles],
 ) -> list[RepeatedAnswer]:
     distinct = sorted({position for passages in relevant for position in passages})
     vectors = encoded.documents[np.array(distinct, dtype=np.int64)]
-    nearest = index.search(vectors, min(1 + _NEIGHBOURS, len(dataset.documents))).positions
+    nearest = vector_index(index).search(vectors, min(1 + _NEIGHBOURS, len(dataset.documents))).positions
     parents = dataset.documents.parents
     compared = np.union1d(distinct, nearest)
     lengths = dict(zip(compared.tolist(), encoded.lengths[compared].tolist(), strict=True))

@@ -27,6 +27,8 @@ DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
+# An upper limit only rules out mistakes: at a weight of 10, the cosine hardly matters.
+LexicalChoice = Literal["off", "auto"] | Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 EngineChoice = Literal["faiss", EngineKind]
 DrawnChoice = Literal["auto", Drawn]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
@@ -80,7 +82,7 @@ def requested_margin(records: Sequence[GateRecord]) -> float | None:
 
 @dataclass(frozen=True)
 class CandidateSettings(Options):
-    """Cheaper ways to search; each is tried, and used if the gate accepts it.
+    """Other ways to search; each is tried, and used if the gate accepts it, except a lexical weight that is given.
 
     The constructor raises InputError for an invalid or unused retention.
     """
@@ -92,6 +94,11 @@ class CandidateSettings(Options):
     ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
     precision: PrecisionChoice = Field(default="float32", description="precision of the query encoder; int8 is faster")
     index: IndexChoice = Field(default="flat", description="index of the documents; flat is exact search")
+    lexical: Annotated[LexicalChoice, Advice("give off, auto, or a weight above 0 and at most 10")] = Field(
+        default="auto",
+        description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
+        "weight that is shown to help, else off; off: the papers' score",
+    )
     gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from taugate.retrieval.engines.engine import Positions
 from taugate.retrieval.engines.index import EngineIndex, in_batches, score_members
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineSearch
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
-from taugate.retrieval.index.hybrid import MAX_POSTINGS, ROUNDING, HybridIndex, best_row, with_words
+from taugate.retrieval.index.hybrid import MAX_POSTINGS, ROUNDING, HybridIndex, best_row, vector_index, with_words
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
@@ -99,7 +99,7 @@ class EngineHybridIndex(HybridIndex):
 
 def collection_index(index: Index) -> EngineIndex | None:
     """Return the index of the vectors in an engine, without a lexical part; None if they are in this process."""
-    vectors = index.vectors if isinstance(index, EngineHybridIndex) else index
+    vectors = vector_index(index)
     return vectors if isinstance(vectors, EngineIndex) else None
 
 

@@ -180,6 +180,11 @@ class HybridIndex:
         return cosines + np.float32(self.weight) * shares
 
 
+def vector_index(index: Index) -> Index:
+    """Return the index of the vectors alone, for a search without words, such as from document to document."""
+    return index.vectors if isinstance(index, HybridIndex) else index
+
+
 def with_words(queries: QueryVectors) -> HybridVectors:
     """Return queries that must have words; raises TypeError if they have none."""
     if not isinstance(queries, HybridVectors):

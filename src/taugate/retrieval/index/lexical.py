@@ -22,7 +22,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.words import terms
 from taugate.retrieval.vectors.queries import Terms
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.tensors import map_tensors, write_tensors
+from taugate.storage.tensors import map_tensors, tensor_bytes
 
 Float64 = NDArray[np.float64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
@@ -228,8 +228,12 @@ class LexicalIndex:
 
     def save(self, path: Path) -> None:
         """Write the index to one safetensors file."""
+        path.write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file that `save` writes."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        write_tensors(path, arrays | {"statistics": np.array(self.statistics, dtype=np.float64)})
+        return tensor_bytes(arrays | {"statistics": np.array(self.statistics, dtype=np.float64)})
 
     @classmethod
     def load(cls, path: Path, documents: int) -> Self:

@@ -2,12 +2,13 @@
 
 import unicodedata
 import zlib
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 import regex
 
-from taugate.retrieval.vectors.queries import Terms
+from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms, dense_of
 
 # Scripts that are written without spaces between words: their words are unknown, so pairs of characters replace them.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]"
@@ -43,6 +44,11 @@ def terms(text: str) -> Terms:
 def query_terms(text: str) -> Terms:
     """Return the distinct terms of a query, (t,) uint32 ascending."""
     return np.unique(terms(text))
+
+
+def hybrid_vectors(vectors: QueryVectors, texts: Iterable[str]) -> HybridVectors:
+    """Add the words of n queries to their vectors, (n, d) float32."""
+    return HybridVectors(dense_of(vectors), tuple(map(query_terms, texts)))
 
 
 def _pairs(run: str) -> list[str]:

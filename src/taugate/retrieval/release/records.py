@@ -1,5 +1,6 @@
 """Records of a manifest beside the policy: the gate, abstention, the query set, and the state of the calibration."""
 
+import hashlib
 from collections.abc import Collection
 from typing import Literal, Self
 
@@ -7,6 +8,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 State = Literal["calibrated", "provisional"]
@@ -52,6 +54,18 @@ class LexicalRecord(Record):
     b: float = Field(ge=0, le=1)
     terms: int
     sha256: str
+
+    @classmethod
+    def of(cls, index: HybridIndex) -> Self:
+        """Record the lexical part of a search."""
+        words = index.lexical
+        return cls(
+            weight=index.weight,
+            k1=words.statistics.k1,
+            b=words.statistics.b,
+            terms=len(words.vocabulary),
+            sha256=hashlib.sha256(words.to_bytes()).hexdigest(),
+        )
 
 
 class ProjectionRecord(Record):

@@ -1,0 +1,118 @@
+"""Adds a lexical share to the score if the gate shows that it makes the list better.
+
+The score becomes cosine + weight · share (`retrieval/index/lexical.py`). Each weight of a small grid answers the same
+queries as the cosine alone, and has to raise NDCG@10 without losing accuracy@K; Holm's method keeps the chance that a
+weight which does not help is accepted below 1 − confidence. Among the accepted weights, the queries that fit choose the
+one with the highest NDCG@10, so neither certifying nor held-out queries take part in that choice.
+
+The lexical share claims to be better, and cheaper candidates claim to lose little. They are separate decisions, so the
+lexical share takes nothing from the error of the cheaper candidates, which are compared with the score chosen here.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from taugate.calibration.encoding.corpus import with_words
+from taugate.calibration.gate.baseline import GateState, LexicalPart, RankingOutcomes
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
+from taugate.calibration.provisional.state import AvailableEvidence
+from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    GateSettings,
+    default_margin,
+)
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.release.records import GateRecord
+
+# Smaller weights gain less, larger ones hardly more, on eight data sets (docs/benchmarks/hybrid.md).
+GRID = (0.3, 0.5, 0.7, 1.0)
+# Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
+# lose by it. This is the largest weight that loses on none of eight data sets (docs/benchmarks/hybrid.md).
+PROVISIONAL_WEIGHT = 0.2
+
+
+def add_lexical(
+    state: GateState,
+    dataset: Dataset,
+    drawn: DrawnQueries,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+) -> tuple[list[GateRecord], GateState]:
+    """Index the words of the documents, and choose the weight of the lexical share.
+
+    A weight that the settings give is used as it is, and only judged. Without enough evidence by people, `auto` uses
+    the default weight.
+
+    Args:
+        state: Exact search of the float32 encoder's vectors.
+        dataset: Data set of the calibration.
+        drawn: All answerable queries, with their division.
+        settings: Settings of the calibration.
+        say: Prints one line of progress.
+
+    Returns:
+        The records, and the new state, or `state` itself if the score stays the cosine.
+    """
+    choice = settings.candidates.lexical
+    if choice == "off":
+        return [], state
+    words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
+    worded = state.with_encoded(with_words(state.accepted.encoded, dataset))
+    given = None if choice == "auto" else choice
+    if given is None and AvailableEvidence.count(dataset, settings.k).reasons:
+        say(f"lexical weight {PROVISIONAL_WEIGHT:g}, the default without enough queries by people to choose one")
+        given = PROVISIONAL_WEIGHT
+    elif given is not None and len(drawn.parts["calibration"].members) < MIN_CALIBRATING:
+        say(f"lexical weight {given:g}, as given; there are too few queries to judge it")
+    else:
+        weights = GRID if given is None else (given,)
+        states = [worded.with_lexical(LexicalPart(words, weight)) for weight in weights]
+        return _judged(state, states, given, drawn, settings)
+    return [], worded.with_lexical(LexicalPart(words, given))
+
+
+def _judged(
+    plain: GateState,
+    weighted: Sequence[GateState],
+    given: float | None,
+    drawn: DrawnQueries,
+    settings: CalibrationSettings,
+) -> tuple[list[GateRecord], GateState]:
+    """Judge weights by all labelled queries, and use the given one, or the best accepted one if there is any.
+
+    Args:
+        plain: Search by the cosine.
+        weighted: Search by each weight.
+        given: Weight that is used whatever the records say; None for the best accepted one.
+        drawn: See `add_lexical`, like `settings`.
+        settings: Settings of the calibration.
+    """
+    outcomes = [state.trial.outcomes() for state in weighted]
+    candidates = [
+        GateCandidate(f"lexical share, weight {state.trial.lexical.weight:g}", "lexical", outcome)
+        for state, outcome in zip(weighted, outcomes, strict=True)
+        if state.trial.lexical is not None
+    ]
+    confidence = settings.candidates.gate.confidence
+    detectable = min_detectable_loss(drawn.units, 1 - (1 - confidence) / len(candidates))
+    gate = GateSettings(settings.candidates.gate.margin or default_margin(MARGIN, detectable), confidence)
+    records = judge(plain.trial.outcomes(), candidates, drawn.units, gate, superior=True)
+    if given is not None:
+        return records, weighted[0]
+    accepted = [place for place, record in enumerate(records) if record.admitted]
+    if not accepted:
+        return records, plain
+    return records, weighted[max(accepted, key=lambda place: _ndcg_of_fitting(outcomes[place], drawn, settings))]
+
+
+def _ndcg_of_fitting(outcomes: RankingOutcomes, drawn: DrawnQueries, settings: CalibrationSettings) -> float:
+    """Return the mean NDCG@10 of the queries that fit, or of all calibration queries if there are no roles."""
+    members = drawn.parts["calibration"].members
+    roles = QueryRoles.assign(members, drawn.units, settings.seed)
+    return float(np.mean(outcomes.ndcg[members if roles is None else roles.fit]))
