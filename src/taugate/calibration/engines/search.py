@@ -12,7 +12,7 @@ from taugate.retrieval.engines.index import EngineIndex, score_members
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.search import EngineSearch
 from taugate.retrieval.index.flat import FlatIndex, best_of
-from taugate.retrieval.index.hybrid import HybridIndex, best_row, with_words
+from taugate.retrieval.index.hybrid import HybridIndex, Scored, with_words
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
@@ -26,6 +26,7 @@ from taugate.retrieval.vectors.similarity import (
 )
 
 _TIMEOUT = 120.0  # seconds for one batch of queries
+_QUERIES = 512  # queries compared with a block at a time: with 8,192 documents, 16 MB
 
 
 class ShardedIndex:
@@ -101,12 +102,12 @@ class ShardedHybridIndex(HybridIndex):
         hybrid = with_words(queries)
 
         def search(first: int, block: Float32) -> TopK:
-            rough = hybrid.dense @ block.T
             shape = len(hybrid), min(k, len(block))
             best = TopK(np.empty(shape, np.float32), np.empty(shape, np.int64))
-            for row, cosines in enumerate(rough):
-                top = self._best_of_block(hybrid[row : row + 1], cosines, k, first, block)
-                best.scores[row], best.positions[row] = top.scores[0], top.positions[0]
+            for start in range(0, len(hybrid), _QUERIES):
+                for row, cosines in enumerate(hybrid.dense[start : start + _QUERIES] @ block.T, start):
+                    top = self._best_of_block(hybrid[row : row + 1], cosines, k, first, block)
+                    best.scores[row], best.positions[row] = top.scores, top.positions
             return best
 
         return self.vectors.search_blocks(search, len(hybrid), k)
@@ -115,8 +116,10 @@ class ShardedHybridIndex(HybridIndex):
         """See Index.search_within; scores the whole subset."""
         return score_members(self, queries, k, within)
 
-    def _best_of_block(self, query: HybridVectors, rough_cosines: Float32, k: int, first: int, block: Float32) -> TopK:
-        """Return the best of the m documents of a block as one row; positions count from its first one.
+    def _best_of_block(
+        self, query: HybridVectors, rough_cosines: Float32, k: int, first: int, block: Float32
+    ) -> Scored:
+        """Return the best of the m documents of a block; positions count from its first one.
 
         Args:
             query: One query.
@@ -125,13 +128,13 @@ class ShardedHybridIndex(HybridIndex):
             first: Position of the block's first document.
             block: (m, d) vectors.
         """
-        shares = self.lexical.range_shares(query.terms[0], first, first + len(block))
-        rough = self.fused(rough_cosines, shares)
+        weighted = np.float32(self.weight) * self.lexical.range_shares(query.terms[0], first, first + len(block))
+        rough = rough_cosines + weighted
         k = min(k, len(block))
         kth = np.partition(rough, len(block) - k)[len(block) - k]
         candidates = np.flatnonzero(rough >= kth - 2 * self._bound)
         cosines = similarity(query.dense, block[candidates][None])[0]
-        return best_row(candidates, self.fused(cosines, shares[candidates]), k)
+        return Scored(candidates, cosines + weighted[candidates]).best(k)
 
 
 class ProposedIndex(EngineIndex):

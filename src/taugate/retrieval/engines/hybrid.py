@@ -1,11 +1,11 @@
 """Search of an engine's collection by a score with a lexical part.
 
-The engine proposes the documents with the highest cosines, and the postings in this process those with the highest
-shares. The rows of the latter are read by position, and everything is scored here. As in `index/hybrid.py`, the lists
-grow until no other document can reach the K-th score; if the engine's list is exact, so is the result.
+The engine proposes the documents with the highest cosines, and the postings in this process those whose share may be
+high enough to reach the K-th score with a lower cosine. The rows of the latter are read by position, and everything is
+scored here. If the engine's list is exact, so is the result, as in `index/hybrid.py`.
 """
 
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,17 +16,18 @@ from taugate.retrieval.engines.engine import Positions
 from taugate.retrieval.engines.index import EngineIndex, in_batches, score_members
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineSearch
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
-from taugate.retrieval.index.hybrid import MAX_POSTINGS, ROUNDING, HybridIndex, best_row, vector_index, with_words
-from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.hybrid import HybridIndex, Scored, vector_index, with_words
+from taugate.retrieval.index.lexical import Candidates, LexicalIndex
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors
 from taugate.retrieval.vectors.similarity import Float32, similarity
 
 # Sizes of the first lists beyond K: documents by cosine, and by share. Of 750 queries of five data sets, 17,063
-# documents together, at K = 10 and w = 1, these lists prove 94 % of the results, and 98.5 % of the results are in them;
-# with 16 and 16 it is 54 % and 78 %.
+# documents together, at K = 10 and w = 1, these lists prove 94 % of the results, and have 98.5 % of the results; with
+# lists of 16 it is 54 % and 78 %.
 _NEAREST, _LIKELY = 4 * SPARE, 64
+_NONE = Candidates(np.empty(0, np.int64), np.empty(0), complete=True)
 
 
 class EngineSearchable(Index, Protocol):
@@ -35,6 +36,25 @@ class EngineSearchable(Index, Protocol):
     def begin(self, query_filter: Filter, observe: Observe, listed: int = 0) -> EngineSearch:
         """Begin a search; see EngineSearch for the parameters."""
         ...
+
+
+@dataclass
+class _Listed:
+    """The documents of one query.
+
+    Attributes:
+        query: The query.
+        last: Largest cosine of documents that the engine did not propose.
+        scored: Scored documents.
+        candidates: Other documents that may be among the best by their words, those with the highest bounds first.
+        unlisted: Largest bound of further documents of this kind; −∞ if there are none.
+    """
+
+    query: HybridVectors
+    last: float
+    scored: Scored
+    candidates: Candidates = _NONE
+    unlisted: float = -np.inf
 
 
 class EngineHybridIndex(HybridIndex):
@@ -64,37 +84,77 @@ class EngineHybridIndex(HybridIndex):
     ) -> FoundPassages:
         """Search among the documents that meet a filter; see EngineIndex.find.
 
-        The engine is asked for the nearest documents once and for the rows of other candidates once more; both are
-        repeated for queries whose lists do not prove the result yet. If more than 4,096 documents meet a filter, the
-        engine also says which of the candidates do.
+        The engine is asked for the nearest documents once, and for the rows of other candidates once more. Both are
+        repeated for queries whose lists do not prove the result. If more than 4,096 documents meet a filter, the engine
+        also says which of the candidates do.
         """
         hybrid, k = with_words(queries), min(k, len(self))
         search = self.vectors.begin(query_filter, observe, MAX_SCANNED)
-        results: dict[int, TopK] = {}
-        pending, fetch, proven = [*range(len(hybrid))], k + _NEAREST, True
+        lists: dict[int, _Listed] = {}
+        pending, fetch = [*range(len(hybrid))], min(k + _NEAREST, len(self))
         while pending:
-            nearest = search.nearest(hybrid.dense[pending], min(fetch, len(self)))
-            lists = {
-                row: _FusedList(self, hybrid[row : row + 1], k, positions, cosines)
-                for row, positions, cosines in zip(pending, nearest.positions, nearest.scores, strict=True)
-            }
-            # A shorter list has every document.
-            complete = nearest.positions.shape[1] < min(fetch, len(self)) or fetch >= len(self)
-            if not complete:
-                _add_likely(search, [*lists.values()])
-            fetch *= 4
-            widest = fetch > max(MAX_CANDIDATES, k + _NEAREST)
-            proven = proven and (complete or not widest or all(listed.proven for listed in lists.values()))
-            done = [row for row in pending if complete or widest or lists[row].proven]
-            results |= {row: lists[row].top_k() for row in done}
-            pending = [row for row in pending if row not in results]
-        ordered = [results[row] for row in range(len(hybrid))]
-        top = TopK(
-            np.concatenate([result.scores for result in ordered]),
-            np.concatenate([result.positions for result in ordered]),
-        )
-        approximate = bool(query_filter) and (search.approximate or not proven)
-        return FoundPassages(top, search.candidates, approximate)
+            nearest = search.nearest(hybrid.dense[pending], fetch)
+            for row, positions, cosines in zip(pending, nearest.positions, nearest.scores, strict=True):
+                lists[row] = self._listed(hybrid[row : row + 1], positions, cosines)
+            if fetch == len(self) or nearest.positions.shape[1] < fetch:  # every document that meets the filter
+                pending = []
+                break
+            self._add_candidates(search, [lists[row] for row in pending], k)
+            pending = [row for row in pending if not self._is_proven(lists[row], k)]
+            if 4 * fetch > MAX_CANDIDATES:
+                break
+            fetch = min(4 * fetch, len(self))
+        best = [lists[row].scored.best(k) for row in range(len(hybrid))]
+        top = TopK(np.stack([row.scores for row in best]), np.stack([row.positions for row in best]))
+        # The result is exact if all documents that meet the filter were scored or ruled out.
+        return FoundPassages(top, search.candidates, bool(query_filter) and (search.approximate or bool(pending)))
+
+    def _listed(self, query: HybridVectors, positions: Positions, cosines: Float32) -> _Listed:
+        """Score the documents that the engine proposes for one query, (c,) each, those with the highest cosines."""
+        scored = Scored(positions, cosines + self.weighted(query.terms[0], positions))
+        return _Listed(query, float(cosines.min(initial=1.0)), scored)
+
+    def _add_candidates(self, search: EngineSearch, lists: list[_Listed], k: int) -> None:
+        """Score the documents with the highest bounds of their shares, then the remaining ones if they are few."""
+        for listed in lists:
+            self._list_candidates(listed, k, search.members)
+        if search.has_unlisted_members:
+            met = search.meeting(_union([listed.candidates.positions for listed in lists]))
+            for listed in lists:
+                listed.candidates = _chosen(listed.candidates, np.isin(listed.candidates.positions, met))
+        for size in (_LIKELY, MAX_CANDIDATES):
+            chosen = [self._take(listed, k, size) for listed in lists]
+            positions = _union(chosen)
+            vectors = search.vectors(positions)
+            for listed, own in zip(lists, chosen, strict=True):
+                cosines = similarity(listed.query.dense, vectors[np.searchsorted(positions, own)][None])[0]
+                scores = cosines + self.weighted(listed.query.terms[0], own)
+                listed.scored = listed.scored.joined(Scored(own, scores))
+
+    def _list_candidates(self, listed: _Listed, k: int, members: Positions | None) -> None:
+        """List documents whose words may bring them among the k best, among members, (m,) int64, or all if None."""
+        found = self.lexical.reaching(listed.query.terms[0], self._needed(listed, k))
+        others = ~np.isin(found.positions, listed.scored.positions)
+        if members is not None:
+            others &= np.isin(found.positions, members)
+        found = _chosen(found, others)
+        listed.candidates = found.most(MAX_SCANNED)
+        listed.unlisted = listed.candidates.shares[-1] if len(found) > MAX_SCANNED else -np.inf
+
+    def _take(self, listed: _Listed, k: int, size: int) -> Positions:
+        """Remove up to `size` candidates from a list, and all that can no longer be among the k best; returns those."""
+        reaching = np.count_nonzero(listed.candidates.shares >= self._needed(listed, k))
+        taken = listed.candidates.positions[: min(size, reaching)]
+        listed.candidates = _chosen(listed.candidates, slice(len(taken), reaching))
+        return taken
+
+    def _is_proven(self, listed: _Listed, k: int) -> bool:
+        """Return whether no document that is not scored can be among the k best."""
+        remaining = listed.candidates.shares
+        return bool((remaining[0] if len(remaining) else listed.unlisted) < self._needed(listed, k))
+
+    def _needed(self, listed: _Listed, k: int) -> float:
+        return self.needed_share(listed.scored, k, listed.last)
 
 
 def collection_index(index: Index) -> EngineIndex | None:
@@ -103,108 +163,10 @@ def collection_index(index: Index) -> EngineIndex | None:
     return vectors if isinstance(vectors, EngineIndex) else None
 
 
-class _FusedList:
-    """The scored documents of one query, and those that may still be among the k best.
-
-    Attributes:
-        candidates: (m,) int64 positions of documents that are not scored yet, those with the highest shares first.
-        proven: Whether no document besides scored ones and candidates can be among the k best.
-
-    Args:
-        index: Index that scores.
-        query: The query.
-        k: Number of documents.
-        positions: (c,) int64 documents with the highest cosines.
-        cosines: (c,) float32 cosines, descending.
-    """
-
-    def __init__(
-        self, index: EngineHybridIndex, query: HybridVectors, k: int, positions: Positions, cosines: Float32
-    ) -> None:
-        self._index, self._query, self._k = index, query, k
-        self._last_cosine = float(cosines[-1]) if len(cosines) else 0.0
-        self._positions = np.empty(0, np.int64)
-        self._scores = np.empty(0, np.float32)
-        self.candidates, self.proven = np.empty(0, np.int64), False
-        self._score(positions, cosines)
-
-    def propose(self, members: Positions | None) -> None:
-        """List the candidates by their words, among some members, (m,) int64, or among all documents if None."""
-        terms = self._query.terms[0]
-        of_terms = self._index.lexical.term_scores(terms, MAX_POSTINGS)
-        needed = self._needed_share() * of_terms.total - of_terms.omitted
-        if needed <= 0 < of_terms.omitted:
-            of_terms = self._index.lexical.term_scores(terms)
-            needed = self._needed_share() * of_terms.total
-        self.proven = needed > 0  # else a document without any of the words may be among the k best
-        others = np.flatnonzero(of_terms.scores >= max(needed, np.finfo(np.float64).tiny))
-        others = np.setdiff1d(others, self._positions, assume_unique=True)
-        if members is not None:
-            others = np.intersect1d(others, members, assume_unique=True)
-        if len(others) > MAX_SCANNED:
-            self.proven = False
-            others = others[np.argpartition(-of_terms.scores[others], MAX_SCANNED)[:MAX_SCANNED]]
-        self.candidates = others[np.argsort(-of_terms.scores[others], kind="stable")]
-
-    def keep(self, positions: Positions) -> None:
-        """Keep only the candidates at some positions."""
-        self.candidates = self.candidates[np.isin(self.candidates, positions)]
-
-    def rule_out(self) -> None:
-        """Remove the candidates whose shares are too small for the current K-th score."""
-        shares = self._index.lexical.shares(self._query.terms[0], self.candidates)
-        self.candidates = self.candidates[shares >= self._needed_share()]
-
-    def add(self, positions: Positions, vectors: Float32) -> None:
-        """Score candidates, given their positions, (m,), and vectors, (m, d)."""
-        self.candidates = self.candidates[~np.isin(self.candidates, positions)]
-        self._score(positions, similarity(self._query.dense, vectors[None])[0])
-
-    def top_k(self) -> TopK:
-        """Return the k best scored documents, or all if there are fewer."""
-        return best_row(self._positions, self._scores, self._k)
-
-    def _score(self, positions: Positions, cosines: Float32) -> None:
-        shares = self._index.lexical.shares(self._query.terms[0], positions)
-        self._positions = np.concatenate([self._positions, positions])
-        self._scores = np.concatenate([self._scores, self._index.fused(cosines, shares)])
-
-    def _needed_share(self) -> float:
-        """Return the share below which no document that the engine did not propose reaches the K-th score."""
-        rank = len(self._scores) - self._k
-        kth = float(np.partition(self._scores, rank)[rank])
-        return (kth - ROUNDING - self._last_cosine) / self._index.weight
+def _chosen(candidates: Candidates, rows: NDArray[np.bool_] | slice) -> Candidates:
+    return replace(candidates, positions=candidates.positions[rows], shares=candidates.shares[rows])
 
 
-def _add_likely(search: EngineSearch, lists: list[_FusedList]) -> None:
-    """Score the candidates with the highest shares, then the remaining ones if they are few enough."""
-    for listed in lists:
-        listed.propose(search.members)
-    if search.has_unlisted_members:
-        met = search.meeting(_union([listed.candidates for listed in lists]))
-        for listed in lists:
-            listed.keep(met)
-    _score(search, lists, [listed.candidates[:_LIKELY] for listed in lists])
-    for listed in lists:
-        if listed.proven or search.has_unlisted_members:
-            listed.rule_out()
-        else:  # the K-th score has risen, so fewer documents may reach it
-            listed.propose(search.members)
-        listed.proven = listed.proven and len(listed.candidates) <= MAX_CANDIDATES
-    remaining = [listed for listed in lists if listed.proven and len(listed.candidates)]
-    _score(search, remaining, [listed.candidates for listed in remaining])
-
-
-def _score(search: EngineSearch, lists: list[_FusedList], chosen: list[NDArray[np.int64]]) -> None:
-    """Score chosen candidates of some queries after reading them together."""
-    positions = _union(chosen)
-    if not len(positions):
-        return
-    vectors = search.vectors(positions)
-    for listed, own in zip(lists, chosen, strict=True):
-        listed.add(own, vectors[np.searchsorted(positions, own)])
-
-
-def _union(positions: list[NDArray[np.int64]]) -> Positions:
+def _union(positions: list[Positions]) -> Positions:
     """Return the distinct positions, ascending."""
-    return np.unique(np.fromiter(chain.from_iterable(part.tolist() for part in positions), np.int64))
+    return np.unique(np.concatenate(positions))
