@@ -85,11 +85,11 @@ class EngineHybridIndex(HybridIndex):
         """Search among the documents that meet a filter; see EngineIndex.find.
 
         The engine is asked for the nearest documents once, and for the rows of other candidates once more. Both are
-        repeated for queries whose lists do not prove the result. If more than 4,096 documents meet a filter, the engine
+        repeated for queries whose lists do not prove the result. If more than 1,024 documents meet a filter, the engine
         also says which of the candidates do.
         """
         hybrid, k = with_words(queries), min(k, len(self))
-        search = self.vectors.begin(query_filter, observe, MAX_SCANNED)
+        search = self.vectors.begin(query_filter, observe, MAX_CANDIDATES)
         lists: dict[int, _Listed] = {}
         pending, fetch = [*range(len(hybrid))], min(k + _NEAREST, len(self))
         while pending:
