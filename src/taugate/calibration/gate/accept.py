@@ -62,7 +62,6 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
     with watch.stage("gate"):
         tried, state = add_lexical(GateState.exact(encoder, encoded, trial), dataset, drawn, settings, say)
-        _reported(tried, say)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
     with watch.stage("gate"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from taugate.calibration.encoding.corpus import with_words
 from taugate.calibration.gate.baseline import GateState, LexicalPart, RankingOutcomes
-from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -73,7 +73,9 @@ def add_lexical(
     else:
         weights = GRID if given is None else (given,)
         states = [worded.with_lexical(LexicalPart(words, weight)) for weight in weights]
-        return _judged(state, states, given, drawn, settings)
+        records, chosen = _judged(state, states, given, drawn, settings)
+        say(_line(records, chosen))
+        return records, chosen
     return [], worded.with_lexical(LexicalPart(words, given))
 
 
@@ -95,7 +97,7 @@ def _judged(
     """
     outcomes = [state.trial.outcomes() for state in weighted]
     candidates = [
-        GateCandidate(f"lexical share, weight {state.trial.lexical.weight:g}", "lexical", outcome)
+        GateCandidate(_name(state.trial.lexical), "lexical", outcome)
         for state, outcome in zip(weighted, outcomes, strict=True)
         if state.trial.lexical is not None
     ]
@@ -109,6 +111,20 @@ def _judged(
     if not accepted:
         return records, plain
     return records, weighted[max(accepted, key=lambda place: _ndcg_of_fitting(outcomes[place], drawn, settings))]
+
+
+def _line(records: Sequence[GateRecord], chosen: GateState) -> str:
+    """Return the progress line of the weight that is used, or of the best one if none is."""
+    lexical = chosen.trial.lexical
+    if lexical is None:
+        best = max(records, key=lambda record: record.ndcg.candidate)
+        return f"lexical share: off, because no weight is shown to help; the best: {gate_line(best)}"
+    (used,) = (record for record in records if record.candidate == _name(lexical))
+    return gate_line(used)
+
+
+def _name(lexical: LexicalPart) -> str:
+    return f"lexical share, weight {lexical.weight:g}"
 
 
 def _ndcg_of_fitting(outcomes: RankingOutcomes, drawn: DrawnQueries, settings: CalibrationSettings) -> float:

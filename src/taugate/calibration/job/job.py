@@ -128,6 +128,7 @@ def calibrate(
         requested.check(releases, encoders.queries)
         if adaptation is not None:
             _warn_of_adaptation(adaptation, requested.name, dataset.split, say)
+        settings = _on_the_scale_of_tau(releases, settings)
         inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
@@ -260,8 +261,21 @@ def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettin
     return inherited
 
 
+def _on_the_scale_of_tau(releases: Path, settings: CalibrationSettings) -> CalibrationSettings:
+    """Return settings whose score is that of a given threshold (--tau): that of the current release, else the cosine.
+
+    A threshold means something else on a score with another lexical weight. A weight that is given is used.
+    """
+    if settings.rule.tau is None or settings.candidates.lexical != "auto":
+        return settings
+    current = _parent(releases)
+    weight = None if current is None or current.lexical is None else current.lexical.weight
+    candidates = replace(settings.candidates, lexical="off" if weight is None else weight)
+    return replace(settings, candidates=candidates)
+
+
 def _parent(releases: Path) -> Manifest | None:
-    """Read the current release's manifest for the report; None if it is damaged, which must not stop a calibration."""
+    """Read the current release's manifest; None if it is damaged, which must not stop a calibration."""
     try:
         name = current_id(releases)
         return None if name is None else verify(releases / name)
