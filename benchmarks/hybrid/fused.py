@@ -16,8 +16,10 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.lexical import K1, B, LexicalIndex, share_of
 from taugate.retrieval.index.words import query_terms

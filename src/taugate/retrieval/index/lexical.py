@@ -214,6 +214,28 @@ class LexicalIndex:
         codes, total = self._codes(query_terms)
         return TermScores(_sums(*self._postings(codes), len(self)), total)
 
+    def range_shares(self, query_terms: Terms, first: int, stop: int) -> Float32:
+        """Return the shares of one query and the documents at positions first…stop − 1, (stop − first,) float32.
+
+        They equal `shares` to the bit, and are faster to compute for many documents in a row.
+
+        Args:
+            query_terms: Result of `words.query_terms`.
+            first: Position of the first document.
+            stop: Position after the last document, above `first`.
+        """
+        codes, total = self._codes(query_terms)
+        scores, as_position = np.zeros(stop - first), self.documents.dtype.type
+        for code in codes.tolist():
+            row = slice(int(self.offsets[code]), int(self.offsets[code + 1]))
+            start, end = self.documents[row].searchsorted(as_position(first)), row.start
+            end += int(self.documents[row].searchsorted(as_position(stop - 1), side="right"))
+            row = slice(row.start + int(start), end)
+            documents, times = self.documents[row].astype(np.int64), self.counts[row].astype(np.float64)
+            weights = np.float64(self.idf[code]) * times
+            scores[documents - first] += weights / (self._saturation[documents] + times)
+        return share_of(scores, total)
+
     def reaching(self, query_terms: Terms, share: float, max_postings: int | None = None) -> Candidates:
         """Return the documents with a term of a query that may have at least a share of it.
 
