@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.retrieval.index.lexical import K1, B
+from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import terms, words
 from taugate.retrieval.policy.word_match import DocumentWords, split_sentences
 from tests.document_words import document_words

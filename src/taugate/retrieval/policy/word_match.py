@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.lexical import Float64, LexicalIndex
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.postings import Float64
 from taugate.retrieval.index.words import RULE, WordRule, query_terms, terms
 from taugate.retrieval.vectors.queries import Terms
 
