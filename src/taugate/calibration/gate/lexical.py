@@ -30,10 +30,10 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.records import GateRecord
 
-# Smaller weights gain less, larger ones hardly more, on eight data sets (docs/benchmarks/hybrid.md).
+# Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)
 # Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
-# lose by it. This is the largest weight that loses on none of eight data sets (docs/benchmarks/hybrid.md).
+# lose by it. This is the largest weight that loses on none of seven data sets (docs/benchmarks/hybrid.md).
 PROVISIONAL_WEIGHT = 0.2
 
 # Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.

@@ -21,7 +21,7 @@ from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_words
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
@@ -180,7 +180,7 @@ def _open(
     index = corpus.index
     projection = _load_projection(release, manifest, index)
     relevance = _load_relevance(release, manifest, corpus)
-    abstention = _load_abstention(release, manifest, index)
+    abstention = _load_abstention(release, manifest, corpus)
     policy = _policy(manifest)
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
@@ -284,7 +284,7 @@ def _check_optional_files(release: Path, manifest: Manifest) -> None:
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
-        LEXICAL: manifest.lexical is not None,
+        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(manifest),
     }
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
@@ -336,11 +336,28 @@ def _load_relevance(release: Path, manifest: Manifest, corpus: _Corpus) -> Relev
     return Relevance.load(path, dimension, None).reading(corpus.read)
 
 
-def _load_abstention(release: Path, manifest: Manifest, index: Index) -> AnswerRule | None:
+def _has_words_for_refusals(manifest: Manifest) -> bool:
+    """Return whether a score of whole queries has the words of the documents in the file of lexical scores.
+
+    Without that file, such a score has them in its own, which was so before scores had a lexical part.
+    """
+    return (
+        manifest.answer_threshold is not None
+        and needs_words(manifest.answer_threshold[0])
+        and LEXICAL in manifest.files
+    )
+
+
+def _load_abstention(release: Path, manifest: Manifest, corpus: _Corpus) -> AnswerRule | None:
     if manifest.answer_threshold is None:
         return None
     score, threshold = manifest.answer_threshold
-    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, len(index))
+    index, lexical = corpus.index, None
+    if isinstance(index, HybridIndex):
+        lexical = index.lexical
+    elif LEXICAL in manifest.files:
+        lexical = LexicalIndex.load(release / LEXICAL, len(index))
+    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, corpus.documents, lexical)
     return AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
 
 
