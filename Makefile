@@ -123,8 +123,7 @@ test-machines: $(VENV)/.test ## run make quickstart and make test in containers 
 lint: $(VENV)/.dev ## check formatting, lint, types, layers and wording
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/basedpyright --pythonpath $(BIN)/python & second=$$!; $(BIN)/mypy; first=$$?; wait $$second && exit $$first
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.docs.wording
 

@@ -4,16 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
-from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
+from benchmarks.encoding import encoded_set
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings, study
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
 
 
@@ -34,16 +32,8 @@ class IndexedSet:
     @classmethod
     def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:
         """Read and encode a data set, through the project's own cache; progress goes to stdout."""
-        model = OnnxEncoder.load(exported_encoder(encoder))
-        cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
-        dataset = read_dataset(folder, split, spool)
-        encoded = encode_dataset(dataset, model, cache, lambda line: print(f"{folder.name}: {line}"), Stopwatch())
+        dataset, encoded = encoded_set(folder, split, spool, encoder)
         return cls(dataset, encoded, FlatIndex.build(encoded.documents))
-
-    @property
-    def labels(self) -> ClusterIds:
-        """Number the clusters of all queries, the answerable ones first."""
-        return clusters(self.dataset.answerable + self.dataset.unanswerable)
 
     def calibrate(self, settings: CalibrationSettings) -> Findings:
         """Choose a threshold as `taugate calibrate` does without a gate."""

@@ -8,16 +8,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
-from taugate.calibration.encoding.source import exported_encoder
+from benchmarks.encoding import encoded_set
+from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, fit_relevance, recalibrate
-from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, Float64
@@ -39,13 +36,10 @@ class EncodedSplit:
     lengths: NDArray[np.int64]
 
     @classmethod
-    def read(cls, data: Path, name: str, split: str, encoder_name: str) -> Self:
+    def read(cls, data: Path, name: str, split: str, encoder: str) -> Self:
         """Encode through the project's own cache; progress goes to stdout."""
-        encoder = OnnxEncoder.load(exported_encoder(encoder_name))
-        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
-            dataset = read_dataset(data / name, split, Path(spool))
-            vectors = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+            dataset, vectors = encoded_set(data / name, split, Path(spool), encoder)
             return cls(name, split, dataset.answerable, vectors, vectors.lengths)
 
 

@@ -12,20 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.encoding import encoded_set
 from benchmarks.evidence import plot
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup, choose_score, fit_score_model
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
-from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS
@@ -225,11 +220,8 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
 
 def _world(experiment: Experiment, name: str) -> World:
     certify._REFUSED = ()  # type: ignore[assignment]  # the trade-off of every draw is most of the time, and is not looked at
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
-        dataset = read_dataset(experiment.data / name, "test", Path(spool))
-        encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+        dataset, encoded = encoded_set(experiment.data / name, "test", Path(spool))
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
         with_answer, without = (

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.calibration.trials import LOSSES, certified, trial, unseen
+from benchmarks.calibration.trials import LOSSES, certified, trial
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.settings.rules import PolicyChoice
@@ -21,7 +21,7 @@ def section(experiment: Experiment) -> str:
     splits, rows, most = experiment.part(SPLITS), [], []
     for name in experiment.wanted(SETS):
         for k in (5, 20):
-            work = partial(trial, rules=_RULES, drawing=unseen, seed=experiment.seed)
+            work = partial(trial, rules=_RULES, seed=experiment.seed)
             done = experiment.workers.each(experiment.searched(name, k), work, splits)
             kept = np.array([[outcome.kept for outcome in outcomes] for outcomes, _ in done])
             for column, loss in enumerate(LOSSES):

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibrated import IndexedSet
+from benchmarks.encoding import encoded_queries, loaded_encoder
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode, encode_near_misses
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.encoding.corpus import encode_near_misses
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.sample import write_sample
-from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -29,8 +28,8 @@ _OTHERS, _MAX_OTHERS = "ood_queries", 300  # questions of other people about oth
 
 def section(experiment: Experiment) -> str:
     """Calibrate every set by default, and count what ρ refuses."""
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    others = _others(experiment.data, encoder)
+    encoder = loaded_encoder()
+    others = _others(experiment.data)
     rows = []
     for name in ("sample", *experiment.wanted(SETS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
@@ -68,11 +67,10 @@ def _counted(kind: RefusedQuestions | None) -> str:
     return f"{share(kind.refused / kind.queries)} of {kind.queries:,} (at least {share(kind.lower)})"
 
 
-def _others(data: Path, encoder: OnnxEncoder) -> Float32:
+def _others(data: Path) -> Float32:
     lines = (data / _OTHERS / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:_MAX_OTHERS]
     texts = [json.loads(line)["text"] for line in lines]
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return encode(encoder, texts, len(texts), "query", cache, Stopwatch()).vectors
+    return encoded_queries(texts)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unseen
+from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from benchmarks.searched import SearchedSplit
@@ -64,7 +64,7 @@ the statements with 95 % confidence.
 def _measure(
     experiment: Experiment, searched: SearchedSplit, rules: list[ThresholdRule]
 ) -> dict[ThresholdRule, LossesBySplit]:
-    work = partial(trial, rules=rules, drawing=unseen, seed=experiment.seed)
+    work = partial(trial, rules=rules, seed=experiment.seed)
     done = experiment.workers.each(searched, work, experiment.splits)
     judges = np.array([count for _, count in done])
     return {

@@ -6,10 +6,7 @@ Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come 
 from benchmarks.calibration import (
     auto_and_named,
     expected_loss,
-    kept_share,
-    labelled_queries,
     relevance_reliability,
-    relevance_unanswered,
 )
 from benchmarks.experiment import experiment_page, measure
 
@@ -25,11 +22,8 @@ figure comes from queries that had no say in the cut, and from the functions tha
 heading repeats the measurement.""",
     sections={
         "expected": expected_loss,
-        "kept": kept_share,
         "auto": auto_and_named,
-        "labels": labelled_queries,
         "reliability": relevance_reliability,
-        "unanswered": relevance_unanswered,
     },
     splits=1000,
 )

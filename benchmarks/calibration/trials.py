@@ -1,6 +1,6 @@
 """One calibration on random queries of a data set, by the product's own functions, and what it does to the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,6 @@ PAPERS = ThresholdRule("bootstrap", "similarity")
 HOLDOUT = 0.3
 
 Positions = NDArray[np.int64]
-# Positions of the queries that calibrate and of those that judge, from all.
-Drawing = Callable[[np.random.Generator, SamplingUnits], tuple[Positions, Positions]]
 
 
 def certified(policy: PolicyChoice, guarantee: Statement, loss: float) -> ThresholdRule:
@@ -39,27 +37,18 @@ def unseen(rng: np.random.Generator, units: SamplingUnits) -> tuple[Positions, P
     return split.calibration, split.heldout
 
 
-def labelled(rng: np.random.Generator, units: SamplingUnits, size: int) -> tuple[Positions, Positions]:
-    """`size` labelled queries calibrate, all of the others judge."""
-    order = rng.permutation(len(units))
-    return order[:size], order[size:]
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a rule: share of results kept, queries lost among those that judge, and whether it cuts at all."""
+    """The outcome of a rule: share of results kept, and queries lost among those that judge."""
 
     kept: float
     lost: float
-    cut: bool
 
 
-def trial(
-    searched: SearchedSplit, number: int, rules: Sequence[ThresholdRule], drawing: Drawing, seed: int
-) -> tuple[list[Outcome], int]:
+def trial(searched: SearchedSplit, number: int, rules: Sequence[ThresholdRule], seed: int) -> tuple[list[Outcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])
-    calibration, judges = drawing(rng, searched.units)
+    calibration, judges = unseen(rng, searched.units)
     evidence = gather(searched, calibration, rng, number)
     outcomes = []
     for rule in rules:
@@ -67,7 +56,7 @@ def trial(
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
-        outcomes.append(Outcome(float(kept.mean()), lost, policy.tau is not None))
+        outcomes.append(Outcome(float(kept.mean()), lost))
     return outcomes, len(judges)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.drift import canaries, detection, near, overhead, quiet, sites, smallest, swings
+from benchmarks.drift import detection, near, overhead, quiet, sites, swings
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.page import Option, Page, data_folder
 from taugate.storage.folders import cache_folder
@@ -21,8 +21,6 @@ measurement.""",
         "detection": detection,
         "near": near,
         "sites": sites,
-        "smallest": smallest,
-        "canaries": canaries,
         "overhead": overhead,
     },
     options=[

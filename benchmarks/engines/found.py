@@ -8,22 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.encoding import encoded_set
 from benchmarks.engines.plan import EnginePlan
 from benchmarks.engines.servers import NAMES, running
 from benchmarks.markdown import Target, share, table, targets
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.gate.accept import gate_settings
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import Parents
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.settings import CandidateSettings
-from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.engines.engine import Engine, Rows
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
@@ -139,10 +135,7 @@ def _measured(engine: Engine, words: str, asked: _Asked, truth: TopK) -> tuple[S
 
 
 def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> _Asked:
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    dataset = read_dataset(plan.data / data_set, "test", spool)
-    encoded = encode_dataset(dataset, encoder, cache, print, Stopwatch())
+    dataset, encoded = encoded_set(plan.data / data_set, "test", spool)
     count = plan.queries or len(dataset.answerable)
     return _Asked(
         Rows(encoded.documents, [*dataset.documents]),

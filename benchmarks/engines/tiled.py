@@ -10,12 +10,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode_dataset
+from benchmarks.encoding import encoded_set, loaded_encoder
 from taugate.calibration.encoding.shards import RECORD, CorpusShard, corpus_shards, shard_record, write_record
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.progress import Stopwatch
-from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter, write_document
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.vectors.similarity import Float32
@@ -67,7 +63,7 @@ def tiled(source: Path, folder: Path, count: int, characters: int = 0) -> TiledC
     shutil.rmtree(folder, ignore_errors=True)
     (corpus.data / "qrels").mkdir(parents=True)
     corpus.spool.mkdir()
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    encoder = loaded_encoder()
     vectors = _spooled(source, corpus, encoder, count, characters)
     rng, place, records = np.random.default_rng(0), open_place(str(corpus.encoded)), []
     documents = DocumentStore(corpus.spool)
@@ -96,9 +92,7 @@ def _numbered(shards: Iterable[CorpusShard]) -> Iterator[tuple[int, CorpusShard]
 def _spooled(source: Path, corpus: TiledCorpus, encoder: OnnxEncoder, count: int, characters: int) -> Float32:
     """Write the corpus, the first queries and their labels; returns the vectors of the documents before tiling."""
     with tempfile.TemporaryDirectory() as original:
-        dataset = read_dataset(source / DATA, "test", Path(original))
-        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-        encoded = encode_dataset(dataset, encoder, cache, print, Stopwatch())
+        dataset, encoded = encoded_set(source / DATA, "test", Path(original))
         writer, sources = DocumentWriter(corpus.spool), len(dataset.documents)
         with (corpus.data / "corpus.jsonl").open("wb") as lines:
             for number in range(count):

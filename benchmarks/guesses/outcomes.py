@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, GUESSES
-from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap
+from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -70,7 +70,8 @@ class SetOutcome:
         with tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
             found = indexed.calibrate(settings)
-        dataset, labels = indexed.dataset, indexed.labels
+        dataset = indexed.dataset
+        labels = clusters(dataset.answerable + dataset.unanswerable)
         members = found.parts["heldout"].members
         answerable, kind = found.scored.take(members), found.policy.kind
         judges = Judges(answerable.judged, labels[members], labels[len(dataset.answerable) :], seed)

@@ -20,6 +20,7 @@ from taugate.ingestion.parsed import UnreadableFile
 
 HEADING = "Damaged files of records"
 _CORPORA = ("scifact", "squad_v2_dev", "squadshifts_reddit")
+_HEADER = re.compile(rb"id[,\t]text[,\t]price\n")  # its names are no text, though a text may hold the same words
 Texts = Sequence[str]
 
 
@@ -34,7 +35,8 @@ def section(plan: ImportPlan) -> str:
         outcomes = {"whole": 0, "named with a note": 0, "skipped with a reason": 0, "words lost in silence": 0}
         for _ in range(plan.mutated_files):
             texts = rng.sample(rng.choice(corpora), rng.randint(2, 30))
-            outcomes[_outcome(plan.work / f"x.{kind}", rng.choice(DAMAGES)(rng, write(texts)), texts)] += 1
+            damaged = rng.choice(DAMAGES)(rng, write(texts))
+            outcomes[outcome(plan.work / f"x.{kind}", damaged, texts, _without_header)] += 1
         silent += outcomes["words lost in silence"]
         shown.append([kind, plan.mutated_files, *outcomes.values()])
     rows = [Target("files that lose words in silence", silent, at_most=0)]
@@ -46,7 +48,15 @@ def section(plan: ImportPlan) -> str:
     )
 
 
-def _outcome(path: Path, raw: bytes, texts: Texts) -> str:
+def outcome(path: Path, raw: bytes, texts: Sequence[str], written: Callable[[bytes], str]) -> str:
+    """Read a damaged file and say what became of its words.
+
+    Args:
+        path: Where the file is written; it is removed.
+        raw: Damaged bytes.
+        texts: Texts that were written to the file.
+        written: Decodes what is left of them in a file that can be read.
+    """
     path.write_bytes(raw)
     try:
         file = read_file(path)
@@ -54,13 +64,16 @@ def _outcome(path: Path, raw: bytes, texts: Texts) -> str:
         return "skipped with a reason"
     finally:
         path.unlink()
-    header = b"id[,\t]text[,\t]price\n"  # its names are no text, though a text may hold the same words
-    there = count_words(texts) & count_words([re.sub(header, b"", raw).decode("utf-8", "replace")])
+    there = count_words(texts) & count_words([written(raw)])
     facts = [str(value) for document in file.documents for value in document.metadata.values()]
     kept = count_words([part for each in file.documents for part in (each.key, each.title, each.text)] + facts)
     if (there & kept).total() >= MIN_SHARE_KEPT * there.total():
         return "whole"
     return "named with a note" if file.notes or file.share < MIN_SHARE_KEPT else "words lost in silence"
+
+
+def _without_header(raw: bytes) -> str:
+    return _HEADER.sub(b"", raw).decode("utf-8", "replace")
 
 
 def _texts(folder: Path) -> list[str]:

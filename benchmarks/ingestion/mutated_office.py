@@ -7,16 +7,13 @@ import os
 import random
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.ingestion.mutated_files import DAMAGES
+from benchmarks.ingestion.mutated_files import DAMAGES, outcome
 from benchmarks.ingestion.office_writers import WRITERS, archive, decoded_parts
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
-from taugate.ingestion.importers.parse import read_file
-from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT, count_words
-from taugate.ingestion.parsed import UnreadableFile
 
 HEADING = "Damaged office files"
 _CORPUS = "scifact"
@@ -37,7 +34,8 @@ def section(plan: ImportPlan) -> str:
             raw = write(sample)
             in_member = raw.startswith(b"PK") and rng.random() < _TAGS_LEFT
             damage = rng.choice(MEMBER_DAMAGES) if in_member else rng.choice(DAMAGES)
-            outcomes[_outcome(plan.work / f"x.{kind}", damage(rng, raw), sample)] += 1
+            damaged = damage(rng, raw)
+            outcomes[outcome(plan.work / f"x.{kind}", damaged, sample, _without_tags)] += 1
         silent += outcomes["words lost in silence"]
         shown.append([kind, plan.mutated_files, *outcomes.values()])
     rows = [Target("files that lose words in silence", silent, at_most=0)]
@@ -48,21 +46,8 @@ def section(plan: ImportPlan) -> str:
     )
 
 
-def _outcome(path: Path, raw: bytes, texts: Sequence[str]) -> str:
-    path.write_bytes(raw)
-    try:
-        file = read_file(path)
-    except UnreadableFile:
-        return "skipped with a reason"
-    finally:
-        path.unlink()
-    words = html.unescape(re.sub("<[^>]*>", " ", decoded_parts(raw)))
-    there = count_words(texts) & count_words([words])
-    facts = [str(value) for document in file.documents for value in document.metadata.values()]
-    kept = count_words([part for each in file.documents for part in (each.key, each.title, each.text)] + facts)
-    if (there & kept).total() >= MIN_SHARE_KEPT * there.total():
-        return "whole"
-    return "named with a note" if file.notes or file.share < MIN_SHARE_KEPT else "words lost in silence"
+def _without_tags(raw: bytes) -> str:
+    return html.unescape(re.sub("<[^>]*>", " ", decoded_parts(raw)))
 
 
 def _in_member(change: Callable[[random.Random, str], str | None]) -> Callable[[random.Random, bytes], bytes]:

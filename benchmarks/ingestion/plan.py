@@ -12,12 +12,10 @@ class ImportPlan:
         work: An empty folder.
         files: How many odd files.
         seed: Of what is garbled in them, and of what is sampled.
-        delimited_files: Of a corpus and dialect.
         mutated_files: Of a kind.
     """
 
     work: Path
     files: int
     seed: int
-    delimited_files: int
     mutated_files: int

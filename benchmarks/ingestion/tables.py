@@ -5,11 +5,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.ingestion import (
-    delimited_files,
     mutated_files,
     mutated_office,
     odd_files,
-    text_encodings,
 )
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.page import Option, Page
@@ -20,24 +18,19 @@ PAGE = Page[ImportPlan](
     title="# Import",
     introduction="""\
 `taugate import` reads what may be left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
-enormous or nested, and of links, pipes and bombs. It shows whether texts in tables, JSON and office files come back whole, and which encodings
-are read. The line under each heading repeats the measurement.""",
+enormous or nested, and of links, pipes and bombs. It shows whether texts of damaged records and office files are lost in
+silence. The line under each heading repeats the measurement.""",
     sections={
         "odd": odd_files,
-        "delimited": delimited_files,
         "mutated": mutated_files,
         "office": mutated_office,
-        "encodings": text_encodings,
     },
     options=[
         Option("files", 1000, "odd files", ["odd"]),
-        Option(
-            "seed", 5, "of what is garbled, sampled or drawn", ["odd", "delimited", "mutated", "office", "encodings"]
-        ),
-        Option("delimited-files", 40, "delimited files of a corpus and dialect", ["delimited"]),
+        Option("seed", 5, "of what is garbled, sampled or drawn"),
         Option("mutated-files", 200, "damaged files of a kind", ["mutated", "office"]),
     ],
-    needs_data=("delimited", "mutated", "office"),
+    needs_data=("mutated", "office"),
 )
 
 

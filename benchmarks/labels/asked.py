@@ -10,21 +10,20 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from benchmarks.encoding import encoded_set
+from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.few_labels.shares import Float64, JudgedSample, UnjudgedSample
 from taugate.calibration.few_labels.threshold import candidate_thresholds
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Dataset, read_dataset
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
-from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
@@ -171,17 +170,21 @@ class AskedSet:
         Documents are drawn with replacement, with all of their queries. Of these, people judge some at random, and at
         most 2,000 others stand in the log.
         """
-        order = np.argsort(self.documents, kind="stable")
-        sizes = np.bincount(self.documents)
-        members = np.split(order, np.cumsum(sizes)[:-1])
         for number in range(count):
             rng = np.random.default_rng([seed, number])
-            drawn = rng.integers(0, len(sizes), len(sizes))
-            queries = np.concatenate([members[document] for document in drawn])
-            draw = np.repeat(np.arange(len(drawn)), sizes[drawn])
+            queries, draw = self.drawn(rng)
             mixed = rng.permutation(len(queries))
             rest = mixed[max(SIZES) : max(SIZES) + _MAX_UNJUDGED]
             yield {n: Resample(queries[mixed[:n]], queries[rest], draw[mixed[:n]], draw[rest]) for n in SIZES}
+
+    def drawn(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw documents with replacement, with all of their queries; returns positions of queries, and their draws."""
+        order = np.argsort(self.documents, kind="stable")
+        sizes = np.bincount(self.documents)
+        members = np.split(order, np.cumsum(sizes)[:-1])
+        drawn = rng.integers(0, len(sizes), len(sizes))
+        queries = np.concatenate([members[document] for document in drawn])
+        return queries, np.repeat(np.arange(len(drawn)), sizes[drawn])
 
 
 @lru_cache(maxsize=len(SETS))
@@ -191,8 +194,5 @@ def asked_set(data: Path, name: str, seed: int) -> AskedSet:
 
 
 def _encoded(folder: Path, split: str, name: str) -> tuple[Dataset, EncodedDataset]:
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
-        dataset = read_dataset(folder, split, Path(spool))
-        return dataset, encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+        return encoded_set(folder, split, Path(spool), name=name)

@@ -113,13 +113,8 @@ def _rows(experiment: Experiment, name: str) -> list[_Row]:
 
 
 def _asked(asked: AskedSet, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw documents with replacement, with all of their queries; return positions of queries, and their draws."""
-    order = np.argsort(asked.documents, kind="stable")
-    sizes = np.bincount(asked.documents)
-    members = np.split(order, np.cumsum(sizes)[:-1])
-    drawn = rng.integers(0, len(sizes), len(sizes))
-    queries = np.concatenate([members[document] for document in drawn])
-    draws = np.repeat(np.arange(len(drawn)), sizes[drawn])
+    """Draw the queries of a log; returns their positions, and the draws of their documents."""
+    queries, draws = asked.drawn(rng)
     some = rng.permutation(len(queries))[:_MAX_ASKED]
     return queries[some], draws[some]
 

@@ -189,5 +189,4 @@ def _drawing(rows: list[_Row]) -> str:
             "with the model fitted on crops": kept(CROPS),
             "with a judge, 3 % wrong": kept(_JUDGE),
         },
-        {},
     )

@@ -1,7 +1,7 @@
 """SQuAD by the real encoder: the papers' numbers, and an update beside a full run.
 
-In one file, so that one process encodes its paragraphs and the others need not. One in ten of the questions is enough
-for what is compared to the last bit; `make test-exhaustive` asks them all.
+In one file, so that one process encodes its paragraphs and the others need not. A quarter of the paragraphs and one in
+ten of the questions about them are enough for what is compared to the last bit; `make test-exhaustive` takes them all.
 """
 
 import json
@@ -22,14 +22,18 @@ from tests.oracle import transcribe
 pytestmark = [pytest.mark.data, pytest.mark.model, pytest.mark.slow]
 
 
-def with_few_queries(data: Path, folder: Path, share: int) -> Path:
-    """Copy a data set with one in `share` of its queries."""
+def part_of(data: Path, folder: Path, share: int, documents: int = 1) -> Path:
+    """Copy a data set with one in `share` of the queries about one in `documents` of its documents."""
     (folder / "qrels").mkdir(parents=True)
-    (folder / "corpus.jsonl").symlink_to(data / "corpus.jsonl")
-    queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[::share]
+    corpus = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[::documents]
+    (folder / "corpus.jsonl").write_text("\n".join(corpus) + "\n", encoding="utf-8")
+    there = {json.loads(line)["_id"] for line in corpus}
+    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    elsewhere = {query for query, document, _ in map(str.split, rows) if document not in there}
+    queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    queries = [line for line in queries if json.loads(line)["_id"] not in elsewhere][::share]
     (folder / "queries.jsonl").write_text("\n".join(queries) + "\n", encoding="utf-8")
     kept = {json.loads(line)["_id"] for line in queries}
-    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
     rows = [row for row in rows if row.partition("\t")[0] in kept]
     (folder / "qrels" / "test.tsv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     return folder
@@ -47,7 +51,7 @@ def test_squad_matches_reference_implementation(
     share: int, m: int, within: float, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
-    data = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", share)
+    data = part_of(public_data / "squad_v2_dev", tmp_path / "squad", share)
     releases = tmp_path / "releases"
     settings = ["--holdout", "0", "--method", "bootstrap", "--bootstraps", str(m)]
     result = calibrate(capfd, str(data), "--releases", str(releases), *settings)
@@ -76,12 +80,14 @@ def one_in(share: int) -> Callable[[list[Record]], list[Record]]:
     return change
 
 
-@pytest.mark.parametrize("share", [100, pytest.param(10, marks=pytest.mark.exhaustive)], ids=["1 %", "10 %"])
+@pytest.mark.parametrize(
+    ("share", "documents"), [(100, 4), pytest.param(10, 1, marks=pytest.mark.exhaustive)], ids=["1 %", "10 %"]
+)
 def test_squad_update_matches_full_calibration(
-    share: int, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    share: int, documents: int, public_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"
-    squad = with_few_queries(public_data / "squad_v2_dev", tmp_path / "squad", 10)
+    squad = part_of(public_data / "squad_v2_dev", tmp_path / "squad", 10, documents)
     assert cli.main(["calibrate", str(squad), "--releases", str(releases), "--no-refusal"]) == 0
     data = newer(squad, tmp_path / "newer", one_in(share))
     code, printed, error = Updating(capfd)(data, releases, "--no-promote", "--margin", "0.1")

@@ -178,7 +178,7 @@ def test_https_to_http_service_names_url(send: Send) -> None:
     with Script((400, {}, PAGE)) as server:
         url = server.url.replace("http://", "https://")
         with pytest.raises(ConnectionFailed) as failed:
-            send(url, ONCE)
+            send(url, ONCE, 0.5)  # the server waits for the end of a request, which the start of TLS never has
     assert f"{url}/feedback" in str(failed.value)
 
 

@@ -17,6 +17,7 @@ from taugate.registry.catalog import find
 from tests.deploy.test_rules import ALERTS, RULES
 from tests.prometheus_process import DEPLOY, Prometheus, until
 from tests.retrieval.release.clones import clone
+from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess
 
 GRAFANA = DEPLOY / "grafana"
@@ -45,7 +46,7 @@ def service(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """One that tries another release beside its own: a copy of it under another id."""
     folder = shutil.copytree(releases, tmp_path_factory.mktemp("shadowed") / "releases")
     promotion.shadow(folder, clone(find(folder), minute=0))
-    with ServiceProcess(folder, TAUGATE_SHADOW_SHARE="1") as process:
+    with FastDriftService(folder, TAUGATE_SHADOW_SHARE="1") as process:
         yield process.ready()
 
 

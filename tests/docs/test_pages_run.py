@@ -12,6 +12,7 @@ DOCS = ROOT / "docs"
 TUTORIAL = [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "your-own-data.md"]
 
 
+@pytest.mark.usefixtures("quickstart")  # so that the sample is encoded once; the README runs a quickstart of its own
 def test_readme_runs(tmp_path: Path) -> None:
     run_pages([ROOT / "README.md"], tmp_path)
 

@@ -22,6 +22,7 @@ from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
 from tests.service.conftest import Two
+from tests.service.drift.traffic import FastDriftService
 from tests.service.process.test_workers import pids
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 def test_query_log_on_full_disk(releases: Path, tmp_path: Path) -> None:
     """/dev/full can be opened, and refuses every byte."""
     (tmp_path / "log").symlink_to("/dev/full")
-    with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(tmp_path / "log"), **NOT_CACHED) as service:
+    with FastDriftService(releases, TAUGATE_QUERY_LOG=str(tmp_path / "log"), **NOT_CACHED) as service:
         service.ready()
         with Load(service.port, answers(service)) as load:
             until(lambda: "cannot write the query log" in service.log())

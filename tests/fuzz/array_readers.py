@@ -14,11 +14,12 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore
 from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
-from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.threshold_curve import threshold_curve
 from taugate.retrieval.vectors.projection import Projection
@@ -53,6 +54,7 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
             (_an_abstention(scratch),),
             words=TENSOR_WORDS,
         ),
+        Reader("lexical", of_file(scratch / LEXICAL, _lexical), (_some_words(scratch),), words=TENSOR_WORDS),
         Reader(
             "words-by-sentence",
             of_file(scratch / ABSTENTION, _words_by_sentence),
@@ -158,6 +160,19 @@ def _words_by_sentence(path: Path) -> None:
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))
+
+
+def _some_words(scratch: Path) -> bytes:
+    LexicalIndex.of(TEXTS).save(scratch / LEXICAL)
+    return (scratch / LEXICAL).read_bytes()
+
+
+def _lexical(path: Path) -> None:
+    index, query = LexicalIndex.load(path, DOCUMENTS), query_terms("term0 and unseen")
+    shares = index.shares(query, np.arange(DOCUMENTS))
+    assert ((shares >= 0) & (shares <= 1)).all()
+    assert (index.reaching(query, 0.0).positions < DOCUMENTS).all()
+    assert index.subset(np.arange(5)).is_valid(5)
 
 
 def _some_metadata(documents: DocumentStore, scratch: Path) -> bytes:

@@ -34,7 +34,7 @@ from taugate.retrieval.release.layout import SHADOW
 from tests.loopback import LoopbackHTTPServer
 from tests.redis_process import RedisProcess
 from tests.sample_release import write_sample_release
-from tests.service_process import ServiceProcess
+from tests.service.drift.traffic import FastDriftService
 
 _LETTERS = np.array([*"abcdefghijklmnopqrstuvwxyz"])
 _LENGTH = 18  # letters of a word: none occurs by chance in a gigabyte
@@ -250,7 +250,7 @@ def observe(releases: Path, work: Path, words: Sequence[Words], **environment_of
             "TAUGATE_EXPLORE_SHARE": "0.1",
             "TAUGATE_DIALECTS": "openai,dify",
         } | environment_of_service
-        service = stack.enter_context(ServiceProcess(releases, **variables)).ready()  # type: ignore[arg-type]  # no variable is called port or stderr
+        service = stack.enter_context(FastDriftService(releases, **variables)).ready()  # type: ignore[arg-type]  # no variable is called port or stderr
         for each in words:
             statuses = send(service.http, each)
             if any(status >= 500 for status in statuses) or 200 not in statuses:

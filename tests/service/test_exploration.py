@@ -16,6 +16,7 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.service.cache.cache import CacheKeys
 from taugate.service.pipeline.reply import SearchForm
 from tests.prometheus_process import until
+from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess
 
 SHARE = 0.1
@@ -44,7 +45,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def exploring(strict: Path, log: Path) -> Iterator[ServiceProcess]:
     settings = {"TAUGATE_EXPLORE_SHARE": str(SHARE), "TAUGATE_QUERY_LOG": str(log), "TAUGATE_QUERY_LOG_TEXTS": "true"}
-    with ServiceProcess(strict, **settings) as process:
+    with FastDriftService(strict, **settings) as process:
         yield process.ready()
 
 

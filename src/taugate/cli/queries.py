@@ -16,11 +16,12 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.language_model import KEY, KEY_FILE, language_model
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, NearMissKind
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import (
     MAX_QUERIES,
@@ -151,11 +152,13 @@ def _near_misses(arguments: argparse.Namespace) -> dict[str, Any]:
         raise InputError(f"--unanswerable: uses no model; leave --method {arguments.method} out")
     _refuse_options_of_models(arguments, "--unanswerable uses no model; leave it out")
     split = arguments.split or default_split(str(arguments.data), say, "changing")
-    made = generate_near_misses(arguments.data, split, arguments.max, arguments.seed)
-    kinds: Counter[NearMissKind] = Counter(near_miss.kind for near_miss in made)
+    questions = generate_near_misses(arguments.data, split, arguments.max, arguments.seed)
+    kinds: Counter[NearMissKind] = Counter(near_miss.kind for near_miss in questions)
     listed = ", ".join(f"{count:,} with {_CHANGES[kind]}" for kind, count in kinds.items())
-    say(f"{arguments.data} has {len(made):,} questions that no document answers, made from split {split}: {listed}")
-    return {"kept": len(made), "kinds": dict(kinds), "seconds": 0.0, "cost": 0.0}
+    say(
+        f"{arguments.data} has {len(questions):,} questions that no document answers, made from split {split}: {listed}"
+    )
+    return {"kept": len(questions), "kinds": dict(kinds), "seconds": 0.0, "cost": 0.0}
 
 
 def _refuse_options_of_models(arguments: argparse.Namespace, remedy: str) -> None:

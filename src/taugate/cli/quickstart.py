@@ -171,9 +171,10 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     from taugate.calibration.settings.settings import CalibrationSettings
     from taugate.cli import import_data, queries
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+    from taugate.ingestion.dataset.corpus import CORPUS
     from taugate.ingestion.dataset.judgements import HUMAN, TEST, qrels_of, splits_in
     from taugate.ingestion.dataset.lines import read_objects
+    from taugate.ingestion.dataset.queries import QUERIES
     from taugate.retrieval.release.records import MIN_QUERIES
 
     existed = data.parent.exists()

@@ -215,7 +215,7 @@ def float32_encoder(manifest: Manifest) -> str:
 def _target(releases: Path, name: str | None) -> str:
     current, before = pointed_id(releases, CURRENT), rollback_targets(releases)
     if current is None:
-        raise ReleaseError(f"{releases}: no release is current; promote one ({_others(releases, current)})")
+        raise ReleaseError(f"{releases}: no release is current; promote one ({_promotable(releases, current)})")
     if name is None and before:
         return before[0]
     if name is not None and name in before:
@@ -224,10 +224,10 @@ def _target(releases: Path, name: str | None) -> str:
     if name is not None:
         problem = f"{name} was never current before {current}"
     earlier = f"; earlier releases: {newest(before[::-1])}" if before else ""
-    raise ReleaseError(f"{releases}: {problem}{earlier}; promote one ({_others(releases, current)})")
+    raise ReleaseError(f"{releases}: {problem}{earlier}; promote one ({_promotable(releases, current)})")
 
 
-def _others(releases: Path, current: str | None) -> str:
+def _promotable(releases: Path, current: str | None) -> str:
     names = [name for name in release_ids(releases) if name != current]
     return newest(names) if names else "calibrate one first"
 

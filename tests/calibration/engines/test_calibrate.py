@@ -1,5 +1,6 @@
 """A calibration over an engine finds what one in the process finds, and uploads once; servers are real."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -31,9 +32,24 @@ from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import OPTIONS as LOSS
 from tests.calibration.engines.conftest import TEXTS
+from tests.calibration.update.corpora import manifest_of
 from tests.retrieval.engines.corpus import soon
 
 OPTIONS = (*LOSS, "--no-promote")
+
+
+@pytest.fixture(scope="module")
+def first(data: tuple[Path, Path], kind: EngineKind, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A releases directory whose one release is over the engine, and not current."""
+    releases = tmp_path_factory.mktemp("first") / "r"
+    assert cli.main(arguments(data[0], releases, data[1], *OPTIONS, "--engine", kind)) == 0
+    return releases
+
+
+@pytest.fixture
+def released(first: Path, tmp_path: Path) -> Path:
+    """A copy of that directory."""
+    return shutil.copytree(first, tmp_path / "r")
 
 
 def test_engine_release_matches_in_process(
@@ -94,28 +110,28 @@ def test_engine_release_matches_in_process(
 
 @pytest.mark.slow
 def test_new_threshold_reuses_collection(
-    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, released: Path, run: Capture
 ) -> None:
-    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
-    code, second, said = run(data[0], tmp_path / "r", data[1], "--k", "3", "--no-promote", "--engine", kind)
+    (name,) = release_ids(released)
+    code, second, said = run(data[0], released, data[1], "--k", "3", "--no-promote", "--engine", kind)
     assert code == 0
     assert "; nothing to upload" in said
-    assert first["engine"]["shards"] == second["engine"]["shards"]
+    assert manifest_of(released, name)["engine"]["shards"] == second["engine"]["shards"]
     assert len(engine.names(soon())) == 1
 
 
 @pytest.mark.slow
 def test_interrupted_upload_is_repeated(
-    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, released: Path, run: Capture
 ) -> None:
-    _, first, _ = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    (first,) = release_ids(released)
     (name,) = engine.names(soon())
     engine.drop(name, soon())
     engine.create(name, 128, soon())  # and nothing more
-    code, second, said = run(data[0], tmp_path / "r", data[1], *OPTIONS, "--engine", kind)
+    code, second, said = run(data[0], released, data[1], *OPTIONS, "--engine", kind)
     assert code == 0
     assert "an earlier upload was interrupted" in said
-    assert second["policy"] == first["policy"]
+    assert second["policy"] == manifest_of(released, first)["policy"]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +174,11 @@ def test_unreachable_engine_writes_no_release(
 
 @pytest.mark.slow
 def test_promotion_requires_collection(
-    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
+    data: tuple[Path, Path], kind: EngineKind, engine: Engine, released: Path, run: Capture
 ) -> None:
-    releases = tmp_path / "r"
-    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
-    name, record = manifest["release_id"], EngineRecord.model_validate(manifest["engine"])
+    releases = released
+    (name,) = release_ids(releases)
+    record = EngineRecord.model_validate(manifest_of(releases, name)["engine"])
     assert cli.main(["release", "verify", "--releases", str(releases)]) == 0
     assert cli.main(["release", "list", "--releases", str(releases)]) == 0
     engine.drop(record.collection, soon())
@@ -182,12 +198,11 @@ def test_promotion_requires_collection(
     assert f"drop their collections with taugate release prune --engine {kind}" in said
 
 
-def test_prune_drops_old_unused_collections(
-    data: tuple[Path, Path], kind: EngineKind, engine: Engine, tmp_path: Path, run: Capture
-) -> None:
-    releases, other = tmp_path / "r", tmp_path / "other"
+def test_prune_drops_old_unused_collections(kind: EngineKind, engine: Engine, released: Path, tmp_path: Path) -> None:
+    releases, other = released, tmp_path / "other"
     other.mkdir()
-    _, manifest, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
+    (name,) = release_ids(releases)
+    manifest = manifest_of(releases, name)
     named, lone = EngineRecord.model_validate(manifest["engine"]).collection, "tg_" + "0" * 32
     engine.drop(lone, soon())
     engine.create(lone, 8, soon())

@@ -11,7 +11,7 @@ import pytest
 from taugate.cli import main as cli
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import START, Service, write
-from tests.service_process import ServiceProcess
+from tests.service.drift.traffic import FastDriftService
 
 
 def test_replay_prints_and_draws_alarms(
@@ -119,7 +119,7 @@ def test_lines_of_other_releases_are_counted(
 @pytest.mark.slow
 def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "queries.log"
-    with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(log)) as service:
+    with FastDriftService(releases, TAUGATE_QUERY_LOG=str(log)) as service:
         service.ready()
         for number in range(30):
             service.http.post("/search", json={"query": f"What does permit {number} cost?"})

@@ -12,6 +12,7 @@ from taugate.service.api.schemas import ExplainResponse, SearchResponse
 from tests.fake_encoder import MAX_LENGTH
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
+from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -29,7 +30,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answering(releases: Path, log: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_QUERY_LOG_TEXTS="true") as process:
+    with FastDriftService(releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_QUERY_LOG_TEXTS="true") as process:
         yield process.ready()
 
 

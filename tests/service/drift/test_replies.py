@@ -16,7 +16,18 @@ from taugate.service.api.app import create_app, openapi_document
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from taugate.service.settings import Settings
 from tests.prometheus_process import until
-from tests.service.drift.traffic import NO_ALARM, SIGNAL, ask, by_signal, foreign_queries, metrics, ordinary, send, told
+from tests.service.drift.traffic import (
+    NO_ALARM,
+    SIGNAL,
+    FastDriftService,
+    ask,
+    by_signal,
+    foreign_queries,
+    metrics,
+    ordinary,
+    send,
+    told,
+)
 from tests.service.inprocess import PATIENCE, serving
 from tests.service.inprocess import until as until_in_process
 from tests.service_process import ServiceProcess
@@ -27,7 +38,7 @@ ASKED_BEFORE = "What does a building permit cost?"
 @pytest.fixture(scope="module")
 def drifted(releases: Path) -> Iterator[ServiceProcess]:
     """A service that was asked a thousand foreign questions, and one of its own before that."""
-    with ServiceProcess(releases) as service:
+    with FastDriftService(releases) as service:
         assert ask(service.ready(), ASKED_BEFORE)["drift"] == NO_ALARM
         send(service, foreign_queries(1000))
         until(lambda: told(service)["alarm"])

@@ -14,8 +14,8 @@ from tests.redis_process import RedisProcess
 from tests.retrieval.engines.servers import NAMES, engine_url
 from tests.service.access.files import bearer, write
 from tests.service.access.test_permissions import calibrated
+from tests.service.drift.traffic import FastDriftService
 from tests.service.engines.pair import KEYS, WHOLE, Services
-from tests.service_process import ServiceProcess
 
 # Both engines pass the tests of tests/retrieval/engines; here milvus-lite, which takes longer, is for `make test-slow`.
 LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES]
@@ -60,7 +60,7 @@ def services(
             "TAUGATE_REDIS_TIMEOUT_MS": "500",
         }
         started = [
-            stack.enter_context(ServiceProcess(where, **settings, TAUGATE_QUERY_LOG=str(log), **own))
+            stack.enter_context(FastDriftService(where, **settings, TAUGATE_QUERY_LOG=str(log), **own))
             for where, log, own in (
                 (pair.folder, logs[0], {}),
                 (other, logs[1], {"TAUGATE_ENGINE_URL": url, "TAUGATE_ENGINE_TIMEOUT_MS": "4000"}),

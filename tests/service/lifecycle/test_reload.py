@@ -16,6 +16,7 @@ from taugate.retrieval.release.reader import load
 from taugate.service.drift.gauges import similarity_buckets
 from tests.prometheus_process import until
 from tests.service.conftest import Two
+from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -182,7 +183,7 @@ def test_sighup_reloads_all_workers(two: Two) -> None:
         for number in range(20):
             httpx.post(url.format(service.port), json={"query": f"permit {number}"}, timeout=30).raise_for_status()
 
-    with ServiceProcess(two.folder, TAUGATE_WORKERS="2") as service:
+    with FastDriftService(two.folder, TAUGATE_WORKERS="2") as service:
         service.ready()
         ask(service)
         until(lambda: buckets(service))

@@ -17,6 +17,7 @@ import pytest
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.process.workers import _run_worker
 from tests.prometheus_process import until
+from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -167,7 +168,7 @@ def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, d
 
 @pytest.mark.slow
 def test_drift_combines_all_workers(releases: Path) -> None:
-    with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
+    with FastDriftService(releases, TAUGATE_WORKERS="2") as process:
         service = process.ready()
         for number in range(40):
             with httpx.Client(base_url=service.http.base_url) as client:  # a connection each, so that both have some

@@ -12,7 +12,8 @@ from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
 from taugate.calibration.metrics.clusters import clusters
 from taugate.calibration.metrics.documents import Parents
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.crop import crop, sampling_key
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.adaptation import PairsRecord

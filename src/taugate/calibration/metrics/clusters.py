@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.generate import normalized
 from taugate.retrieval.release.evidence import Drawn, EvidenceRecord, Interval
 

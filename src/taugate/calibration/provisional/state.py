@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from taugate.calibration.provisional.bias import measured_bias
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, Origin
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.queries import Origin
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.records import (
     MIN_QUERIES,

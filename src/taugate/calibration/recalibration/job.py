@@ -22,11 +22,12 @@ from taugate.calibration.recalibration.settings import inherited_encoder, inheri
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
 from taugate.errors import InputError, NotPromoted, ReleaseError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import is_url, local_folder
 from taugate.ingestion.dataset.people import digest_of_splits
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids

@@ -172,8 +172,8 @@ def _with_shares(facts: dict[str, Any]) -> dict[str, Any]:
     """Add what the manifest has as two numbers: the share of each kind refused, and the share of the answers lost."""
     metrics, refusal = dict(facts.get("metrics") or {}), dict(facts.get("refusal") or {})
     for part, values in metrics.items():
-        found, kept = _at(values, "accuracy.mean"), _at(values, "accuracy_at_tau.mean")
-        metrics[part] = values if found is None or kept is None else values | {"lost": found - kept}
+        before_cut, kept = _at(values, "accuracy.mean"), _at(values, "accuracy_at_tau.mean")
+        metrics[part] = values if before_cut is None or kept is None else values | {"lost": before_cut - kept}
     for kind, value in refusal.items():
         if (queries := _at(value, "queries")) is not None:
             refusal[kind] = value | {"share": value["refused"] / queries}

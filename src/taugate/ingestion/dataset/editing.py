@@ -8,7 +8,6 @@ from typing import NamedTuple
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import QUERIES, NearMissKind, Origin, read_queries
 from taugate.ingestion.dataset.judgements import (
     HEADER,
     WEIGHTED_HEADER,
@@ -19,6 +18,7 @@ from taugate.ingestion.dataset.judgements import (
     qrels_of,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
+from taugate.ingestion.dataset.queries import QUERIES, NearMissKind, Origin, read_queries
 from taugate.storage.files import atomic_write
 
 

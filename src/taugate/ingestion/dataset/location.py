@@ -8,9 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first one that exists is used

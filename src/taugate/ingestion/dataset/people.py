@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import PEOPLE, Dataset, LabelledQuery, OpenDataset, OtherQueries
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, OpenDataset, OtherQueries
 from taugate.ingestion.dataset.editing import judgement_lines
 from taugate.ingestion.dataset.judgements import GENERATED, TRAFFIC, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.queries import PEOPLE
 
 
 def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:

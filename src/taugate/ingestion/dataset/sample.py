@@ -6,8 +6,9 @@ from pathlib import Path
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import HEADER, qrels_of
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.storage.folders import make_folder
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_lines_of_corpus
+from taugate.ingestion.dataset.corpus import CORPUS, read_lines_of_corpus
 from taugate.ingestion.dataset.editing import qrels_bytes
 from taugate.ingestion.dataset.judgements import (
     NO_DOCUMENT,
@@ -18,6 +18,7 @@ from taugate.ingestion.dataset.judgements import (
     splits_in,
 )
 from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.source_files import Skipped
 from taugate.ingestion.parsed import prose_document

@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunker
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.lines import read_objects, stored_file
 from taugate.ingestion.dataset.lock import LOCK, sole_writer
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.importers.data_sets import RECORD, SourceQueries, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, read_corpus
+from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
 from taugate.ingestion.dataset.editing import QueryFile, judgement_lines
 from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
 from taugate.ingestion.dataset.lines import stored_file

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import PEOPLE, Origin
 from taugate.ingestion.dataset.editing import QueryFile
+from taugate.ingestion.dataset.queries import PEOPLE, Origin
 from taugate.retrieval.documents.visible_text import has_visible_text
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Origin
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.queries import QUERIES, Origin
 from taugate.ingestion.labels.population import Population, PopulationQuery
 from taugate.ingestion.labels.results import lexical_candidates, search
 from taugate.ingestion.labels.sampling import NAMES, outcome_deviations, strata_of, stratum_order

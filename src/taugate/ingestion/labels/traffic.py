@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS
+from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Origin
+from taugate.ingestion.dataset.queries import Origin
 from taugate.storage.files import atomic_write, read_bounded
 
 FILE = "generated.json"

@@ -136,10 +136,10 @@ class ChangedQueries:
         }
         rng = np.random.default_rng(seed)
         rule = QuestionRule.for_texts(query.text for query in queries.values())
-        found = {term.text: None for query in queries.values() for term in query.terms if term.is_year}
-        years = {year: [str(other) for other in _other_years(int(year), rng)] for year in found}
+        years_in_queries = {term.text: None for query in queries.values() for term in query.terms if term.is_year}
+        years = {year: [str(other) for other in _other_years(int(year), rng)] for year in years_in_queries}
         vocabulary = {term.key for query in queries.values() for term in query.terms}
-        vocabulary |= {year for others in years.values() for year in others}
+        vocabulary |= {year for other_years in years.values() for year in other_years}
         answers = frozenset[int]().union(*(query.documents for query in queries.values()))
         index = TermIndex.build(dataset.documents, vocabulary, answers)
         names: dict[str, dict[tuple[str, ...], _Part]] = {}
@@ -159,12 +159,12 @@ class ChangedQueries:
         rarity = {key: len(self.index.holders[key]) for key in anchors}
         names = [(form, part) for form, part in query.names(source) if rarity.keys() & set(part.keys)]
         # The rarest name is what the query is about: another one seldom leaves the answer as it is.
-        for form, own in sorted(names, key=lambda item: min(rarity[key] for key in item[1].keys if key in rarity)):
-            around = [key for key in anchors if key not in own.keys]
-            for other in self._others(form, own):
+        for form, name in sorted(names, key=lambda item: min(rarity[key] for key in item[1].keys if key in rarity)):
+            around = [key for key in anchors if key not in name.keys]
+            for other in self._similar_names(form, name):
                 new = {*other.keys}.difference(term.key for term in query.terms)
-                if self._near(own.keys) & self.index.holding_any(new) and self._apart(query, new, around):
-                    yield query.text[: own.start] + other.text + query.text[own.end :]
+                if self._near(name.keys) & self.index.holding_any(new) and self._apart(query, new, around):
+                    yield query.text[: name.start] + other.text + query.text[name.end :]
 
     def with_other_year(self, source: int) -> Iterator[str]:
         """Yield a question for an amount with another year in place of one that the documents that answer it hold.
@@ -229,17 +229,17 @@ class ChangedQueries:
         """Return the documents that hold a rare term, and those around them in the corpus."""
         return {row + step for row in self.index.holding_any(keys) for step in range(-_NEIGHBOURS, _NEIGHBOURS + 1)}
 
-    def _others(self, form: str, own: _Part) -> list[_Part]:
+    def _similar_names(self, form: str, name: _Part) -> list[_Part]:
         """Return names of a form that the corpus uses like another one, those used most alike first.
 
         Names of several words also share their last one, such as "Baltic Sea" and "Caribbean Sea".
         """
         candidates = list(self.names.get(form, {}).values())
-        if len(own.keys) > 1:
-            candidates = [part for part in candidates if part.keys[-1] == own.keys[-1]]
-        drawn = np.random.default_rng([self.seed, own.source]).permutation(len(candidates))[:_TRIES]
+        if len(name.keys) > 1:
+            candidates = [part for part in candidates if part.keys[-1] == name.keys[-1]]
+        drawn = np.random.default_rng([self.seed, name.source]).permutation(len(candidates))[:_TRIES]
         parts = [candidates[place] for place in drawn.tolist()]
-        alike = {part: self.index.alikeness(own.keys, part.keys) for part in parts}
+        alike = {part: self.index.alikeness(name.keys, part.keys) for part in parts}
         return sorted((part for part in parts if alike[part] >= _ALIKE), key=lambda part: -alike[part])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, text_and_title
+from taugate.ingestion.dataset.corpus import CORPUS, text_and_title
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id

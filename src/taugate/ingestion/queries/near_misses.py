@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import NEAR_MISS_KINDS, Dataset, NearMissKind, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS, NearMissKind
 from taugate.ingestion.queries.changed_queries import ChangedQueries
 from taugate.ingestion.queries.generate import check_request, free_id, normalized
 
@@ -74,17 +75,17 @@ def make_near_misses(dataset: Dataset, seed: int, max_per_kind: int = MAX_PER_KI
         "opposite": changed.with_opposite,
     }
     taken = {normalized(query.text) for query in dataset.answerable + dataset.unanswerable}
-    made: list[NearMiss] = []
+    questions: list[NearMiss] = []
     for kind, make in makers.items():
-        before = len(made)
+        before = len(questions)
         for source in changed.queries:
-            if len(made) == before + max_per_kind:
+            if len(questions) == before + max_per_kind:
                 break
             text = next((text for text in make(source) if normalized(text) not in taken), None)
             if text is not None:
                 taken.add(normalized(text))
-                made.append(NearMiss(text, kind, source))
-    return made
+                questions.append(NearMiss(text, kind, source))
+    return questions
 
 
 def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) -> list[NearMiss]:
@@ -106,8 +107,8 @@ def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) ->
     with sole_writer(data), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         dataset = read_dataset(data, split, Path(spool))
         per_kind = min(MAX_PER_KIND, -(-max_queries // len(NEAR_MISS_KINDS)))
-        made = make_near_misses(dataset, seed, per_kind)[:max_queries]
-        if not made:
+        questions = make_near_misses(dataset, seed, per_kind)[:max_queries]
+        if not questions:
             raise InputError(
                 f"{data}: no query of split {split} can be changed so that surely no document answers it; write such "
                 'questions yourself, with "answerable": false'
@@ -115,9 +116,9 @@ def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) ->
         before = QueryFile.read(data)
         existing = before.texts(other_than="near_miss")
         added: dict[str, NewQuery] = {}
-        for near_miss in made:
+        for near_miss in questions:
             source = dataset.answerable[near_miss.source].id
             name = free_id(f"{near_miss.kind}:{source}", existing, added)
             added[name] = NewQuery(near_miss.text, "near_miss", None, near_miss.kind, source, answerable=False)
         replace_queries(data, GENERATED, before, added, [], removed=before.texts("near_miss"))
-    return made
+    return questions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, read_corpus
+from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
 from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import (
     GENERATED,

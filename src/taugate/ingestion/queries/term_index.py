@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 
 import regex
 
-from taugate.ingestion.queries.crop import UNSPACED
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.index.words import UNSPACED
 
 _TERM = re.compile(r"[^\W_]+")
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
@@ -52,8 +52,8 @@ class Term(NamedTuple):
 
 def terms(text: str) -> list[Term]:
     """Return the terms of a text in their order, without those of languages without spaces between words."""
-    found = [match for match in _TERM.finditer(text) if not _UNSPACED.search(match[0])]
-    return [Term(match[0], match.start(), match.end(), stem(match[0].casefold())) for match in found]
+    matches = [match for match in _TERM.finditer(text) if not _UNSPACED.search(match[0])]
+    return [Term(match[0], match.start(), match.end(), stem(match[0].casefold())) for match in matches]
 
 
 def stem(word: str) -> str:
@@ -155,5 +155,5 @@ def _roots(counts: Counter[str]) -> dict[str, float]:
     return {word: math.sqrt(number / total) for word, number in counts.items()}
 
 
-def _product(one: dict[str, float], other: dict[str, float]) -> float:
-    return sum(one[word] * other[word] for word in one.keys() & other.keys())
+def _product(roots: dict[str, float], other_roots: dict[str, float]) -> float:
+    return sum(roots[word] * other_roots[word] for word in roots.keys() & other_roots.keys())

@@ -1,0 +1,48 @@
+"""Encode data sets and texts as `taugate calibrate` does, through the project's own cache."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_dataset
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@lru_cache(maxsize=2)
+def loaded_encoder(name: str = DEFAULT_ENCODER) -> OnnxEncoder:
+    """Load an encoder, which is exported if the cache has no export of it."""
+    return OnnxEncoder.load(exported_encoder(name))
+
+
+def encoded_set(
+    folder: Path, split: str, spool: Path, encoder: str = DEFAULT_ENCODER, name: str = ""
+) -> tuple[Dataset, EncodedDataset]:
+    """Read and encode a split of a data set; progress goes to stdout.
+
+    Args:
+        folder: Folder of the data set.
+        split: Split of its judgements.
+        spool: Folder for the documents, which must exist as long as the data set is used.
+        encoder: Name or folder of the encoder.
+        name: Name in the lines of progress, by default that of the folder.
+    """
+    model = loaded_encoder(encoder)
+    dataset = read_dataset(folder, split, spool)
+    return dataset, encode_dataset(
+        dataset, model, _cache(model), lambda line: print(f"{name or folder.name}: {line}"), Stopwatch()
+    )
+
+
+def encoded_queries(texts: Sequence[str]) -> Float32:
+    """Encode n queries with the default encoder; returns their vectors, (n, d)."""
+    model = loaded_encoder()
+    return encode(model, texts, len(texts), "query", _cache(model), Stopwatch()).vectors
+
+
+def _cache(encoder: OnnxEncoder) -> EmbeddingCache:
+    return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)

@@ -1,0 +1,98 @@
+"""Queries of a data set: the file queries.jsonl."""
+
+import math
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
+
+QUERIES = "queries.jsonl"
+
+# Source of a query: a person, a rule that crops documents, a language model, a user of the running service, or a rule
+# that changes a labelled query so that no document answers it.
+Origin = Literal["human", "crop", "llm", "traffic", "near_miss"]
+PEOPLE: frozenset[Origin] = frozenset({"human", "traffic"})  # origins of queries written by people
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+# What a near miss changes in a labelled query: a name, a year, or a word (into its opposite).
+NearMissKind = Literal["name", "year", "opposite"]
+NEAR_MISS_KINDS: tuple[NearMissKind, ...] = get_args(NearMissKind)
+
+
+class DatasetQuery(NamedTuple):
+    """A query of queries.jsonl.
+
+    Attributes:
+        text: Text of the query.
+        origin: Source of the query.
+        weight: Number of queries that it stands for, if it was sampled.
+        answerable: False if its line says that no document answers it; then it needs no judgement.
+        kind: What a near miss changes, None for other queries.
+        source: Id of the query that a near miss was made from, None for other queries.
+    """
+
+    text: str
+    origin: Origin = "human"
+    weight: float = 1.0
+    answerable: bool = True
+    kind: NearMissKind | None = None
+    source: str | None = None
+
+    @property
+    def is_near_miss(self) -> bool:
+        """Whether the query is a near miss that `taugate queries --unanswerable` wrote, and is still unanswerable."""
+        return self.origin == "near_miss" and not self.answerable
+
+
+def read_queries(path: Path) -> dict[str, DatasetQuery]:
+    """Return the queries of queries.jsonl by id, in the order of the file.
+
+    Raises:
+        InputError: If the file cannot be read or holds no query; LineError if a line is invalid.
+    """
+    path = stored_file(path)
+    seen: dict[str, int] = {}
+    queries = {
+        required_id(path, line, record, seen): DatasetQuery(
+            required_text(path, line, record, "text"),
+            _origin(path, line, record),
+            _weight(path, line, record),
+            _answerable(path, line, record),
+            *_near_miss(path, line, record),
+        )
+        for line, record in read_objects(path)
+    }
+    if not queries:
+        raise InputError(f"{path}: holds no query; write one JSON object per line")
+    return queries
+
+
+def _origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
+    origin: Any = record.get("origin", "human")
+    if origin not in ORIGINS:
+        raise LineError(path, line, f'"origin" {str(origin)[:20]!r} is none of {", ".join(ORIGINS)}', "correct it")
+    return cast(Origin, origin)
+
+
+def _weight(path: Path, line: int, record: dict[str, Any]) -> float:
+    weight: Any = record.get("weight", 1)
+    if type(weight) not in {int, float} or not 0 < weight < math.inf:
+        raise LineError(path, line, f'"weight" {str(weight)[:20]!r} is not a number above 0', "correct it")
+    return float(weight)
+
+
+def _answerable(path: Path, line: int, record: dict[str, Any]) -> bool:
+    answerable: Any = record.get("answerable", True)
+    if not isinstance(answerable, bool):
+        raise LineError(path, line, f'"answerable" {str(answerable)[:20]!r} is not true or false', "correct it")
+    return answerable
+
+
+def _near_miss(path: Path, line: int, record: dict[str, Any]) -> tuple[NearMissKind | None, str | None]:
+    """Return kind and source of a near miss; None and None for another query, whatever these fields hold."""
+    if record.get("origin") != "near_miss":
+        return None, None
+    kind: Any = record.get("kind")
+    if kind not in NEAR_MISS_KINDS:
+        raise LineError(path, line, f'"kind" {str(kind)[:20]!r} is none of {", ".join(NEAR_MISS_KINDS)}', "correct it")
+    return cast(NearMissKind, kind), required_text(path, line, record, "source")
