@@ -19,6 +19,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import Background, Float64
 from taugate.retrieval.policy.relevance import Relevance, features
+from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
@@ -67,7 +68,7 @@ class SearchedSplit:
     @classmethod
     def of(cls, encoded: EncodedSplit, k: int) -> Self:
         """Search at K, and check on one partition that `estimate` below is the product's own."""
-        vectors, corpus = encoded.vectors.answerable, encoded.vectors.documents
+        vectors, corpus = dense_of(encoded.vectors.answerable), encoded.vectors.documents
         index = FlatIndex.build(corpus)
         judged = JudgedQueries.judge(encoded.queries, vectors, index, k)
         background = Background.of(corpus, vectors, encoded.lengths)

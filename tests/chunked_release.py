@@ -32,10 +32,11 @@ def write_chunked(sample: Path, folder: Path) -> Path:
     return data
 
 
-def write_chunked_release(sample: Path, encoder: Path, folder: Path) -> Path:
+def write_chunked_release(sample: Path, encoder: Path, folder: Path, *options: str) -> Path:
     """Calibrate the chunked sample in an empty folder; returns the releases directory with its only release."""
     data = write_chunked(sample, folder / "data")
     command = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
+    command += options
     if cli.main(command):
         raise RuntimeError("the chunked sample could not be calibrated")
     return folder / "releases"

@@ -39,7 +39,7 @@ def test_search_equals_service(options: dict[str, object], retriever: LocalRetri
 
 def drop_defaults(fields: dict) -> dict:
     """Leave out the fields that replies have only if they are true, or not null."""
-    optional = {"truncated", "approximate", "explored", "refusal"}
+    optional = {"truncated", "approximate", "explored", "refusal", "parts", "matched_words"}
     results = [
         {key: value for key, value in result.items() if value or key not in optional} for result in fields["results"]
     ]

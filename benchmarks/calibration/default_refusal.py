@@ -34,7 +34,7 @@ def section(experiment: Experiment) -> str:
     for name in ("sample", *experiment.wanted(SETS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
-            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Stopwatch())
+            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Stopwatch(), with_words=False)
             indexed = replace(indexed, encoded=replace(indexed.encoded, near_misses=near))
             findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
             if findings.refusal is None:

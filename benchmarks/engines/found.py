@@ -27,6 +27,7 @@ from taugate.retrieval.engines.verify import SampleDigest, open_verified, sample
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "What is found, and how fast"
@@ -140,7 +141,7 @@ def _encoded(plan: EnginePlan, data_set: str, spool: Path) -> _Asked:
     return _Asked(
         Rows(encoded.documents, [*dataset.documents]),
         dataset.answerable[:count],
-        encoded.answerable[:count],
+        dense_of(encoded.answerable[:count]),
         dataset.documents.parents,
     )
 

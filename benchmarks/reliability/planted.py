@@ -13,7 +13,7 @@ from dataclasses import replace
 from taugate.cli import main as cli
 from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.retriever import Retriever, _Listed, _SearchGroup
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.service.cache.cache import CacheKeys
 
 
@@ -30,13 +30,13 @@ def main() -> int:
 def _delay(seconds: float) -> None:
     search = Retriever._search
 
-    def delayed(self: Retriever, vectors: Float32, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+    def delayed(self: Retriever, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
         if group.scope:
-            (nearest,) = self.index.search(vectors[:1], 1).positions[0]
+            (nearest,) = self.index.search(compared[:1], 1).positions[0]
             until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])
             while time.perf_counter() < until:
                 pass
-        return search(self, vectors, group, observe)
+        return search(self, compared, group, observe)
 
     Retriever._search = delayed  # type: ignore[method-assign]
 

@@ -18,6 +18,7 @@ from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import DocumentSubset
+from taugate.retrieval.vectors.queries import dense_of
 
 HEADING = "Filters"
 SET = "mixed_large"
@@ -30,7 +31,7 @@ _FIELDS, _VALUES = 16, 256  # as many as one filter may have
 def section(plan: ServingPlan) -> str:
     """Time searches by the share of documents that a filter lets through."""
     vectors = Experiment(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
-    return table(vectors.documents, vectors.answerable, plan.seed)
+    return table(vectors.documents, dense_of(vectors.answerable), plan.seed)
 
 
 def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:

@@ -1,5 +1,6 @@
 """Search a release in this process, without a service: `taugate.open`."""
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +47,7 @@ class LocalRetriever:
         """The manifest of the release: its threshold, certificates and metrics."""
         return self._release.manifest
 
-    def search(
+    def search(  # noqa: PLR0913 (the fields of POST /search)
         self,
         query: str,
         *,
@@ -55,6 +56,7 @@ class LocalRetriever:
         min_results: int = 0,
         filter: dict[str, Any] | None = None,
         group_by: GroupBy | None = None,
+        explain: bool = False,
     ) -> SearchResults:
         """Return the results that pass the threshold, best first, as POST /search does.
 
@@ -65,6 +67,7 @@ class LocalRetriever:
             min_results: Return at least this many results, even if they score below the threshold.
             filter: Conditions on metadata, all of which must hold (docs/api.md).
             group_by: "document" to let `k` count documents, each represented by its best chunk.
+            explain: Include the parts of the scores and the words that match.
 
         Raises:
             InputError: If a value is out of bounds, or the filter does not fit the metadata.
@@ -76,7 +79,8 @@ class LocalRetriever:
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        (answer,) = self._release.retriever.search([to_query(fields, self._release)])
+        search = replace(to_query(fields, self._release), with_parts=explain)
+        (answer,) = self._release.retriever.search([search])
         documents, manifest = answer.read(self._release.documents), self._release.manifest
         return SearchResults.model_validate(
             search_fields(answer, documents, release=manifest.release_id, state=manifest.state)

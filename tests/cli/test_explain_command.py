@@ -31,7 +31,7 @@ def test_explain_prints_rank_and_reason(releases: Path, capsys: pytest.CaptureFi
         assert run(QUERY, name, "--releases", releases, "--release", release.manifest.release_id) == 0
         out, error = capsys.readouterr()
         assert out == f"{expected.why}\n"
-        assert f"rank        {expected.rank} of 503" in error
+        assert ["rank", str(expected.rank), "of", "503"] in [line.split() for line in error.splitlines()]
 
 
 def test_chunked_document_names_best_chunk(
@@ -41,7 +41,8 @@ def test_chunked_document_names_best_chunk(
     parent = next(each.parent for each in load(find(releases), 1).documents if each.parent)
     capsys.readouterr()
     assert run(QUERY, parent, "--releases", releases) == 0
-    assert f"document    {parent}, by its chunk {parent}#" in capsys.readouterr().err
+    (document, *_) = capsys.readouterr().err.splitlines()
+    assert " ".join(document.split()).startswith(f"document {parent}, by its chunk {parent}#")
 
 
 @pytest.mark.parametrize(

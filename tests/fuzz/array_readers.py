@@ -154,16 +154,8 @@ def _abstention(path: Path) -> None:
         score.of(["term0 and"], np.ones((1, AFTER), dtype=np.float32), found)
 
 
-def _words_by_sentence(path: Path) -> None:
-    """Read a score of a release from before scores had a lexical part, which has the words in its own file."""
-    score = AnswerScore.load(path, "model", 32, STORED[:1] * 48)
-    scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
-    with np.errstate(all="ignore"):
-        score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))
-
-
 def _some_words(scratch: Path) -> bytes:
-    LexicalIndex.of(TEXTS).save(scratch / LEXICAL)
+    LexicalIndex.of([f"term{row} and" for row in range(DOCUMENTS)]).save(scratch / LEXICAL)
     return (scratch / LEXICAL).read_bytes()
 
 
@@ -173,6 +165,14 @@ def _lexical(path: Path) -> None:
     assert ((shares >= 0) & (shares <= 1)).all()
     assert (index.reaching(query, 0.0).positions < DOCUMENTS).all()
     assert index.subset(np.arange(5)).is_valid(5)
+
+
+def _words_by_sentence(path: Path) -> None:
+    """Read a score of a release from before scores had a lexical part, which has the words in its own file."""
+    score = AnswerScore.load(path, "model", 32, STORED[:1] * 48)
+    scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
+    with np.errstate(all="ignore"):
+        score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))
 
 
 def _some_metadata(documents: DocumentStore, scratch: Path) -> bytes:

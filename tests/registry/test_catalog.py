@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id, find, match_id
+from taugate.registry.catalog import current_id, find, match_id, release_ids
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.summary import summarize
+from taugate.registry.writer import write
+from taugate.retrieval.release.layout import MANIFEST
 from tests.keys import write_keys
 from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
@@ -109,7 +112,9 @@ def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> N
     code, out, error = release("list")
     assert code == 0
     assert error.split()[:6] == ["release", "age", "state", "data", "τ", "accuracy"]
-    rows = [line.split() for line in out.splitlines()]
+    lexical = "lexical" in manifest
+    rows = [re.sub(r" \(lexical [\d.]+\)", "", line).split() for line in out.splitlines()]
+    assert [line.count("(lexical ") for line in out.splitlines()] == [lexical, lexical, False]
     assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
     tau, accuracy = manifest["policy"]["tau"], manifest["metrics"]["heldout"]["accuracy"]["mean"]
     data, k = manifest["data"]["name"], manifest["policy"]["k"]
@@ -158,12 +163,25 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "split": manifest["data"]["split"],
         "policy": manifest["policy"]["kind"],
         "tau": manifest["policy"]["tau"],
+        "lexical": manifest.get("lexical", {}).get("weight"),
         "k": manifest["policy"]["k"],
         "accuracy": manifest["metrics"]["heldout"]["accuracy"]["mean"],
         "summary": manifest.get("summary"),
         "current": None,
         "shadow": None,
     }
+
+
+def test_releases_written_at_once_keep_their_order(copy: Path, first: str) -> None:
+    facts = json.loads((copy / first / MANIFEST).read_bytes())
+    for name in ("schema_version", "release_id", "created_at", "parent", "files"):
+        facts.pop(name)
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(copy / first, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
+
+    written = [write(copy, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
+    assert release_ids(copy) == [first, *written]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from taugate.ingestion.dataset.sample import write_sample
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
 from taugate.retrieval.explanation import Explanation, explain
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.policy import Policy, PolicyKind
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
@@ -100,9 +102,12 @@ def brute_force(retriever: Retriever, release: Release, query: Query, document_i
     """Sort all passages, and read everything off the list: passage, rank, score, kept, filtered, relevance."""
     documents = [*release.documents]
     inside = [row for row, each in enumerate(documents) if _meets(each.metadata, query)]
-    vector = retriever.vectors([query.text])
-    stored = retriever.index.vectors[np.arange(len(documents))]  # type: ignore[attr-defined]  # of this kind of index
+    vector, index = retriever.vectors([query.text]), retriever.index
+    stored = vector_index(index).vectors[np.arange(len(documents))]  # type: ignore[attr-defined]  # of this kind
     scores = (stored.astype(np.float64) @ vector[0].astype(np.float64)).astype(np.float32)
+    if isinstance(index, HybridIndex):
+        shares = index.lexical.shares(query_terms(query.text), np.arange(len(documents)))
+        scores += np.float32(index.weight) * shares
     order = np.array(sorted(inside, key=lambda row: (-scores[row], row)), dtype=np.int64)
     top = TopK(scores[order][None], order[None])
     relevance = retriever.relevance.estimate(vector, top)[0] if retriever.relevance else None

@@ -4,9 +4,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from taugate.cli.terminal.output import printable, say_labelled
 from taugate.registry.catalog import find
+
+if TYPE_CHECKING:
+    from taugate.retrieval.explanation import Explanation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         {
             "document": printable(passage),
             "rank": f"{explained.rank:,} of {explained.ranked:,}",
-            "similarity": f"{explained.score:.4f}",
+            **_scores(explained),
             "relevance": "–" if explained.relevance is None else f"{explained.relevance:.3f}",
             "text": "longer than the encoder reads" if explained.truncated else "read to its end",
             **({"query": "longer than the encoder reads"} if explained.query_truncated else {}),
@@ -63,3 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
         }
     )
     return 0
+
+
+def _scores(explained: "Explanation") -> dict[str, str]:
+    """Return the score by its name or, if it has a lexical part, the score, its parts and the matching words."""
+    if explained.parts is None:
+        return {"similarity": f"{explained.score:.4f}"}
+    parts = {"cosine": "similarity", "lexical": "shared words"}
+    return {
+        "score": f"{explained.score:.4f}",
+        **{parts[name]: f"{value:.4f}" for name, value in explained.parts.items()},
+        "words": printable(", ".join(explained.matched_words or ()) or "none of the query's"),
+    }

@@ -20,7 +20,7 @@ from taugate.retrieval.release.query_arrays import Reference
 WITHIN = 10_000  # queries
 _STEPS = 40  # of a bisection: beyond the digits of a float32
 _MAX_EFFECT = float(np.pi)
-_MAX_SIMILARITY = 2.0
+_MAX_SHIFT = 2.0  # from the lowest cosine to the highest
 
 
 def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
@@ -67,7 +67,9 @@ def _shift_of_similarity(
         shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
         return shifted_means
 
-    size = _smallest(lambda size: _is_detected(alarm, means(size)), _MAX_SIMILARITY)
+    # Scores with a lexical part may be further apart than cosines.
+    largest = max(_MAX_SHIFT, float(np.ptp(calibration.top)))
+    size = _smallest(lambda size: _is_detected(alarm, means(size)), largest)
     if size is None:
         return None
     effects = cohens_h(means(size), signal.means)

@@ -23,6 +23,7 @@ class ReleaseSummary:
         split: Name of the qrels file.
         policy: Kind of the policy.
         tau: The policy's threshold.
+        lexical: Weight of the lexical part of the score, if it has one.
         k: Number of documents retrieved for a query.
         accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
         summary: What the release keeps, loses and refuses, as one sentence.
@@ -35,6 +36,7 @@ class ReleaseSummary:
     split: str | None
     policy: str | None
     tau: float | None
+    lexical: float | None
     k: int | None
     accuracy: float | None
     summary: str | None
@@ -65,6 +67,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
         split=_text(manifest, "data", "split"),
         policy=_text(manifest, "policy", "kind"),
         tau=_number(manifest, "policy", "tau"),
+        lexical=_number(manifest, "lexical", "weight"),
         k=int(k) if (k := _number(manifest, "policy", "k")) is not None else None,
         accuracy=heldout if heldout is not None else _number(manifest, "metrics", "calibration", "accuracy", "mean"),
         summary=_text(manifest, "summary"),

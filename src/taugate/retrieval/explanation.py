@@ -12,22 +12,25 @@ from taugate.retrieval.documents.filters import Filter, both, on_fields
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.score_parts import score_parts
 
 # The outcome for the document: it is kept, or dropped by this rule first.
 Rule = Literal[
     "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
 ]
-# The name of the score that a policy compares with τ.
+# The name of the score that a policy compares with τ, given that of the index.
 _COMPARED: Mapping[PolicyKind, str] = {
-    "similarity": "similarity",
-    "relative": "share of the best similarity",
+    "similarity": "{score}",
+    "relative": "share of the best {score}",
     "probability": "relevance",
-    "none": "similarity",
+    "none": "{score}",
 }
+_MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
 
 
 class UnknownDocument(InputError):
@@ -53,12 +56,14 @@ class Explanation:
             grouped. It is exact for every kind of index in the process; with an engine it is the place in the search's
             list.
         ranked: Number of passages or documents with a rank; None if an engine evaluates a filter.
-        score: Similarity.
+        score: Score of the index, a similarity.
         relevance: Probability that it is relevant; None if the release has no relevance model.
         compared: Score that the policy compares with `threshold`.
         threshold: Threshold in force for this query; None if there is none.
         truncated: Whether its text is longer than the encoder's window, so that the end cannot be found.
         query_truncated: Whether the encoder reads only the beginning of the query.
+        parts: Parts of the score by name, see ScoreParts; None if it has no lexical part.
+        matched_words: Words of the query that the passage has; None if `parts` is.
     """
 
     document_id: str
@@ -75,13 +80,13 @@ class Explanation:
     threshold: float | None = None
     truncated: bool | None = None
     query_truncated: bool = False
+    parts: dict[str, float] | None = None
+    matched_words: list[str] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of the JSON form, with `query_truncated` only if it is true."""
-        fields = asdict(self)
-        if not self.query_truncated:
-            del fields["query_truncated"]
-        return fields
+        """Return the fields of the JSON form; the last three only if they say something."""
+        fields, optional = asdict(self), ("query_truncated", "parts", "matched_words")
+        return {name: value for name, value in fields.items() if name not in optional or value not in (None, False)}
 
 
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
@@ -171,11 +176,12 @@ class _Search:
         relevance, compared = self._measure(position, score, passage_rank)
         kept = bool((self._answer.positions == position).any())
         rule = self._rule(position, rank, score, kept)
+        parts = self._parts(position, score)
         passage = self._documents[position]
         return Explanation(
             passage.document_id,
             rule,
-            self._why(rule, position, rank, score, compared),
+            f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",
             kept=kept,
             id=passage.id,
             rank=rank,
@@ -186,7 +192,16 @@ class _Search:
             threshold=self._answer.threshold,
             truncated=_is_truncated(self._retriever, self._documents, np.int64(position)),
             query_truncated=self._query.truncated,
+            **parts,
         )
+
+    def _parts(self, position: int, score: np.float32) -> dict[str, Any]:
+        """Return the fields `parts` and `matched_words` of an explanation, empty if the score has no lexical part."""
+        index = self._retriever.index
+        if not isinstance(index, HybridIndex):
+            return {}
+        scores = np.array([score])
+        return score_parts(index, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
         """Choose the passage to explain: the first that the search returns, else the most similar."""
@@ -267,8 +282,9 @@ class _Search:
         return int(siblings[0]) if len(siblings) else None
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
-        """Return the outcome as a sentence, with the margin."""
-        score_name, tau = _COMPARED[self._answer.policy], self._answer.threshold
+        """Return the outcome as a sentence without its full stop, with the margin."""
+        name = "score" if isinstance(self._retriever.index, HybridIndex) else "similarity"
+        score_name, tau = _COMPARED[self._answer.policy].format(score=name), self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:
             margin = f"its {score_name} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
@@ -287,15 +303,16 @@ class _Search:
             case "rank":
                 considered, last = len(self._considered.positions), float(self._considered.scores[-1])
                 why = (
-                    f"Its rank is {rank}, and the search considers the first {considered}: its similarity {score:.4f} "
+                    f"Its rank is {rank}, and the search considers the first {considered}: its {name} {score:.4f} "
                     f"is {_shown(last - float(score))} below that of the last one considered"
                 )
             case "chunk" if (sibling := self._sibling(position)) is not None:
-                why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is more similar"
+                nearer = "more similar" if name == "similarity" else "a better match"
+                why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is {nearer}"
             case _:
                 why = f"The approximate index does not find it, although its rank is {rank}"
         part = ". The encoder reads only the beginning of the query" if self._query.truncated else ""
-        return f"{why}{part}."
+        return f"{why}{part}"
 
     def _refusal(self) -> str:
         """Return why the query is refused, with the margin if it has one."""
@@ -310,6 +327,24 @@ class _Search:
             f"the corpus seems to have no answer: the query's score {score:.4f} is {_shown(rule.tau - score)} below "
             f"the {rule.tau:.4f} needed for an answer"
         )
+
+
+def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
+    """Return a sentence on the parts of a score, empty if it has no lexical part.
+
+    Args:
+        parts: See _Search._parts.
+        score: Their sum.
+    """
+    if not parts:
+        return ""
+    words = parts["matched_words"]
+    if not words:
+        return f" Its score {score:.4f} is similarity alone: it has no word of the query."
+    more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""
+    cosine, lexical = parts["parts"]["cosine"], parts["parts"]["lexical"]
+    listed = f"{', '.join(words[:_MAX_WORDS])}{more}"
+    return f" Its score {score:.4f} is {cosine:.4f} similarity + {lexical:.4f} shared words ({listed})."
 
 
 def _distance(value: float, tau: float) -> str:

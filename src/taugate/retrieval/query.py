@@ -13,6 +13,7 @@ from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.policy.abstention import RefusalScore
 from taugate.retrieval.policy.policy import Mask, PolicyKind
+from taugate.retrieval.score_parts import ScoreParts
 from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable", "unreadable"]
@@ -34,6 +35,7 @@ class Query:
             refused as unanswerable by a score that uses the words of all documents.
         group_by: `document` counts documents and returns the best passage of each; None counts passages.
         exploration: Shows a few of the results that τ drops; None shows none.
+        with_parts: Whether the answer has the parts of its scores.
         truncated: Whether the encoder reads only the beginning of the text. False until the text is tokenized, see
             `as_read`.
         unreadable: Whether most of the text is unknown to the encoder, so that the query is refused. False until the
@@ -48,6 +50,7 @@ class Query:
     permitted: Filter = ()
     group_by: GroupBy | None = None
     exploration: Exploration | None = None
+    with_parts: bool = False
     truncated: bool = False
     unreadable: bool = False
 
@@ -104,6 +107,7 @@ class Answer:
         retrieved: (w,) int64 positions of all results before the cut; None if they are grouped.
         truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
         approximate: Whether the search was filtered by an engine, which may miss passages then.
+        parts: Parts of the scores; None unless the query asks for them.
         documents: Documents of the results by position if the search returned them; empty if the corpus is in this
             process.
     """
@@ -126,6 +130,7 @@ class Answer:
     retrieved: NDArray[np.int64] | None
     truncated: bool = False
     approximate: bool = False
+    parts: ScoreParts | None = None
     documents: Mapping[int, Document] = field(default_factory=dict)
 
     def read(self, documents: Documents) -> list[Document]:

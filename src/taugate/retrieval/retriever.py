@@ -22,6 +22,7 @@ from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Reason, UncutResults
+from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
@@ -327,7 +328,11 @@ class Retriever:
             uncut = UncutResults(results.scores[:k], passing[row]) if query.is_comparable else None
             if self.parents is not None and self.groups(query):
                 results = results.at(first_of_each(self.parents, results.positions))
-            yield self._cut_one(query, results, policy, uncut, listed.result)
+            answer = self._cut_one(query, results, policy, uncut, listed.result)
+            if query.with_parts:
+                parts = score_parts(self.index, query.text, vectors[row], answer.positions, answer.scores)
+                answer = replace(answer, parts=parts)
+            yield answer
 
     def _cut_one(
         self, query: Query, results: _Results, policy: Policy, uncut: UncutResults | None, search_result: FoundPassages

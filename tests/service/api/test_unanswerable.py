@@ -62,7 +62,7 @@ def asked(release: Release) -> dict[str, list[str]]:
     texts = [*(query.text for query in release.golden), "the of and", "a is in the for", "you can have this from that"]
     rule, retriever = release.retriever.abstention, release.retriever
     assert rule is not None
-    vectors = retriever.vectors(texts)
+    vectors = retriever.encode(texts)
     answered = rule.answered(texts, vectors, retriever.index.search(vectors, retriever.policy.k))
     found: dict[str, list[str]] = {"answered": [], "refused": []}
     for text, each in zip(texts, answered.tolist(), strict=True):

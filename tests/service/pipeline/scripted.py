@@ -129,6 +129,9 @@ class _Retriever:
             raise RuntimeError("broken")
         return np.array([[item.number] for item in batch], dtype=np.float32)
 
+    def with_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+        return vectors
+
     def answer(self, queries: Sequence[Query], vectors: np.ndarray, observe: object) -> list[Any]:
         group: list[Any] = [query.text for query in queries]
         self._script.groups.append(group)

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Locator, Page
 
 from tests.service_process import ServiceProcess
 
-# The fake encoder's release does not refuse it, and keeps two of its five results.
-QUESTION = "Which actions are prohibited within a shoreline protection area?"
+# The fake encoder's release does not refuse it, and keeps some of its five results, with a lexical part or without.
+QUESTION = "How long does an energy declaration remain valid?"
 _REPORT = "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
 
 

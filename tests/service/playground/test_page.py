@@ -134,6 +134,37 @@ def test_missing_document_is_explained(playground: Playground, service: ServiceP
     playground["explanation"].get_by_text("The threshold drops it").wait_for()
 
 
+def test_switch_shows_parts_of_scores(playground: Playground, service: ServiceProcess) -> None:
+    assert "lexical" in service.http.get("/release").json()["manifest"]
+    playground.ask()
+    assert "shared words" not in (playground.results.first.text_content() or "")
+    asked = playground.sent("/search", playground["parts"].check)
+    assert asked["explain"] is True
+    playground.results.first.get_by_text("shared words").wait_for()
+    for shown, result in zip(
+        playground.results.all(), answered(service, min_results=5, explain=True)["results"], strict=True
+    ):
+        parts, text = result["parts"], shown.text_content() or ""
+        assert f"= similarity {parts['cosine']:.3f}+ shared words {parts['lexical']:.3f}" in text
+        assert f"Words {', '.join(result['matched_words']) or 'none'}" in text
+    playground["parts"].uncheck()
+    assert "shared words" not in (playground.results.first.text_content() or "")
+
+
+def test_switch_is_hidden_without_lexical_part(browser: Browser, service: ServiceProcess) -> None:
+    def change(route: Route) -> None:
+        reply = route.fetch()
+        release = reply.json()
+        del release["manifest"]["lexical"]
+        route.fulfill(response=reply, json=release)
+
+    with open_playground(browser, service) as playground:
+        playground.page.route("**/release", change)
+        playground.page.reload()
+        playground.loaded()
+        assert playground["parts-switch"].is_hidden()
+
+
 def test_invalid_filter_is_named(playground: Playground) -> None:
     playground.page.get_by_text("Options").click()
     playground["filter"].fill('{"categry": "tak"}')
@@ -302,7 +333,7 @@ def test_compared_value_equals_service_value(playground: Playground) -> None:
 
 def test_page_is_small_and_self_contained() -> None:
     files = {path: file.content.decode() for path, file in page_files().items()}
-    assert sum(len(content.encode()) for content in files.values()) < 60_000
+    assert sum(len(content.encode()) for content in files.values()) < 62_000
     for path, content in files.items():
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", content), path
     assert not re.search(

@@ -18,6 +18,7 @@ from taugate_client.models import (
     SearchRequest,
     SearchResponse,
     read,
+    read_explanation,
     read_release,
     read_search,
 )
@@ -89,7 +90,7 @@ def feedback_on_query(query: str, document_id: str, *, relevant: bool) -> Call[F
 def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> Call[ExplainResponse]:
     """Ask why a document is, or is not, among the results of a search."""
     body = {"query": query, "document_id": document_id, **options}
-    return Call("POST", "/explain", body, partial(read, ExplainResponse))
+    return Call("POST", "/explain", body, read_explanation)
 
 
 def release() -> Call[ReleaseResponse]:

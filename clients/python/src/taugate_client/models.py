@@ -39,10 +39,12 @@ class SearchOptions(ExplainOptions, total=False):
     Attributes:
         include_text: False omits titles and texts from the reply.
         explore: False excludes the few results below the threshold that a service may return to have them judged.
+        explain: True adds the parts of each score, and the words that match, to the results.
     """
 
     include_text: bool
     explore: bool
+    explain: bool
 
 
 class SearchRequest(SearchOptions, total=False):
@@ -61,6 +63,19 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a score, which is their sum in float32.
+
+    Attributes:
+        cosine: Cosine similarity to the query.
+        lexical: Weighted share of words in common, None if the score has no lexical part.
+    """
+
+    cosine: float
+    lexical: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A passage: a whole document, or a chunk of one.
 
@@ -68,13 +83,15 @@ class Result:
         id: Id of the passage.
         document_id: Id of its document; equal to `id` for a whole document.
         rank: Position before the threshold was applied, from 1.
-        score: Cosine similarity to the query.
+        score: Similarity to the query: the cosine or, if the release has a lexical part, the sum of `parts`.
         relevance: Probability that the passage is relevant, None if the release does not model it.
         below_threshold: The passage did not pass the threshold; it is returned because of `min_results` or exploration.
         title: Title of the document, None if it has none or texts were not requested.
         text: Text of the passage, None if texts were not requested.
         metadata: Metadata of the document.
         explored: Returned below the threshold on purpose, so that such results are judged, too.
+        parts: Parts of the score, None unless `explain` was requested.
+        matched_words: Words of the query that the passage contains, None unless `parts` has a lexical part.
     """
 
     id: str
@@ -87,6 +104,8 @@ class Result:
     text: str | None
     metadata: Mapping[str, Scalar | Sequence[str] | None]
     explored: bool = False
+    parts: Parts | None = None
+    matched_words: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +166,7 @@ class SearchResponse:
         calibration: `provisional` if the threshold rests on too little evidence.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
-        best_score: Highest similarity, kept or not.
+        best_score: Highest score, kept or not.
         reason: `all_below_threshold`, `unanswerable`, `unreadable` or `no_documents_match_filter` if `results` is
             empty.
         release: Id of the release.
@@ -184,7 +203,7 @@ class ExplainResponse:
         id: Id of the chunk that is explained.
         rank: Exact rank, from 1.
         ranked: Number of passages that have a rank.
-        score: Cosine similarity to the query.
+        score: Similarity to the query: the cosine or, if the release has a lexical part, the sum of `parts`.
         relevance: Probability that the passage is relevant, None if the release does not model it.
         policy: Kind of value that is compared with τ.
         compared: Value that the policy compares with `threshold`.
@@ -196,6 +215,8 @@ class ExplainResponse:
         filtered: A filter excludes the document.
         release: Id of the release.
         query_truncated: The query is longer than the encoder can read.
+        parts: Parts of the score, None if it has no lexical part.
+        matched_words: Words of the query that the passage contains, None if `parts` is.
     """
 
     document_id: str
@@ -214,6 +235,8 @@ class ExplainResponse:
     filtered: bool
     release: str
     query_truncated: bool = False
+    parts: Parts | None = None
+    matched_words: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +295,22 @@ def read_search(body: object) -> SearchResponse:
         raise UnexpectedReply("the results are not a list: is this the URL of a Taugate service?")
     refusal = None if reply.refusal is None else read(Refusal, reply.refusal)
     drift = read(Drift, reply.drift)
-    return replace(reply, results=tuple(read(Result, result) for result in results), drift=drift, refusal=refusal)
+    return replace(reply, results=tuple(map(_read_result, results)), drift=drift, refusal=refusal)
+
+
+def read_explanation(body: object) -> ExplainResponse:
+    """Build the reply of /explain from parsed JSON.
+
+    Raises:
+        UnexpectedReply: If the JSON does not have the expected form.
+    """
+    reply = read(ExplainResponse, body)
+    return reply if reply.parts is None else replace(reply, parts=read(Parts, reply.parts))
+
+
+def _read_result(body: object) -> Result:
+    result = read(Result, body)
+    return result if result.parts is None else replace(result, parts=read(Parts, result.parts))
 
 
 def read_release(body: object) -> ReleaseResponse:

@@ -28,7 +28,7 @@ class Passage(BaseModel):
     document_id: str = Field(description="id of the document that contains the passage")
     title: str | None = Field(description="title of the document, null if it has none")
     text: str = Field(description="text of the passage, quoted from the document")
-    score: float = Field(description="cosine similarity of question and passage")
+    score: float = Field(description="similarity of question and passage")
     relevance: float | None = Field(description="probability that the passage answers; null if it is not modelled")
     metadata: dict[str, Any] = Field(description="fields of the document; use their names in `filter`")
 

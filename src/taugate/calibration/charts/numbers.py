@@ -39,8 +39,9 @@ def limits(value: Interval, digits: int = 4) -> str:
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
+# {score} names the score of the index.
 KEEPS: dict[PolicyKind, str] = {
-    "similarity": "keeps a result whose cosine similarity with the query is at least τ",
+    "similarity": "keeps a result whose {score} with the query is at least τ",
     "relative": "keeps a result whose similarity is at least the share τ of the best one found for the query",
     "probability": "keeps a result that is relevant with an estimated probability of at least τ",
     "none": "keeps every result: there is no threshold",

@@ -46,6 +46,12 @@ _FACTS: dict[str, dict[str, str]] = {
         "breadth": "index.breadth",
         "recall": "index.recall",
     },
+    "lexical": {
+        "weight": "lexical.weight",
+        "k1": "lexical.k1",
+        "b": "lexical.b",
+        "terms": "lexical.terms",
+    },
     "policy": {
         "state": "calibration.state",
         "kind": "policy.kind",
@@ -99,6 +105,14 @@ _METRICS = {
 }
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}
+# Groups that have rows only if one of the releases has this record.
+_OPTIONAL = {"lexical": "lexical", "calibration": "metrics.calibration", "heldout": "metrics.heldout"}
+# What the unit of a threshold depends on.
+_UNITS = {
+    "policy.tau": ("policy.kind", "lexical.weight"),
+    "abstention.tau": ("abstention.score", "lexical.weight"),
+    "refusal.rho": ("refusal.score", "lexical.weight"),
+}
 _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
 
 
@@ -145,8 +159,9 @@ class ComparisonRow:
 def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[ComparisonRow]:
     """Compare the facts of two releases, in a fixed order; a manifest may lack some of them.
 
-    Thresholds of different policies have different units, so they have no difference. A part of the queries that
-    neither release was measured on has no rows.
+    Thresholds of different policies, or of scores with different lexical parts, have different units, so they have no
+    difference. A part of the queries that neither release was measured on has no rows, nor has a lexical part that
+    neither has.
 
     Args:
         old: A manifest, or the facts of one.
@@ -156,7 +171,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
     return [
         _row(group, label, path, before, after)
         for group, facts in _FACTS.items()
-        if group not in ("calibration", "heldout") or _at(before, f"metrics.{group}") or _at(after, f"metrics.{group}")
+        if group not in _OPTIONAL or _at(before, _OPTIONAL[group]) or _at(after, _OPTIONAL[group])
         for label, path in facts.items()
     ]
 
@@ -182,8 +197,7 @@ def _with_shares(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
-    of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score", "refusal.rho": "refusal.score"}.get(path)
-    other_unit = of is not None and _at(before, of) != _at(after, of)
+    other_unit = any(_at(before, unit) != _at(after, unit) for unit in _UNITS.get(path, ()))
     difference: str | int | float | None = None
     if old != new and not other_unit:
         numbers = isinstance(old, int | float) and isinstance(new, int | float)

@@ -12,6 +12,8 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.study import Findings
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
@@ -106,7 +108,18 @@ def similarity_densities(findings: Findings) -> Figure:
     """
     part = findings.parts["calibration"]
     queries = findings.scored.judged.take(part.members)
-    return densities_figure(part.random_scores, queries.correct, queries.top.scores, similarity_threshold(findings))
+    return densities_figure(
+        part.random_scores,
+        queries.correct,
+        queries.top.scores,
+        similarity_threshold(findings),
+        score=score_name(findings.index),
+    )
+
+
+def score_name(index: Index) -> str:
+    """Return what an index compares documents by."""
+    return "cosine similarity" + (f" + {index.weight:g} · shared words" if isinstance(index, HybridIndex) else "")
 
 
 def densities_figure(
@@ -115,6 +128,8 @@ def densities_figure(
     top: Float32,
     threshold: tuple[float, bool] | None,
     legend: Mapping[str, str] = MappingProxyType(_SETS),
+    *,
+    score: str = "cosine similarity",
 ) -> Figure:
     """Draw the densities of three sets of similarities.
 
@@ -124,19 +139,20 @@ def densities_figure(
         top: S_topK, (q, K) float32.
         threshold: A similarity and whether it is in force, None for no threshold.
         legend: Description of each set.
+        score: Name of the similarity.
     """
     values = {"random": random, "correct": correct, "topk": top.ravel()}
     every = np.concatenate(
         [*values.values(), *([] if threshold is None else [np.array([threshold[0]], dtype=np.float32)])]
     )
     room = 0.06 * float(np.ptp(every)) or 0.05
-    x = Axis(float(every.min()) - room, float(every.max()) + room, "cosine similarity")
+    x = Axis(float(every.min()) - room, float(every.max()) + room, score)
     curves = {name: density(sample, x.low, x.high) for name, sample in values.items()}
     top_density = max(float(ys.max()) for _, ys in curves.values())
     chart = Chart(
         "densities",
         "Similarities of random, correct and retrieved documents",
-        "Three density curves over cosine similarity; the random one should lie to the left of the others.",
+        f"Three density curves over {score}; the random one should lie to the left of the others.",
         x,
         Axis(0, 1.12 * top_density, "density", form="none"),
     )

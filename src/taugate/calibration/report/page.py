@@ -17,7 +17,13 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.adapted import AdaptedSection
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
+from taugate.calibration.report.figures import (
+    drawn,
+    metric_curves,
+    reliability_figures,
+    score_name,
+    similarity_densities,
+)
 from taugate.calibration.report.gate import gate_rows, retentions
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import (
@@ -74,7 +80,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, paren
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=facts,
         policy=findings.policy,
-        keeps=KEEPS[findings.policy.kind],
+        keeps=KEEPS[findings.policy.kind].format(score=score_name(findings.index)),
         parts=PARTS,
         members=members,
         metrics=findings.metrics,

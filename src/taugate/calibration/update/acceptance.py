@@ -16,7 +16,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release, load_encoder
@@ -78,9 +78,9 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     engine = connect_engine(settings.engine)
     if engine is None:
         return _accept_index(dataset, changes, release, encoders, drawn, settings, say, watch)
-    index = release.retriever.index
-    if not isinstance(index, EngineIndex):
-        raise TypeError(f"{type(index).__name__} is no collection of an engine")
+    index = collection_index(release.retriever.index)
+    if index is None:
+        raise TypeError(f"{type(release.retriever.index).__name__} is no collection of an engine")
     reusable = ReusableVectors(changes.sources, index.vectors)
     exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
     return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, say, watch)

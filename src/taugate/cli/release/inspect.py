@@ -88,8 +88,12 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
     tau = "–" if release.tau is None else f"{release.tau:.3f}"
-    if release.policy not in {None, "similarity"}:
-        tau = f"{tau} ({release.policy})" if release.policy != "none" else "none"
+    if release.policy == "none":
+        tau = "none"
+    kind = [] if release.policy in {None, "none", "similarity"} else [release.policy]
+    notes = kind + ([] if release.lexical is None else [f"lexical {release.lexical:g}"])
+    if notes:
+        tau = f"{tau} ({', '.join(notes)})"
     accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
     return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
 

@@ -103,7 +103,7 @@ class LexicalIndex:
 
     Attributes:
         vocabulary: (V,) uint32 ascending terms.
-        idf: (V,) float32 weights of the terms; float64 for words of rule 1.
+        idf: (V,) float32 weights of the terms; float64 in releases before scores had a lexical part.
         offsets: (V + 1,) uint32 or uint64 start of every term's documents, then P.
         documents: (P,) uint16 or uint32 positions of the documents, ascending for each term.
         counts: (P,) uint8 counts of the term in the document.
@@ -141,7 +141,7 @@ class LexicalIndex:
         owners = np.repeat(np.arange(len(sizes), dtype=position_type(len(sizes))), sizes)
         order = np.argsort(all_terms, kind="stable")
         vocabulary, frequencies = np.unique(all_terms, return_counts=True)
-        weights = idf(np.append(frequencies, 0), len(sizes)).astype(_idf_type(rule))
+        weights = idf(np.append(frequencies, 0), len(sizes)).astype(np.float32)
         statistics = Statistics(k1, b, sum(lengths) / len(lengths) or 1.0, float(weights[-1]), rule)
         return cls(
             vocabulary,
@@ -153,12 +153,12 @@ class LexicalIndex:
             statistics,
         )
 
+    def __len__(self) -> int:
+        return len(self.lengths)
+
     def of_other_texts(self, texts: Iterable[str]) -> Self:
         """Index other texts with the same k1, b and rule of splitting; see `of`."""
         return type(self).of(texts, self.statistics.k1, self.statistics.b, self.statistics.rule)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
 
     @cached_property
     def _saturation(self) -> Float64:
@@ -212,6 +212,28 @@ class LexicalIndex:
         """
         codes, total = self._codes(query_terms)
         return TermScores(_sums(*self._postings(codes), len(self)), total)
+
+    def range_shares(self, query_terms: Terms, first: int, stop: int) -> Float32:
+        """Return the shares of one query and the documents at positions first…stop − 1, (stop − first,) float32.
+
+        They equal `shares` to the bit, and are faster to compute for many documents in a row.
+
+        Args:
+            query_terms: Result of `words.query_terms`.
+            first: Position of the first document.
+            stop: Position after the last document, above `first`.
+        """
+        codes, total = self._codes(query_terms)
+        scores, as_position = np.zeros(stop - first), self.documents.dtype.type
+        for code in codes.tolist():
+            row = slice(int(self.offsets[code]), int(self.offsets[code + 1]))
+            start, end = self.documents[row].searchsorted(as_position(first)), row.start
+            end += int(self.documents[row].searchsorted(as_position(stop - 1), side="right"))
+            row = slice(row.start + int(start), end)
+            documents, times = self.documents[row].astype(np.int64), self.counts[row].astype(np.float64)
+            weights = np.float64(self.idf[code]) * times
+            scores[documents - first] += weights / (self._saturation[documents] + times)
+        return share_of(scores, total)
 
     def reaching(self, query_terms: Terms, share: float, max_postings: int | None = None) -> Candidates:
         """Return the documents with a term of a query that may have at least a share of it.
@@ -340,12 +362,8 @@ class LexicalIndex:
         """
         arrays = map_tensors(path)
         values = arrays.pop("statistics", np.empty(0))
-        if (
-            {*arrays} == {*_ARRAYS}
-            and values.dtype == np.float64
-            and values.shape == (len(Statistics._fields),)
-            and values[-1] in get_args(WordRule)
-        ):
+        complete = {*arrays} == {*_ARRAYS} and values.dtype == np.float64 and values.shape == (len(Statistics._fields),)
+        if complete and values[-1] in get_args(WordRule):
             k1, b, mean_length, unseen_idf, rule = values.tolist()
             statistics = Statistics(k1, b, mean_length, unseen_idf, 1 if rule == 1 else RULE)
             index = cls(statistics=statistics, **arrays)
@@ -357,14 +375,7 @@ class LexicalIndex:
         """Return whether the arrays, which may be from an untrusted file, are an index of this many documents."""
         arrays: list[NDArray[Any]] = [getattr(self, name) for name in _ARRAYS]
         count, postings = self.vocabulary.size, self.documents.size
-        types = [
-            np.uint32,
-            _idf_type(self.statistics.rule),
-            _offset_type(postings),
-            position_type(documents),
-            np.uint8,
-            np.uint32,
-        ]
+        types = [np.uint32, self.idf.dtype, _offset_type(postings), position_type(documents), np.uint8, np.uint32]
         sizes = [count, count, count + 1, postings, postings, documents]
         if [array.dtype for array in arrays] != types or [array.shape for array in arrays] != [
             (size,) for size in sizes
@@ -377,13 +388,13 @@ class LexicalIndex:
         if not (0 <= k1 < np.inf and 0 <= b <= 1 and 0 < mean_length < np.inf and 0 < unseen_idf < _MAX_IDF):
             return False
         with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(self._saturation).all())
+            return self.idf.dtype.kind == "f" and bool(np.isfinite(self._saturation).all())
 
     def _has_valid_vocabulary(self) -> bool:
         """Return whether terms ascend, weigh at most as much as an unseen one, and all have postings."""
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.documents):
             return False
-        weigh = (self.idf > 0) & (self.idf <= np.float32(self.statistics.unseen_idf))
+        weigh = (self.idf > 0) & (self.idf <= self.idf.dtype.type(self.statistics.unseen_idf))
         ascend = (self.vocabulary[1:] > self.vocabulary[:-1]).all() and (self.offsets[1:] > self.offsets[:-1]).all()
         return bool(weigh.all() and ascend)
 
@@ -422,11 +433,6 @@ def idf(frequencies: NDArray[Any], documents: int) -> Float64:
     """
     frequency = frequencies.astype(np.float64)
     return np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
-
-
-def _idf_type(rule: WordRule) -> type[np.float32 | np.float64]:
-    """Return the type of stored weights; releases of rule 1 had float64."""
-    return np.float32 if rule == RULE else np.float64
 
 
 def offsets_of(frequencies: NDArray[np.int64]) -> Unsigned:

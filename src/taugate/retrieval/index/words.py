@@ -29,9 +29,9 @@ _RUN = regex.compile(rf"(?:{UNSPACED}\p{{M}}*+)++")
 _CHARACTER = regex.compile(r".\p{M}*+")
 # Letters, digits, marks and underscores. Unlike that of `re`, this \w has the vowel signs of Hindi and other scripts.
 _WORD = regex.compile(r"\w+")
-_WORD_OF_RULE_1 = re.compile(r"\w+")
 # Soft hyphens and other characters that are not shown, but not the space of zero width.
 _INVISIBLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}--\u200b]+", flags=regex.VERSION1)
+_WORD_WITHOUT_MARKS = re.compile(r"\w+")
 
 
 def words(text: str, rule: WordRule = RULE) -> list[str]:
@@ -46,10 +46,10 @@ def words(text: str, rule: WordRule = RULE) -> list[str]:
         text: Any text.
         rule: Rule of the index that the words are looked up in.
     """
+    if rule == 1:
+        return _WORD_WITHOUT_MARKS.findall(unicodedata.normalize("NFKC", text).casefold())
     if text.isascii():
         return _WORD.findall(text.lower())
-    if rule == 1:
-        return _WORD_OF_RULE_1.findall(unicodedata.normalize("NFKC", text).casefold())
     folded = _folded(_INVISIBLE.sub("", text))
     if _RUN.search(folded) is None:
         return _WORD.findall(folded)
@@ -63,6 +63,20 @@ def terms(text: str, rule: WordRule = RULE) -> Terms:
     Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
     """
     return np.array([term_of(word) for word in words(text, rule)], dtype=np.uint32)
+
+
+def spellings(text: str) -> dict[int, str]:
+    """Return every term of a text as the text first spells it, in order.
+
+    Words that folding splits or joins, and pairs of characters, are spelled as in `words`.
+    """
+    spelled = dict[int, str]()
+    for part in text.split():  # folding does not act across spaces
+        folded, original = words(part), _WORD.findall(_INVISIBLE.sub("", part))
+        alike = [words(word) for word in original] == [[word] for word in folded]
+        for word, spelling in zip(folded, original if alike else folded, strict=True):
+            spelled.setdefault(term_of(word), spelling)
+    return spelled
 
 
 def query_terms(text: str, rule: WordRule = RULE) -> Terms:

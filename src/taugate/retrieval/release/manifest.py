@@ -394,6 +394,11 @@ class Manifest(Record):
         return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
 
     @property
+    def max_score(self) -> float:
+        """Upper limit of scores: that of a cosine and, if there is a lexical part, its weight."""
+        return 1.0 if self.lexical is None else 1.0 + self.lexical.weight
+
+    @property
     def state(self) -> State:
         """Calibrated or provisional; releases of versions without this record count as calibrated."""
         return "calibrated" if self.calibration is None else self.calibration.state

@@ -100,6 +100,9 @@ class SearchRequest(SearchFields):
         description="whether a few results below the threshold may be returned, if exploration is on "
         "(TAUGATE_EXPLORE_SHARE)",
     )
+    explain: bool = Field(
+        default=False, description="whether results include the parts of their scores and the words that match"
+    )
 
 
 def _limit_batch(value: object) -> object:
@@ -125,6 +128,18 @@ class BatchRequest(_Request):
     queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
 
 
+class Parts(BaseModel):
+    """The parts of a score, which is their sum in float32."""
+
+    cosine: float = Field(description="cosine similarity of query and passage")
+    lexical: float | None = Field(
+        default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
+    )
+
+
+_MATCHED = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
+
+
 class Result(BaseModel):
     """A returned passage: a whole document, or a chunk of one.
 
@@ -146,6 +161,8 @@ class Result(BaseModel):
         default=False,
         description="true if the result is returned to learn whether the threshold drops answers; else absent",
     )
+    parts: Parts | None = Field(default=None, description="the parts of `score`; present if `explain` is true")
+    matched_words: list[str] | None = Field(default=None, description=_MATCHED)
     title: str | None
     text: str | None
     metadata: dict[str, MetadataValue]
@@ -237,7 +254,7 @@ class ExplainResponse(BaseModel):
 
     document_id: str
     id: str | None = Field(
-        description="the chunk that is explained: the one that the search returns, else the most similar one"
+        description="the chunk that is explained: the one that the search returns, else the one with the highest score"
     )
     rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
     ranked: int | None = Field(ge=1, description="number of passages that have a rank")
@@ -252,6 +269,8 @@ class ExplainResponse(BaseModel):
     truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
     query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
     filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
+    parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
+    matched_words: list[str] | None = Field(default=None, description=_MATCHED)
     release: str
 
 

@@ -153,6 +153,8 @@ def search_task(
 ) -> SearchTask:
     """Convert a request to a search of the active release; parameters and errors are those of `read_query`."""
     query = read_query(request, active, settings, allowed, name=name)
+    if request.explain:
+        query = replace(query, with_parts=True)
     share = settings.drift.explore_share
     if share and request.explore and _may_explore(query):
         query = replace(query, exploration=Exploration(share, active.release_id))

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.retrieval.documents.store import Document, Documents
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.release.reader import Release
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import JudgedResult
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, ShownResults, is_id
@@ -34,16 +35,17 @@ class SearchedReply(NamedTuple):
 class Feedback:
     """Judgements of one release's replies. Belongs to one event loop."""
 
-    def __init__(self, replies: RecentReplies, documents: Documents, fleet: Fleet | None, seconds: float) -> None:
+    def __init__(self, replies: RecentReplies, release: Release, fleet: Fleet | None, seconds: float) -> None:
         """Take judgements for `seconds` after a reply.
 
         Args:
             replies: Replies of all workers of this service.
-            documents: Documents of the release, by position.
+            release: The release that replied.
             fleet: The other replicas, if any.
             seconds: How long a reply can be judged.
         """
-        self._replies, self._documents, self._fleet, self._seconds = replies, documents, fleet, seconds
+        self._replies, self._documents, self._fleet, self._seconds = replies, release.documents, fleet, seconds
+        self._max_score = release.manifest.max_score
         self._judged: list[JudgedResult] = []
 
     async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
@@ -78,7 +80,7 @@ class Feedback:
             Invalid: If the search does not show the document.
         """
         shown = searched.reply.shown
-        reply = ShownResults.read(shown, len(self._documents))
+        reply = ShownResults.read(shown, len(self._documents), self._max_score)
         row, passage = await self._find(reply, document_id, "a search for this query does not show it; it shows")
         if await asyncio.to_thread(self._replies.find, searched.id, time.monotonic()) is None:
             self._replies.add(searched.id, time.monotonic(), shown)
@@ -155,7 +157,7 @@ class Feedback:
         if packed is None:
             raise self.unknown()
         try:
-            reply = ShownResults.read(packed, len(self._documents))
+            reply = ShownResults.read(packed, len(self._documents), self._max_score)
         except ValueError as error:  # other clients can write to Redis
             raise self.unknown() from error
         self._replies.add(query_id, time.monotonic(), packed)

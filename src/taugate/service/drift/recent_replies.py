@@ -31,7 +31,7 @@ _HEAD = struct.Struct("<d8sHB5x")
 _RELEVANT = 18  # offset of the last field
 _RESULT = 9  # bytes: a position, a similarity, and a byte of judgement flags
 _JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the judgement flags
-_MAX_SIMILARITY = 1.01  # a cosine plus rounding
+_ROUNDING = 0.01  # more than that of a score
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
@@ -63,12 +63,13 @@ class ShownResults:
     scores: NDArray[np.float32]
 
     @classmethod
-    def read(cls, shown: bytes, documents: int) -> Self:
+    def read(cls, shown: bytes, documents: int, max_score: float = 1.0) -> Self:
         """Parse the bytes of Reply.shown.
 
         Args:
             shown: See Reply.
             documents: Number of documents in the release.
+            max_score: See Manifest.
 
         Raises:
             ValueError: If the bytes are not those of a reply.
@@ -77,7 +78,7 @@ class ShownResults:
         positions = np.frombuffer(shown[:half], dtype=np.int32)
         scores = np.frombuffer(shown[half:], dtype=np.float32)
         valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-        if not valid or not (np.abs(scores) <= _MAX_SIMILARITY).all():  # false for NaN as well
+        if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
             raise ValueError("no documents that a reply could show")
         return cls(positions, scores)
 

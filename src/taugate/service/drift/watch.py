@@ -46,7 +46,7 @@ class DriftWatch:
         folder = os.environ.get(SHARED_FOLDER)
         results = pipeline.release.manifest.policy.k
         self._recent = RecentReplies(Path(folder) if folder else None, release_id, results, seconds)
-        self.feedback = Feedback(self._recent, pipeline.release.documents, self._fleet, seconds)
+        self.feedback = Feedback(self._recent, pipeline.release, self._fleet, seconds)
         self._served: list[ServedReply] = []
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())

@@ -347,17 +347,19 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
             "relevance": relevance,
             "below_threshold": below,
             **(_EXPLORED if propensity < 1 else {}),
+            **parts,
             "title": document.title,
             "text": document.text,
             "metadata": document.metadata,
         }
-        for document, rank, score, relevance, below, propensity in zip(
+        for document, rank, score, relevance, below, propensity, parts in zip(
             documents,
             answer.ranks.tolist(),
             answer.scores.tolist(),
             _relevance(answer),
             answer.below_threshold.tolist(),
             answer.propensities.tolist(),
+            _parts(answer),
             strict=True,
         )
     ]
@@ -381,3 +383,9 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
 def _relevance(answer: Answer) -> list[float] | list[None]:
     """Return the probability of relevance of each result, None for each if the release has no relevance model."""
     return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()
+
+
+def _parts(answer: Answer) -> list[dict[str, Any]]:
+    """Return the fields with the parts of each score; empty unless the query asks for them."""
+    rows = range(len(answer.scores))
+    return [{} if answer.parts is None else answer.parts.fields(row) for row in rows]

@@ -51,7 +51,7 @@ class Shadow:
         if random.random() >= self._share:  # noqa: S311 (no secret)
             return
         try:
-            self._queue.put_nowait(replace(query, exploration=None))
+            self._queue.put_nowait(replace(query, exploration=None, with_parts=False))
         except queue.Full:
             self._gauges.count("skipped")
 

@@ -30,9 +30,12 @@ FilterValue = Annotated[_Scalar | list[_Scalar], BeforeValidator(_require_values
 
 
 def dialect_score(result: dict[str, Any]) -> float:
-    """Return the relevance of a result if the release models it, else its similarity, but at least 0."""
+    """Return the relevance of a result if the release models it, else its score, limited to 0…1.
+
+    The products whose API this is expect that range; scores with a lexical part may be above it.
+    """
     relevance = result["relevance"]
-    score: float = max(0.0, result["score"]) if relevance is None else relevance
+    score: float = min(max(0.0, result["score"]), 1.0) if relevance is None else relevance
     return score
 
 

@@ -84,7 +84,8 @@ async function ask(event) {
   asking.abort(); // only the last question counts
   asking = new AbortController();
   const { signal } = asking, send = part("ask-form").querySelector("button.main");
-  const find = (fields) => patiently("search", { ...search, explore: false, ...fields }, { signal, acting: true });
+  const fixedFields = { explore: false, ...(part("parts").checked && { explain: true }) };
+  const find = (fields) => patiently("search", { ...search, ...fixedFields, ...fields }, { signal, acting: true });
   send.textContent = "Searching …";
   try {
     const reply = await find({});

@@ -2,7 +2,7 @@
 // nothing, and inserts every text into the page as text.
 
 /** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
- *   text: ?string, metadata: Object}} Result */
+ *   text: ?string, metadata: Object, parts?: Object, matched_words?: string[]}} Result */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
 
 export const fixed = (number) => (number === null ? "–" : number.toFixed(3));

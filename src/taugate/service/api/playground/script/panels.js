@@ -44,6 +44,7 @@ const METRICS = {
 function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
+  part("parts-switch").hidden = !release.manifest.lexical;
   part("summary").textContent = release.manifest.summary ?? "";
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
   const { tau, kind, k, method, guarantee } = manifest.policy;
@@ -54,6 +55,7 @@ function showRelease(release) {
     Refusals: manifest.refusal && `below ρ = ${fixed(manifest.refusal.rho)}`,
     Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
+    Score: manifest.lexical && `similarity + ${manifest.lexical.weight} · share of common words`,
     Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),
   };
   const given = Object.entries(facts).filter(([, value]) => value);
@@ -89,6 +91,7 @@ function startPlayground() {
   });
   listen("key-form", "submit", useKey);
   listen("why-form", "submit", explain);
+  listen("parts", "change", ({ target }) => (target.checked && state.search ? ask() : showAnswer()));
   listen("copy", "click", copy);
   for (const choice of part("languages").children) {
     choice.addEventListener("click", () => { state.language = choice.textContent; showCode(); });

@@ -42,6 +42,13 @@ function stateOf(reply) {
   return chip(`Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`);
 }
 
+/** Return the figures of a score's parts and of the words behind the second. @param {Result} result */
+function scoreParts({ parts, matched_words }) {
+  if (!part("parts").checked || parts?.lexical === undefined) return [];
+  return [["= similarity", fixed(parts.cosine)], ["+ shared words", fixed(parts.lexical)],
+    ["Words", matched_words.join(", ") || "none"]];
+}
+
 /** @param {Result} result @param {boolean} kept */
 function resultItem(result, kept) {
   const value = compared(result, state.all.policy, state.all.best_score), tau = tauInForce(), passed = value >= tau;
@@ -58,7 +65,7 @@ function resultItem(result, kept) {
     "aria-keyshortcuts": "y n", onkeydown: judgeByKey },
     make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
     passage, long && button("Show all", unfold, { class: "link" }),
-    figures(["Score", fixed(result.score)], result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
+    figures(["Score", fixed(result.score)], ...scoreParts(result), result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
     make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, value]) =>
       chip(`${name}: ${Array.isArray(value) ? value.join(", ") : value}`))),
     make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),

@@ -1,0 +1,58 @@
+"""The two parts of a score, the cosine and the lexical share, and the words behind the second."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.index.words import query_terms, spellings
+from taugate.retrieval.vectors.queries import HybridVectors
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """The parts of the scores of n documents for one query.
+
+    Attributes:
+        cosines: (n,) float32.
+        lexical: (n,) float32 weighted shares; the float32 sum with `cosines` is the score. None if the score is the
+            cosine alone.
+        matched_words: Words of the query that each document has, spelled and ordered as in the query; None if
+            `lexical` is.
+    """
+
+    cosines: Float32
+    lexical: Float32 | None = None
+    matched_words: list[list[str]] | None = None
+
+    def fields(self, row: int) -> dict[str, Any]:
+        """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
+        parts = {"cosine": float(self.cosines[row])}
+        if self.lexical is None or self.matched_words is None:
+            return {"parts": parts}
+        return {"parts": {**parts, "lexical": float(self.lexical[row])}, "matched_words": self.matched_words[row]}
+
+
+def score_parts(index: Index, text: str, vector: Float32, positions: NDArray[np.int64], scores: Float32) -> ScoreParts:
+    """Return the parts of scores of one query.
+
+    Args:
+        index: Index that computed the scores.
+        text: Text of the query.
+        vector: (d',) float32, its vector.
+        positions: (n,) int64 positions of the documents.
+        scores: (n,) float32.
+    """
+    if not isinstance(index, HybridIndex):
+        return ScoreParts(scores)
+    terms = query_terms(text)
+    cosines, lexical = index.parts(HybridVectors(vector[None], (terms,)), positions[None])
+    spelled = spellings(text)
+    matched = [
+        [word for term, word in spelled.items() if term in own] for own in index.lexical.matched(terms, positions)
+    ]
+    return ScoreParts(cosines[0], lexical[0], matched)
