@@ -31,6 +31,7 @@ from taugate.retrieval.release.labels import (
     ThresholdInterval,
 )
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.vectors.queries import concatenate
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -103,7 +104,7 @@ class FewLabels:
             unjudged_top = search_excluding_own(index, additional.unjudged_own, encoded.unjudged, top.scores.shape[1])
             scorer = ResultScorer.fit(dataset, encoded, index, top.scores.shape[1], seed)
             machine = scorer.name
-            relevance = scorer.score(np.concatenate([encoded.answerable, encoded.unanswerable]), top)
+            relevance = scorer.score(concatenate([encoded.answerable, encoded.unanswerable]), top)
             unjudged = ScoredResults(unjudged_top.scores, scorer.score(encoded.unjudged, unjudged_top))
         relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
