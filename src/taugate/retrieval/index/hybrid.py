@@ -24,8 +24,8 @@ _MIN_NEAREST, _MAX_NEAREST, _NEAREST_ONE_IN = 48, 240, 128
 # Share of the documents, one in this many, that are proposed by their words for one query at most, before the list of
 # cosines is widened instead: the cosine of a pair takes about 16 times as long as in a scan of all documents.
 _ONE_IN = 16
-# Postings that are read for one query at most, and documents that they propose, if the index is approximate anyway. Four
-# times as many of either took up to 0.5 ms more at a million documents, and improved no list of 100 queries.
+# Postings that are read for one query at most, and documents that they propose, if the index is approximate anyway.
+# Four times as many of either took up to 0.5 ms more at a million documents, and improved no list of 100 queries.
 _MAX_POSTINGS, _MAX_PROPOSED = 1 << 14, 64
 # More than the rounding of a score and its bound in float32, over 1 + w.
 _ROUNDING = 1e-6
