@@ -88,11 +88,13 @@ class Postings:
         all_terms = np.concatenate(distinct)
         owners = np.repeat(np.arange(len(sizes), dtype=position_type(len(sizes))), sizes)
         order = np.argsort(all_terms, kind="stable")
-        vocabulary, frequencies = np.unique(all_terms, return_counts=True)
+        all_terms = all_terms[order]
+        starts = np.flatnonzero(np.concatenate([[True], all_terms[1:] != all_terms[:-1]])[: len(all_terms)])
+        frequencies = np.diff(starts, append=len(all_terms))
         weights = idf(np.append(frequencies, 0), len(sizes)).astype(np.float32)
         statistics = Statistics(k1, b, sum(lengths) / len(lengths) or 1.0, float(weights[-1]), rule)
         return cls(
-            vocabulary,
+            all_terms[starts],
             weights[:-1],
             offsets_of(frequencies),
             np.asarray(owners[order], dtype=owners.dtype),
