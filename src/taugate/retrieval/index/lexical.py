@@ -177,26 +177,18 @@ class LexicalIndex:
             query_terms: Result of `words.query_terms`.
             positions: (c,) int64 positions of the documents.
         """
-        return self.unrounded_shares(query_terms, positions).astype(np.float32)
-
-    def unrounded_shares(self, query_terms: Terms, positions: Positions) -> Float64:
-        """Return `shares` before they are rounded, (c,) float64."""
         codes, total = self._codes(query_terms)
-        times = self._counts(codes, positions).astype(np.float64)
-        weights = self.idf[codes].astype(np.float64)[:, None] * times
-        np.divide(weights, self._saturation[positions] + times, out=weights, where=times > 0)
-        scores = np.zeros(len(positions))
-        for row in weights:  # in this order: np.sum may add in another
-            scores += row
-        return scores / total
+        return share_of(self._bm25(codes, self._counts(codes, positions), positions), total)
 
-    def idf_shares(self, query_terms: Terms, positions: Positions) -> Float64:
-        """Return the share of a query's idf whose terms occur in some documents, (c,) float64; see `shares`."""
+    def unrounded_shares(self, query_terms: Terms, positions: Positions) -> tuple[Float64, Float64]:
+        """Return `shares` before they are rounded, and the shares of the query's idf that documents have the terms of.
+
+        Both are (c,) float64; see `shares` for the parameters.
+        """
         codes, total = self._codes(query_terms)
-        scores = np.zeros(len(positions))
-        for weight, times in zip(self.idf[codes].tolist(), self._counts(codes, positions), strict=True):
-            scores += weight * (times > 0)
-        return scores / total
+        counts = self._counts(codes, positions)
+        idf = np.where(counts > 0, self.idf[codes].astype(np.float64)[:, None], 0.0)
+        return self._bm25(codes, counts, positions) / total, _in_order(idf) / total
 
     def weights(self, query_terms: Terms) -> Float64:
         """Return the idf of a query's terms as shares of their sum, (t,) float64."""
@@ -204,6 +196,13 @@ class LexicalIndex:
         weights = np.full(len(query_terms), self.statistics.unseen_idf)
         weights[np.isin(query_terms, self.vocabulary[codes])] = self.idf[codes]
         return weights / total
+
+    def _bm25(self, codes: Positions, counts: NDArray[np.uint8], positions: Positions) -> Float64:
+        """Return the sums of the weights of t terms, (c,), given their counts, (t, c)."""
+        times = counts.astype(np.float64)
+        weights = self.idf[codes].astype(np.float64)[:, None] * times
+        np.divide(weights, self._saturation[positions] + times, out=weights, where=times > 0)
+        return _in_order(weights)
 
     def term_scores(self, query_terms: Terms) -> TermScores:
         """Sum the weights of a query's terms for all documents; `share_of` the sums equals `shares` to the bit.
@@ -405,6 +404,14 @@ class LexicalIndex:
         rising = self.documents[1:] > self.documents[:-1]
         rising[self.offsets[1:-1].astype(np.int64) - 1] = True  # documents may fall between terms
         return bool(rising.all())
+
+
+def _in_order(rows: Float64) -> Float64:
+    """Add t rows, (t, c), one after the other: np.sum may add in another order."""
+    sums = np.zeros(rows.shape[1])
+    for row in rows:
+        sums += row
+    return sums
 
 
 def _sums(places: NDArray[np.integer[Any]], weights: Float64, count: int) -> Float64:
