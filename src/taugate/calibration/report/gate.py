@@ -146,7 +146,7 @@ def _drawn(paired_loss: PairedLoss, margin: float, axis: Axis) -> Markup:
     middle, top = _HEIGHT / 2, 2
     return Markup(
         '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{label}"><title>{label}</title>'
-        "<desc>The long mark is no loss, the other one the margin. What lies beyond the axis is drawn at its end.</desc>"
+        "<desc>The marks are no loss and the margin. Values beyond the axis are drawn at its end.</desc>"
         '<path class="mark axis" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
         '<path class="line s-risk" d="M{lower} {middle}H{upper}"/><circle class="dot" r="4" cx="{mean}" cy="{middle}"/>'
         "</svg>"
