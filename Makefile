@@ -9,8 +9,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loa
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
-  evidence-benchmarks gate-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks ingestion-benchmarks \
-  update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak clients rolling-restarts generated-client \
+  evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
+  ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint format docs prose openapi structure settings dashboards chart \
   constraints requirements audit test-servers clean
 
@@ -50,6 +50,8 @@ evidence-benchmarks: ## measure the tables of docs/benchmarks/evidence.md on the
 
 gate-benchmarks: ## measure the tables of docs/benchmarks/gate.md on the data sets in TAUGATE_DATA
 
+hybrid-benchmarks: ## measure the tables of docs/benchmarks/hybrid.md on the data sets in TAUGATE_DATA
+
 serving-benchmarks: $(VENV)/.benchmarks ## measure the tables of docs/benchmarks/serving.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
 
@@ -62,7 +64,8 @@ reliability-benchmarks: ## measure the tables of docs/benchmarks/reliability.md
 
 ingestion-benchmarks: ## measure the tables of docs/benchmarks/import.md on 1,000 unusual files
 
-calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks ingestion-benchmarks reliability-benchmarks: %-benchmarks: $(VENV)/.test
+calibration-benchmarks evidence-benchmarks gate-benchmarks hybrid-benchmarks drift-benchmarks ingestion-benchmarks \
+  reliability-benchmarks: %-benchmarks: $(VENV)/.test
 	$(BIN)/python -m benchmarks.$*.tables $(ARGS)
 
 update-benchmark: $(VENV)/.test ## measure the tables of docs/benchmarks/update.md on the data sets in TAUGATE_DATA

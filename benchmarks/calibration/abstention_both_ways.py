@@ -22,7 +22,9 @@ from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup, cho
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, Signals
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS
+from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -229,12 +231,13 @@ def _world(experiment: Experiment, name: str) -> World:
                 (dataset.unanswerable, encoded.unanswerable, labels[size:]),
             )
         )
-        corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+        words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
+        corpus = EncodedCorpus(encoded.documents, DocumentWords.of_documents(words, dataset.documents))
     chosen = choose_score(with_answer, without, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
     learned = np.setdiff1d(np.arange(len(labels)), rest)
-    signals = Signals.of(K, corpus.vectors, corpus.texts)
+    signals = corpus.signals(K)
     values = np.concatenate(
         [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (with_answer, without)]
     )

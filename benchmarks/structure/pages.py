@@ -16,8 +16,8 @@ from benchmarks.page import Page
 
 _MODULES = (
     "calibration.abstention_tables", "calibration.tables", "drift.tables", "engines.tables", "evaluators.tables",
-    "evidence.tables", "gate.tables", "guesses.__main__", "ingestion.tables", "labels.tables", "loop.tables",
-    "reliability.tables", "serving.tables", "update.tables",
+    "evidence.tables", "gate.tables", "guesses.__main__", "hybrid.tables", "ingestion.tables", "labels.tables",
+    "loop.tables", "reliability.tables", "serving.tables", "update.tables",
 )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ def test_record_holds_recipe_and_evidence(adapted: Path, spoilt: Path) -> None:
     assert record["reason"] is None
     assert record["evidence"] == "human"
     assert record["gain"]["ndcg"]["lower"] > 0.02
+    assert "lexical_weight" not in record
     assert record["pairs"]["source"] == "labels and crops"
     assert record["base"] == spoilt.name
     assert len(record["base_sha256"]) == 64
@@ -85,6 +86,28 @@ def test_release_carries_adaptation_record(
     assert json.loads(printed.out)["manifest"]["adaptation"] == manifest["adaptation"], "kept, as in a recalibration"
     assert "was trained on the split test" in printed.err
     assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(("lexical", "before", "code"), [("auto", {0.3, 0.5, 0.7, 1.0}, 4), ("0.4", {0.4}, 0)])
+def test_encoder_is_compared_beside_shared_words(  # noqa: PLR0917 (three fixtures and the parameters)
+    lexical: str,
+    before: set[float],
+    code: int,
+    sample: Path,
+    spoilt: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """By the cosine alone, the same encoder is accepted; to the best weight of its base it adds nothing."""
+    target = tmp_path / "encoder"
+    command = adapt(sample, spoilt, target, "--recipe", "whitening", "--lexical", lexical)
+    assert cli.main(command) == code
+    record = read_adaptation(target)
+    assert record is not None
+    assert record.lexical_weight is not None
+    assert record.lexical_weight.before in before
+    assert [entry.candidate for entry in record.gate] == ["whitening"]
+    assert f"Score     cosine + {record.lexical_weight.before:g} · lexical share before" in capfd.readouterr().err
 
 
 @pytest.mark.slow

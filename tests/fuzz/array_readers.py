@@ -11,21 +11,28 @@ from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.documents.store import Document, DocumentStore
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
+from taugate.retrieval.index.words import query_terms
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore
 from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, OnTopic, Relevance
-from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.threshold_curve import threshold_curve
 from taugate.retrieval.vectors.projection import Projection
+from tests.compatibility.write import FOLDER
+from tests.document_words import all_signals
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 
 K = 5  # of the release
 DOCUMENTS = 20  # of the relevance model
 BEFORE, AFTER = 6, 3  # dimensions of the projection
+TEXTS = [f"term{row} and" for row in range(DOCUMENTS)]
+STORED = [Document(str(row), text) for row, text in enumerate(TEXTS)]
+EARLIER_WORDS = next((FOLDER / "releases" / "schema-2-words").glob("*-*"))  # 48 documents, 32 dimensions
 
 
 def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> list[Reader]:
@@ -45,6 +52,13 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
             "abstention",
             of_file(scratch / ABSTENTION, _abstention),
             (_an_abstention(scratch),),
+            words=TENSOR_WORDS,
+        ),
+        Reader("lexical", of_file(scratch / LEXICAL, _lexical), (_some_words(scratch),), words=TENSOR_WORDS),
+        Reader(
+            "words-by-sentence",
+            of_file(scratch / ABSTENTION, _words_by_sentence),
+            ((EARLIER_WORDS / ABSTENTION).read_bytes(),),
             words=TENSOR_WORDS,
         ),
         Reader(
@@ -126,18 +140,39 @@ def _relevance(path: Path) -> None:
 def _an_abstention(scratch: Path) -> bytes:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(DOCUMENTS, AFTER)).astype(np.float32)
-    signals = Signals.of(K, vectors, [f"term{row} and" for row in range(DOCUMENTS)])
+    signals = all_signals(K, vectors, TEXTS)
     center, scale, weights = (rng.uniform(0.5, 1, size=len(MODEL_SIGNALS)) for _ in range(3))
     AnswerScore("model", signals, Logistic(center, scale, weights, 0.1)).save(scratch / ABSTENTION)
     return (scratch / ABSTENTION).read_bytes()
 
 
 def _abstention(path: Path) -> None:
-    score = AnswerScore.load(path, "model", AFTER, DOCUMENTS)
+    score = AnswerScore.load(path, "model", AFTER, STORED, LexicalIndex.of(TEXTS))
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         found = TopK(scores, np.array([[0, 1, DOCUMENTS - 1]]))
         score.of(["term0 and"], np.ones((1, AFTER), dtype=np.float32), found)
+
+
+def _some_words(scratch: Path) -> bytes:
+    LexicalIndex.of([f"term{row} and" for row in range(DOCUMENTS)]).save(scratch / LEXICAL)
+    return (scratch / LEXICAL).read_bytes()
+
+
+def _lexical(path: Path) -> None:
+    index, query = LexicalIndex.load(path, DOCUMENTS), query_terms("term0 and unseen")
+    shares = index.shares(query, np.arange(DOCUMENTS))
+    assert ((shares >= 0) & (shares <= 1)).all()
+    assert (index.reaching(query, 0.0).positions < DOCUMENTS).all()
+    assert index.subset(np.arange(5)).is_valid(5)
+
+
+def _words_by_sentence(path: Path) -> None:
+    """Read a score of a release from before scores had a lexical part, which has the words in its own file."""
+    score = AnswerScore.load(path, "model", 32, STORED[:1] * 48)
+    scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
+    with np.errstate(all="ignore"):
+        score.of(["the tram of Graz"], np.ones((1, 32), dtype=np.float32), TopK(scores, np.array([[0, 1, 47]])))
 
 
 def _some_metadata(documents: DocumentStore, scratch: Path) -> bytes:

@@ -22,8 +22,8 @@ def all_readers(releases: Path) -> Iterator[dict[str, Reader]]:
 
 NAMES = [
     "manifest", "policy", "encoder", "current", "documents", "golden", "projection", "reference", "outcomes",
-    "relevance", "abstention", "metadata", "corpus", "queries", "qrels-test", "query-log", "search", "batch",
-    "feedback", "filter", "shown", "drift-state",
+    "relevance", "abstention", "lexical", "words-by-sentence", "metadata", "corpus", "queries", "qrels-test",
+    "query-log", "search", "batch", "feedback", "filter", "shown", "drift-state",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id, find, match_id
+from taugate.registry.catalog import current_id, find, match_id, release_ids
 from taugate.registry.signing import read_private_key, sign
 from taugate.registry.summary import summarize
+from taugate.registry.writer import write
+from taugate.retrieval.release.layout import MANIFEST
 from tests.keys import write_keys
 from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
@@ -167,6 +170,18 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "current": None,
         "shadow": None,
     }
+
+
+def test_releases_written_at_once_keep_their_order(copy: Path, first: str) -> None:
+    facts = json.loads((copy / first / MANIFEST).read_bytes())
+    for name in ("schema_version", "release_id", "created_at", "parent", "files"):
+        facts.pop(name)
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(copy / first, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
+
+    written = [write(copy, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
+    assert release_ids(copy) == [first, *written]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,12 @@ from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import query_terms, terms
 from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.layout import LEXICAL, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
@@ -37,7 +38,9 @@ def before(copy: Path) -> Release:
 def answered(before: Release) -> list[str]:
     """Documents that golden queries are answered with; the last of them is what one of these asks for alone."""
     first, second = before.golden[:2]
-    return [first.documents[0], second.documents[1], next(q.relevant[0] for q in before.golden if len(q.relevant) == 1)]
+    returned = [first.documents[0], next(name for name in second.documents[1:] if name != first.documents[0])]
+    alone = (query.relevant[0] for query in before.golden if len(query.relevant) == 1)
+    return [*returned, next(name for name in alone if name not in returned)]
 
 
 def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str, float]]]:
@@ -48,6 +51,11 @@ def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str
     ]
 
 
+def lexical_index(release: Release) -> LexicalIndex:
+    assert isinstance(release.retriever.index, HybridIndex)
+    return release.retriever.index.lexical
+
+
 def test_erased_release_keeps_other_results(copy: Path, before: Release, release: Taugate) -> None:
     gone = answered(before)
     code, out, message = release("erase", str(current_id(copy)), *gone, gone[0])
@@ -56,7 +64,10 @@ def test_erased_release_keeps_other_results(copy: Path, before: Release, release
     assert f"taugate release promote {created} --releases {copy}" in message
     assert current_id(copy) == before.manifest.release_id != created
     after = load(copy / created)
-    queries = [query.text for query in before.golden]
+    words_of = [lexical_index(release).vocabulary for release in (before, after)]
+    lost = np.setdiff1d(*words_of)
+    queries = [query.text for query in before.golden if np.isin(query_terms(query.text), lost, invert=True).all()]
+    assert 0 < len(queries) < len(before.golden)
     k = before.manifest.policy.k
     longer = replies(before, queries, k + len(gone))
     expected = [[each for each in reply if each[0] not in gone][:k] for reply in longer]
@@ -74,7 +85,9 @@ def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     assert created.parent == before.manifest.release_id == parent_of(copy, created.release_id)
     assert created.data.documents == created.index.documents == len(before.documents) - 3
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
-    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure"}
+    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure", "lexical"}
+    assert created.lexical is not None
+    assert created.lexical.sha256 == created.files[LEXICAL].sha256
     assert set(created.files) == set(before.manifest.files)
     another = next(document.id for document in before.documents if document.id not in gone)
     again = erase(copy, created.release_id, [another]).manifest
@@ -141,6 +154,10 @@ def test_new_release_does_not_contain_text(copy: Path, before: Release) -> None:
         if path.is_file():
             content = path.read_bytes()
             assert not any(text in content for text in texts)
+    lexical = lexical_index(load(created))
+    words = np.unique(np.concatenate([terms(document.encoded_text) for document in load(created).documents]))
+    assert lexical.vocabulary.tolist() == words.tolist()
+    assert len(words) < len(lexical_index(before).vocabulary)
     assert not any(f'"{each}"'.encode() in (created / MANIFEST).read_bytes() for each in gone)
 
 
@@ -186,7 +203,7 @@ def test_erasure_appears_in_show_and_diff(copy: Path, before: Release, release: 
     assert json.loads(release("show", created)[1])["erasure"]["documents"] == 1
     code, out, _ = release("diff", before.manifest.release_id, created)
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"]]
+    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"], ["lexical:", "terms"]]
 
 
 def test_erasure_equals_release_without_documents(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -226,10 +243,11 @@ def test_erasure_equals_release_without_documents(tmp_path: Path, capfd: pytest.
         values = [getattr(each.relevance.background, field) for each in (one, other)]
         np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-9, err_msg=field)
     signals = one.abstention.score.signals
-    assert signals.lexical is not None or signals.moments is not None
-    if signals.lexical is not None:
-        for field, array in asdict(ForwardIndex.of(each["text"] for each in corpus)).items():
-            np.testing.assert_array_equal(getattr(signals.lexical, field), array, err_msg=field)
+    assert signals.words is not None or signals.moments is not None
+    if signals.words is not None:  # its statistics are those of the calibration, so that scores stay equal
+        lexical = LexicalIndex.of(each["text"] for each in corpus)
+        for field in ("vocabulary", "offsets", "documents", "counts", "lengths"):
+            np.testing.assert_array_equal(getattr(signals.words.index, field), getattr(lexical, field), err_msg=field)
     if signals.moments is not None:
         vectors = one.index.vectors[np.arange(len(corpus))]  # type: ignore[attr-defined]  # a FlatIndex here
         for result, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):

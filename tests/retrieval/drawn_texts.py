@@ -16,5 +16,5 @@ def zipf_texts(rng: np.random.Generator, count: int, vocabulary: int = 3000, len
 def text_vectors(texts: list[str], dimension: int) -> np.ndarray:
     """Sum a random vector for each word, and one for the text itself, (n, dimension) unit float32."""
     of_words = np.random.default_rng(5).standard_normal((4096, dimension))
-    vectors = [of_words[terms(text) % 4096].sum(axis=0) + of_words[len(text)] for text in texts]
+    vectors = [of_words[terms(text) % 4096].sum(axis=0) + of_words[len(text) % 4096] for text in texts]
     return unit(np.array(vectors))

@@ -2,23 +2,37 @@
 
 NDCG@10 has to be higher than the base encoder's, and accuracy@K not lower by more than a margin. All recipes are tested
 together, so that the p-values are corrected for their number (Holm).
+
+Words and an adapted encoder improve partly the same queries, so an encoder that is better by the cosine may add nothing
+to a score with a lexical share. If such a score is shown to be better with the base encoder, it is what the recipes
+have to beat, with the best weight of the base encoder. Each recipe is tested with every weight, because cosines of
+another encoder may be spread otherwise; this counts as so many candidates.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from taugate.adaptation.measures import BASE
-from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
-from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
+from taugate.calibration.gate.baseline import LexicalPart, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.gate.lexical import GRID, PROVISIONAL_WEIGHT
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import first_of_document, grades_of
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, GateSettings, default_margin
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    GateSettings,
+    LexicalChoice,
+    default_margin,
+)
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import GateRecord, PairedLoss
@@ -38,6 +52,8 @@ class EncoderDecision:
         reason: Why it is not accepted, with a remedy, None if it is.
         recall: recall@100 of the unseen queries.
         trials: Searches of these queries by the base encoder, under "base", and by each recipe tried.
+        lexical_weight: Weights of the lexical share with the base encoder and with the chosen recipe; None if the score
+            is the cosine.
     """
 
     gate: list[GateRecord]
@@ -46,6 +62,7 @@ class EncoderDecision:
     reason: str | None
     recall: BeforeAfter
     trials: Mapping[str, SearchTrial]
+    lexical_weight: BeforeAfter | None
 
     @property
     def gain(self) -> AdaptationGain:
@@ -53,28 +70,69 @@ class EncoderDecision:
         return AdaptationGain(accuracy=_gain(self.chosen.accuracy), ndcg=_gain(self.chosen.ndcg))
 
     @classmethod
-    def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes) -> "EncoderDecision":
+    def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes, lexical: LexicalChoice) -> "EncoderDecision":
         """Search the complete corpus for each unseen query, with the base encoder and with each recipe, and test them.
 
         Args:
             pairs: Queries and documents, encoded by the base encoder.
             learned: Recipes to test.
+            lexical: Weight of the lexical share, `off` or `auto`.
         """
-        queries = pairs.queries.unseen
-        units = SamplingUnits.from_clusters(clusters(queries))
-        base = search_trial(queries, pairs.unseen, pairs.documents, None, K, pairs.parents)
-        trials = [
-            search_trial(queries, recipe.pairs.unseen, recipe.pairs.documents, recipe.learned, K, pairs.parents)
-            for recipe in learned.tried
+        units = SamplingUnits.from_clusters(clusters(pairs.queries.unseen))
+        base, weights = _weighted_base(pairs, lexical, units)
+        searches = [
+            (place, trial)
+            for place, recipe in enumerate(learned.tried)
+            for trial in _weighted(recipe.pairs.search_unseen(recipe.learned, K), base.lexical, weights)
         ]
-        outcomes = [(recipe.name, trial.outcomes()) for recipe, trial in zip(learned.tried, trials, strict=True)]
-        records = judge_adapted(base.outcomes(), outcomes, units)
+        outcomes = [(learned.tried[place].name, trial.outcomes()) for place, trial in searches]
+        tested = [*zip(searches, judge_adapted(base.outcomes(), outcomes, units), strict=True)]
+        best = [
+            max((test for test in tested if test[0][0] == place), key=lambda test: test[1].ndcg.candidate)
+            for place in range(len(learned.tried))
+        ]
+        records, trials = [record for _, record in best], [trial for (_, trial), _ in best]
         position = learned.tried.index(learned.chosen)
         record, better = records[position], learned.chosen.ndcg > learned.base
         reason = None if record.admitted and better else _reason(record, units, better=better)
         recall = BeforeAfter(before=_recall(base, pairs), after=_recall(trials[position], pairs))
         searched = {BASE: base} | {recipe.name: trial for recipe, trial in zip(learned.tried, trials, strict=True)}
-        return cls(records, record, reason is None, reason, recall, searched)
+        used = trials[position].lexical
+        weight = BeforeAfter(before=base.lexical.weight, after=used.weight) if base.lexical and used else None
+        return cls(records, record, reason is None, reason, recall, searched, weight)
+
+
+def _weighted_base(
+    pairs: EncodedPairs, lexical: LexicalChoice, units: SamplingUnits
+) -> tuple[SearchTrial, Sequence[float]]:
+    """Return the search by the base encoder that recipes have to beat, and the weights to test them with.
+
+    As in a calibration, `auto` takes the best weight that the gate accepts, or the default weight if the queries are
+    generated. The weights are empty if the score is the cosine.
+    """
+    base = pairs.search_unseen(None, K)
+    if lexical == "off":
+        return base, ()
+    words = LexicalIndex.of(document.encoded_text for document in pairs.corpus)
+    weights = GRID if lexical == "auto" else (lexical,)
+    judged = lexical == "auto" and pairs.queries.evidence == "human"
+    if lexical == "auto" and not judged:
+        weights = (PROVISIONAL_WEIGHT,)
+    trials = _weighted(base, LexicalPart(words, weights[0]), weights)
+    if not judged:
+        return trials[0], weights
+    outcomes = [(f"weight {weight:g}", trial.outcomes()) for weight, trial in zip(weights, trials, strict=True)]
+    records = judge_adapted(base.outcomes(), outcomes, units)
+    accepted = [(record.ndcg.candidate, place) for place, record in enumerate(records) if record.admitted]
+    return (trials[max(accepted)[1]], weights) if accepted else (base, ())
+
+
+def _weighted(trial: SearchTrial, lexical: LexicalPart | None, weights: Sequence[float]) -> list[SearchTrial]:
+    """Return a search by the cosine with each weight of the lexical share, or itself if the score is the cosine."""
+    if lexical is None:
+        return [trial]
+    vectors = hybrid_vectors(trial.vectors, (query.text for query in trial.queries))
+    return [replace(trial, vectors=vectors, lexical=lexical._replace(weight=weight)) for weight in weights]
 
 
 def judge_adapted(

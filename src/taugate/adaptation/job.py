@@ -160,7 +160,7 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
             trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, watch)
             learned = try_recipes(trainer, settings, untrainable, say)
     with watch.stage("admit"):
-        decision = EncoderDecision.decide(pairs, learned)
+        decision = EncoderDecision.decide(pairs, learned, settings.lexical)
         record = _record(pairs, learned, decision, encoder, settings)
         comparison = EncoderComparison(queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
@@ -269,6 +269,7 @@ def _record(
         evidence=pairs.queries.evidence,
         gain=decision.gain,
         recall=decision.recall,
+        lexical_weight=decision.lexical_weight,
         isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
         isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
         gate=decision.gate,

@@ -94,31 +94,19 @@ class EncodedPairs:
 
     def validate(self, learned: LinearMap | None) -> PerQuery:
         """Return NDCG@10 of each validation query in the complete corpus; no map means the base encoder."""
-        trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
-        return trial.outcomes().ndcg
+        return self._search(self.queries.validation, self.validation, learned, DEPTH).outcomes().ndcg
 
+    def search_unseen(self, learned: LinearMap | None, k: int) -> SearchTrial:
+        """Prepare a search of the unseen queries for k results by the cosine; no map means the base encoder."""
+        return self._search(self.queries.unseen, self.unseen, learned, k)
 
-def search_trial(
-    queries: Sequence[LabelledQuery],
-    vectors: Float32,
-    documents: Float32,
-    learned: LinearMap | None,
-    k: int,
-    parents: Parents,
-) -> SearchTrial:
-    """Prepare a search of queries and documents through a map.
-
-    Args:
-        queries: q queries.
-        vectors: (q, d) float32 by the base encoder.
-        documents: (N, d) float32 by the base encoder.
-        learned: None for the base encoder itself.
-        k: K, the number of results.
-        parents: Parents in the corpus.
-    """
-    if learned is not None:
-        vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
-    return SearchTrial.build(queries, vectors, documents, k, parents)
+    def _search(
+        self, queries: Sequence[LabelledQuery], vectors: Float32, learned: LinearMap | None, k: int
+    ) -> SearchTrial:
+        documents = self.documents
+        if learned is not None:
+            vectors, documents = learned.apply(vectors), learned.apply_to_documents(documents)
+        return SearchTrial.build(queries, vectors, documents, k, self.parents)
 
 
 @dataclass(frozen=True)

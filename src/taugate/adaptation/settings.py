@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options, SplitName
+from taugate.calibration.settings.settings import LexicalChoice
 from taugate.errors import InputError
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
@@ -53,6 +54,11 @@ class AdaptationSettings(Options):
         default=False,
         description="with --recipe adapter: keep the base's vectors of documents, so that nothing has to be indexed "
         "again; only queries pass the map",
+    )
+    lexical: Annotated[LexicalChoice, Advice("give off, auto, or a weight above 0 and at most 10")] = Field(
+        default="auto",
+        description="weight of shared words in the score by which encoders are compared; auto: the best one for "
+        "each, if any is shown to help the base encoder; off: the cosine alone",
     )
     paraphrases: Literal["rules", "local", "endpoint"] = Field(
         default="rules",

@@ -12,7 +12,7 @@ from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.progress import Stopwatch
 from taugate.cli.terminal.language_model import language_model
-from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.options import add_option, lexical_weight
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("split", "eval_split", "seed"):
         add_option(parser, fields, name)
     add_option(parser, fields, "keep_documents")
+    add_option(parser, fields, "lexical", metavar="off|auto|W", type=lexical_weight, choices=None)
     add_option(parser, fields, "paraphrases")
     parser.add_argument("--endpoint", metavar="URL", help="base URL of that language model")
     parser.add_argument("--model", metavar="M", help="name of the model there, or path of a GGUF file")
@@ -119,6 +120,9 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
         "Recall": f"recall@100 {record.recall.before:.3f} before, {record.recall.after:.3f} after",
         "Evidence": f"{pairs.unseen:,} unseen queries about documents held out from training",
     }
+    if record.lexical_weight is not None:
+        lexical = record.lexical_weight
+        rows["Score"] = f"cosine + {lexical.before:g} · lexical share before, cosine + {lexical.after:g} · share after"
     if record.training is not None:
         stages = [f"{stage.stage} {stage.steps} steps of {stage.batch}" for stage in record.training.stages]
         weight = record.training.merge_weight

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncode
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
-from taugate.cli.terminal.options import add_option, add_signing_option
+from taugate.cli.terminal.options import add_option, add_signing_option, lexical_weight
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.parser import show_in_help
 from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
@@ -98,14 +98,6 @@ def _cap(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f'"{text}": give a whole number of 1 or more, or auto') from None
 
 
-def _weight(text: str) -> float | str:
-    """Parse a weight, "off" or "auto"; argparse shows the message of the error."""
-    try:
-        return text if text in {"off", "auto"} else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'"{text}": give off, auto, or a weight such as 0.5') from None
-
-
 def _shares(text: str) -> list[float]:
     """Parse numbers with commas between them; argparse shows the message of the error."""
     try:
@@ -118,7 +110,7 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Add the cheaper alternatives to exact search, and how much they may lose."""
     group = parser.add_argument_group("gate", "a cheaper option is used if it is shown to lose less than a margin")
     candidates, gate = CandidateSettings.fields(), GateSettings.fields()
-    add_option(group, candidates, "lexical", metavar="off|auto|W", type=_weight, choices=None)
+    add_option(group, candidates, "lexical", metavar="off|auto|W", type=lexical_weight, choices=None)
     add_option(group, candidates, "projection")
     add_option(group, candidates, "retention", metavar="R")
     add_option(group, candidates, "precision")

@@ -23,17 +23,20 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
-from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
 from taugate.retrieval.policy.background import Background, mean_and_covariance, similarity_moments
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, OUTCOMES, PROJECTION, REFERENCE
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.records import LexicalRecord
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
@@ -101,7 +104,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             recall=_index_recall(retriever, queries, release.manifest.index.depth),
         )
         contents = CorpusContents(
-            index=_built_index(retriever),
+            index=retriever.index,
             metadata=retriever.metadata,
             relevance=retriever.relevance,
             answer_score=None if retriever.abstention is None else retriever.abstention.score,
@@ -114,7 +117,9 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             _write_texts(folder, documents)
             contents.write(folder)
 
-        manifest = writer.write(releases, _facts(release.manifest, erasure, documents), fill, parent=source.name)
+        manifest = writer.write(
+            releases, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
+        )
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 
 
@@ -173,24 +178,37 @@ def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
 
 def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Sequence[Document]) -> Retriever:
     """Rebuild every part of the retriever that depends on documents, from the remaining ones."""
-    index = subset(_built_index(before), kept)
-    vectors = index.vectors[np.arange(len(kept))]
+    dense = subset(_dense_index(before), kept)
+    vectors = dense.vectors[np.arange(len(kept))]
+    lexical = _lexical_index(before)
+    words = None if lexical is None else lexical.subset(kept)
+    index = before.index
+    searched = HybridIndex(dense, words, index.weight) if isinstance(index, HybridIndex) and words else dense
     relevance, abstention = before.relevance, before.abstention
     if relevance is not None:
         relevance = replace(relevance, background=_background(relevance, kept, vectors))
     if abstention is not None:
-        score = replace(abstention.score, signals=_signals(abstention, vectors, documents))
+        score = replace(abstention.score, signals=_signals(abstention, vectors, words, documents))
         abstention = replace(abstention, score=score)
     metadata = Metadata.of(documents)
     # `parents` is for grouping, which golden queries do not use; its positions of first chunks no longer hold.
-    return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention, parents=None)
+    return replace(before, index=searched, relevance=relevance, metadata=metadata, abstention=abstention, parents=None)
 
 
-def _built_index(retriever: Retriever) -> AnyIndex:
-    """Return the retriever's index, checked to be of a type that Taugate builds."""
-    if not isinstance(retriever.index, AnyIndex):
-        raise TypeError(f"{type(retriever.index).__name__} is not a type of index that a release has")
-    return retriever.index
+def _dense_index(retriever: Retriever) -> AnyIndex:
+    """Return the index of the documents' vectors, checked to be of a type that Taugate builds."""
+    index = vector_index(retriever.index)
+    if not isinstance(index, AnyIndex):
+        raise TypeError(f"{type(index).__name__} is not a type of index that a release has")
+    return index
+
+
+def _lexical_index(retriever: Retriever) -> LexicalIndex | None:
+    """Return the index of the documents' words, None if neither the search nor the refusals have one."""
+    if isinstance(retriever.index, HybridIndex):
+        return retriever.index.lexical
+    words = None if retriever.abstention is None else retriever.abstention.score.signals.words
+    return None if words is None else words.index
 
 
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
@@ -201,11 +219,13 @@ def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32)
     return Background(mean, covariance, rows)
 
 
-def _signals(rule: AnswerRule, vectors: Float32, documents: Sequence[Document]) -> Signals:
+def _signals(
+    rule: AnswerRule, vectors: Float32, lexical: LexicalIndex | None, documents: Sequence[Document]
+) -> Signals:
     signals = rule.score.signals
     moments = None if signals.moments is None else mean_and_covariance(vectors)
-    lexical = None if signals.lexical is None else ForwardIndex.of(document.encoded_text for document in documents)
-    return Signals(signals.k, moments, lexical)
+    words = None if signals.words is None or lexical is None else DocumentWords.of_documents(lexical, documents)
+    return Signals(signals.k, moments, words)
 
 
 def _golden_queries(
@@ -214,7 +234,8 @@ def _golden_queries(
     """Return the golden queries with their answers from the remaining documents, and how many answers changed.
 
     A query that only erased documents answer is removed as well, because its text is about them. If an answer is the
-    same, its recorded scores are kept, so that they do not depend on this machine.
+    same, its recorded scores are kept, so that they do not depend on this machine. Scores with a lexical part change if
+    only erased documents have a word of the query.
     """
     remaining = {name for document in documents for name in (document.id, document.document_id)}
     answerable = [query for query in release.golden if not query.relevant or not remaining.isdisjoint(query.relevant)]
@@ -225,17 +246,20 @@ def _golden_queries(
         )
     top = golden.search(retriever, answerable)
     queries, changed = [], 0
-    for query, positions, scores in zip(answerable, top.positions.tolist(), top.scores.tolist(), strict=True):
+    equal = golden.differences(top, answerable) <= release.manifest.golden_tolerance
+    for query, row, positions, scores in zip(
+        answerable, equal, top.positions.tolist(), top.scores.tolist(), strict=True
+    ):
         names = [documents[position].id for position in positions]
-        answer = {} if names == query.documents else {"documents": names, "scores": scores}
-        changed += bool(answer)
+        answer = {} if names == query.documents and row else {"documents": names, "scores": scores}
+        changed += names != query.documents
         queries.append(replace(query, relevant=[name for name in query.relevant if name in remaining], **answer))
     return queries, changed
 
 
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
     """Return the share of the exact top `depth` that an approximate index finds; None for an exact index."""
-    index = retriever.index
+    index = _dense_index(retriever)
     if not isinstance(index, ApproximateIndex) or depth is None:
         return None
     vectors = retriever.vectors([query.text for query in queries])
@@ -258,13 +282,16 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
     texts.close()
 
 
-def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
+def _facts(
+    manifest: Manifest, erasure: ErasureRecord, retriever: Retriever, documents: Sequence[Document]
+) -> dict[str, Any]:
     """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     return facts | {
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(documents)}),
         "index": manifest.index.model_copy(update={"documents": len(documents)}),
+        "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
         "strata": None if manifest.strata is None else _strata(manifest.strata, documents),
         "erasure": erasure,
     }

@@ -3,19 +3,20 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id
+from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
@@ -43,7 +44,6 @@ def write(
     releases: Path,
     facts: Mapping[str, Any],
     fill: Callable[[Path], None],
-    now: Callable[[], datetime] | None = None,
     *,
     parent: str | None = None,
 ) -> Manifest:
@@ -55,7 +55,6 @@ def write(
         releases: The releases directory, created if needed.
         facts: The manifest without schema_version, release_id, created_at, parent and files.
         fill: Writes every file of the release into the empty folder passed to it.
-        now: Returns the time of creation, UTC; by default the current time in whole seconds.
         parent: Id of the previous release; by default the current one.
 
     Raises:
@@ -64,7 +63,7 @@ def write(
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, facts, parent or _current_or_none(releases), (now or _utc_now)())
+            manifest = _manifest(staging, facts, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
             publish(staging, releases / manifest.release_id)
@@ -96,6 +95,14 @@ class CorpusContents:
     golden: Sequence[GoldenQuery]
     report: str
 
+    @property
+    def lexical(self) -> LexicalIndex | None:
+        """The index of the documents' words, None if neither the search nor the refusals need it."""
+        if isinstance(self.index, HybridIndex):
+            return self.index.lexical
+        words = None if self.answer_score is None else self.answer_score.signals.words
+        return None if words is None else words.index
+
     def write(self, release: Path) -> None:
         """Write the files into the folder of a release.
 
@@ -105,7 +112,6 @@ class CorpusContents:
         if self.index is not None:
             index = self.index
             if isinstance(index, HybridIndex):
-                index.lexical.save(release / LEXICAL)
                 index = index.vectors
             files.save(_built(index), release)
         if self.metadata.columns:
@@ -114,6 +120,8 @@ class CorpusContents:
             self.relevance.save(release / RELEVANCE)
         if self.answer_score is not None:
             self.answer_score.save(release / ABSTENTION)
+        if self.lexical is not None:
+            self.lexical.save(release / LEXICAL)
         golden.write(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
@@ -154,8 +162,16 @@ def _current_or_none(releases: Path) -> str | None:
         return None
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)
+def _free_second(releases: Path) -> datetime:
+    """Return the first second from now on, UTC, that is in no id of the directory.
+
+    Ids sort by time. Two ids of the same second would sort by digest, which says nothing about their order.
+    """
+    names = release_ids(releases)
+    second = datetime.now(UTC).replace(microsecond=0)
+    while any(name.startswith(release_id(second, "")) for name in names):
+        second += timedelta(seconds=1)
+    return second
 
 
 def _make_readable_and_sync(folder: Path) -> None:

@@ -16,6 +16,7 @@ from taugate.calibration.abstention.choose import (
 )
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import SIGNALS
+from tests.document_words import document_words
 from tests.vectors import unit
 
 D, K, DOCUMENTS, EACH = 16, 5, 60, 6  # EACH queries of either kind on a document
@@ -40,7 +41,11 @@ def world(seed: int = 0, documents: int = DOCUMENTS, spread: float = 1.0, words:
         return QueryGroup([f"what {word}" for word in known], vectors, index.search(vectors, K), about)
 
     texts = [f"here is term{document}" for document in range(documents)]
-    return side(0.15, answerable=True), side(0.15 * spread, answerable=False), EncodedCorpus(corpus, texts)
+    return (
+        side(0.15, answerable=True),
+        side(0.15 * spread, answerable=False),
+        EncodedCorpus(corpus, document_words(texts)),
+    )
 
 
 def choose(answerable: QueryGroup, unanswerable: QueryGroup, corpus: EncodedCorpus, seed: int = 0) -> ChosenScore:

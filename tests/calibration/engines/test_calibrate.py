@@ -24,7 +24,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import ComputedBackground
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import ENCODER_FOLDER, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
@@ -52,7 +52,9 @@ def released(first: Path, tmp_path: Path) -> Path:
     return shutil.copytree(first, tmp_path / "r")
 
 
-def test_engine_release_matches_in_process(
+@pytest.mark.parametrize("lexical", ["auto", "0.5"])
+def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, the engine and four fixtures)
+    lexical: str,
     data: tuple[Path, Path],
     kind: EngineKind,
     engine: Engine,
@@ -61,18 +63,23 @@ def test_engine_release_matches_in_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engines, "BREADTHS", (256,))  # all documents, so that no graph leaves one out
-    code, here, _ = run(data[0], tmp_path / "here", data[1], *OPTIONS)
-    again, there, said = run(data[0], tmp_path / "there", data[1], *OPTIONS, "--engine", kind)
+    options = (*OPTIONS, "--lexical", lexical)
+    code, here, _ = run(data[0], tmp_path / "here", data[1], *options)
+    again, there, said = run(data[0], tmp_path / "there", data[1], *options, "--engine", kind)
     assert (code, again) == (0, 0), said
 
     record = EngineRecord.model_validate(there["engine"])
     assert engine.names(soon()) == [record.collection]
-    assert f"uploading {TEXTS} documents to {record.collection}" in said
+    assert f"uploading {TEXTS} documents to {record.collection}" in said or "; nothing to upload" in said
     assert (record.kind, record.rows) == (kind, TEXTS)
     assert there["engine"]["fields"] == {"lang": ["texts"], "tags": ["texts", "lists"], "year": ["numbers"]}
     assert there["index"]["recall"] == 1
     assert (there["index"]["kind"], there["index"]["breadth"]) == ("hnsw", record.breadth)
-    assert [(each["kind"], each["admitted"]) for each in there["gate"]] == [("engine", True)]
+    *judged, of_engine = there["gate"]
+    assert (of_engine["kind"], of_engine["admitted"]) == ("engine", True)
+    assert judged == here["gate"], "the same weights of the lexical share, judged by the same results"
+    assert there.get("lexical") == here.get("lexical")
+    assert ("lexical" in there) == (lexical != "auto")
     assert "engine" not in here
 
     for name in ("policy", "metrics", "alternatives", "relevance", "evidence", "calibration", "drift", "no_answer"):
@@ -87,6 +94,7 @@ def test_engine_release_matches_in_process(
     kept, kept_there = (Outcomes.load(each / OUTCOMES, 4).kept for each in releases)
     assert (kept == kept_there).all()
     stored = {path.name for path in releases[1].iterdir()}
+    assert (LEXICAL in stored) == ("lexical" in there)
     assert not stored & {"index.faiss", "documents.jsonl", "documents.safetensors", "metadata.safetensors"}
     assert {"relevance.safetensors", "golden.jsonl", ENCODER_FOLDER} <= stored
     relevance = Relevance.load(releases[1] / RELEVANCE, manifests[1].encoder.dimension, None)

@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from taugate.calibration.gate.lexical import GRID, PROVISIONAL_WEIGHT
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.release.layout import LEXICAL
+from taugate.retrieval.release.layout import GOLDEN, LEXICAL, OUTCOMES, REFERENCE, REPORT
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import Capture, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
@@ -103,6 +104,26 @@ def test_off_gives_the_cosine_and_no_record(tmp_path: Path, run: Capture) -> Non
     _, manifest, _ = run(data, tmp_path / "releases", encoder, "--lexical", "off")
     assert "lexical" not in manifest
     assert manifest["gate"] == []
+
+
+def test_off_equals_a_refused_share(tmp_path: Path, run: Capture) -> None:
+    data, encoder = write_misled(tmp_path)
+    _, refused, _ = run(data, tmp_path / "refused", encoder)
+    _, off, _ = run(data, tmp_path / "off", encoder, "--lexical", "off")
+    assert [record["kind"] for record in refused["gate"]] == ["lexical"] * len(GRID)
+    assert off["gate"] == []
+    for name in ("policy", "refusal", "metrics", "golden_tolerance"):
+        assert off.get(name) == refused.get(name), name
+    shared = refused["files"].keys() - {REPORT}  # the report shows the weights that were refused
+    assert {GOLDEN, OUTCOMES, REFERENCE} < shared
+    assert {name: off["files"][name] for name in shared} == {name: refused["files"][name] for name in shared}
+    queries = [json.loads(line)["text"] for line in (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    searched = []
+    for releases in (tmp_path / "refused", tmp_path / "off"):
+        retriever = load(releases / str(current_id(releases))).retriever
+        searched.append(retriever.index.search(retriever.encode(queries), 5))
+    np.testing.assert_array_equal(searched[0].scores, searched[1].scores)
+    np.testing.assert_array_equal(searched[0].positions, searched[1].positions)
 
 
 def test_given_tau_keeps_the_weight_of_the_current_release(tmp_path: Path, run: Capture) -> None:

@@ -21,8 +21,8 @@ from tests.fake_encoder import write_fake_encoder
 from tests.oracle import transcribe
 
 DOCUMENTS, CHUNKS = 60, 4
-NUMBERS = {"--k": 5, "--bootstraps": 60, "--sample-size": 50, "--seed": 3, "--holdout": 0}
-SETTINGS = [str(part) for pair in NUMBERS.items() for part in pair]
+OPTIONS = {"--k": 5, "--bootstraps": 60, "--sample-size": 50, "--seed": 3, "--holdout": 0, "--lexical": "off"}
+SETTINGS = [str(part) for pair in OPTIONS.items() for part in pair]
 
 
 @dataclass(frozen=True)

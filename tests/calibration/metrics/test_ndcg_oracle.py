@@ -178,7 +178,8 @@ def interval(values: list[float]) -> dict[str, float]:
 
 def calibrate(folders: tuple[Path, Path], releases: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
     data, encoder = folders
-    options = ["--releases", str(releases), "--encoder", str(encoder), "--no-refusal", "--json"]
+    options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
+    options += ["--no-refusal", "--json"]
     assert cli.main(["calibrate", str(data), *options, *more]) == 0
     return json.loads(capfd.readouterr().out)
 

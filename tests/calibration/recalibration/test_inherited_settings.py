@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.job.job import calibrate
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
@@ -35,6 +36,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "index that is refused": {"index": "flat-int8", "margin": 0.0001, "gate_confidence": 0.9},
     "projection and index": {"projection": "query-pca", "retention": 0.5, "index": "flat-int8"},
     "any projection": {"projection": "auto", "margin": 0.2},
+    "papers' score": {"lexical": "off"},
+    "given lexical weight": {"lexical": 0.4, "index": "flat-int8", "gate_confidence": 0.9},
 }
 
 
@@ -86,11 +89,29 @@ def test_inherited_settings_repeat_gate_candidates(
 ) -> None:
     asked = CalibrationSettings.from_options(SMALL | {"split": "test", "index": "flat-int8", "margin": 0.2})
     release = made(data, tmp_path, RequestedEncoder(str(encoder), new=True), asked)
-    like = release.gate[0]
+    like = release.gate[-1]
+    assert release.lexical is not None
     gate = [record(like, "precision", "int8", admitted=admitted), record(like, "index", "flat-int8", admitted=False)]
     encoded = release.encoder.model_copy(update={"precision": precision})
     found = inherited_settings(release.model_copy(update={"gate": gate, "encoder": encoded})).candidates
-    assert found == CandidateSettings(precision=expected, index="flat-int8", gate=GateSettings(0.2, 0.95))  # type: ignore[arg-type]
+    assert found == CandidateSettings(
+        precision=expected,  # type: ignore[arg-type]
+        index="flat-int8",
+        lexical=release.lexical.weight,
+        gate=GateSettings(0.2, 0.95),
+    )
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(None, "off"), (PROVISIONAL_WEIGHT, "auto"), (0.5, 0.5)])
+def test_unjudged_lexical_weight_is_kept_unless_it_is_the_default(
+    copy: Path, first: str, weight: float | None, expected: float | str
+) -> None:
+    manifest = verify(copy / first)
+    assert inherited_settings(manifest).candidates.lexical == "auto"
+    assert manifest.lexical is not None
+    lexical = None if weight is None else manifest.lexical.model_copy(update={"weight": weight})
+    changed = manifest.model_copy(update={"gate": [], "lexical": lexical})
+    assert inherited_settings(changed).candidates.lexical == expected
 
 
 def test_given_threshold_has_no_inherited_settings(copy: Path, first: str) -> None:

@@ -13,9 +13,10 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
-from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.query_arrays import Outcomes
@@ -298,3 +299,29 @@ def test_concurrent_promotion_is_kept(
     data = newer(sample, tmp_path / "newer", mixed_changes)
     assert "another command made" in refused([str(data), "--releases", str(copy)], capfd)
     assert len(documents_of(data)) == 508
+
+
+def test_lexical_part_keeps_weight_and_has_new_words(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating
+) -> None:
+    def renamed(documents: list[Record]) -> list[Record]:
+        return [documents[0] | {"text": "Kvasttjänster erbjuds i Ängelholm", "title": ""}, *documents[1:]]
+
+    before = load(find(copy))
+    assert isinstance(before.retriever.index, HybridIndex)
+    assert update(newer(sample, tmp_path / "newer", renamed), copy)[0] == 0
+    after = load(find(copy))
+    assert isinstance(after.retriever.index, HybridIndex)
+    assert after.retriever.index.weight == before.retriever.index.weight
+    texts = [document.encoded_text for document in after.documents]
+    expected = before.retriever.index.lexical.of_other_texts(texts)
+    assert after.retriever.index.lexical.to_bytes() == expected.to_bytes()
+    record, earlier = after.manifest.lexical, before.manifest.lexical
+    assert record is not None
+    assert earlier is not None
+    assert (record.weight, record.k1, record.b) == (earlier.weight, earlier.k1, earlier.b)
+    assert record.sha256 == after.manifest.files["lexical.safetensors"].sha256 != earlier.sha256
+    answer = after.retriever.search([Query("kvasttjänster", k=1, min_results=1)])[0]
+    assert after.documents[int(answer.positions[0])].id == before.documents[0].id
+    kinds = [[entry.candidate for entry in manifest.gate] for manifest in (before.manifest, after.manifest)]
+    assert kinds[0] == kinds[1]

@@ -142,7 +142,7 @@ def test_unreadable_files_reported_with_reason(
         "bad.pdf": "is not a PDF, or is damaged",
         "bad.docx": "is not a Word file, or is damaged",
         "bad.json": "is not JSON: expecting property name enclosed in double quotes on line 1",
-        "bad.jsonl": "line 2 is not JSON: expecting value",
+        "bad.jsonl": "is not JSON: expecting value on line 2",
         "bad.parquet": "is not Parquet, or is damaged",
         "bad.txt": "is not text",
         "bad.txt.gz": "is not a gzip file, or is damaged",

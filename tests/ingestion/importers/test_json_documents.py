@@ -330,13 +330,15 @@ def test_broken_json_line_is_noted() -> None:
     [
         (b"{", "is not JSON: expecting property name enclosed in double quotes on line 1"),
         (b'{"a": 1, // no\n"b": 2}', "JSON has no comments: remove them"),
-        (b'{"a": "x",\n}', "remove the comma before it"),
+        (b'\n{"a": "x",\n}', "^is not JSON: remove the comma on line 2, before }$"),
+        (b"[[1,\n\n], 2]", "^is not JSON: remove the comma on line 1, before ]$"),
+        (b'{"text": "x",}\n' * 2, "^is not JSON: remove the comma on line 1, before }$"),
         (b"[1, 2", "is not JSON: "),
         (b"[]", "holds no record with text"),
         (b"{}", "holds no record with text"),
         (b"null", "holds no record with text"),
         (b'{"a": {"b": []}}', "holds no record with text"),
-        (b'{"text": "cut off in the mid', "unterminated string"),
+        (b'{"text": "cut off in the mid', "unterminated string on line 1$"),
         (b'[{"_id": "1"}]', "holds no record with text"),
     ],
 )

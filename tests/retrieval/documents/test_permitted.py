@@ -15,10 +15,11 @@ from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of, bo
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
+from tests.document_words import all_signals
 from tests.retrieval.documents.test_filter_properties import meets
 
 N, D, K, TAU = 240, 16, 5, np.float32(0.3)
@@ -175,7 +176,7 @@ def test_hidden_rare_word_does_not_affect_refusal() -> None:
     """A word weighs less if any document has it, in a lexical score also a hidden one."""
     seen, question = (Range("row", gt=0),), "word0 merger"
     signals = [
-        Signals.of(K, DOCUMENTS, [first, *(f"word{row % 7}" for row in range(1, N))]) for first in ("", "merger")
+        all_signals(K, DOCUMENTS, [first, *(f"word{row % 7}" for row in range(1, N))]) for first in ("", "merger")
     ]
     scores = [AnswerScore("lexical", signal.needed("lexical")) for signal in signals]
     asked = DOCUMENTS[7:8]  # whose text is word0

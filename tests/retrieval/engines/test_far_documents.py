@@ -12,8 +12,7 @@ import pytest
 from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter, OneOf
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines import index as index_module
-from taugate.retrieval.engines import pgvector
+from taugate.retrieval.engines import pgvector, search
 from taugate.retrieval.engines.connect import connect
 from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.index import EngineIndex
@@ -82,12 +81,12 @@ def test_far_documents_are_found(index: EngineIndex, rows: Rows) -> None:
 def test_postgresql_scans_all_far_documents(
     pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "_MAX_SCANNED", FAR - 1)
+    monkeypatch.setattr(search, "MAX_SCANNED", FAR - 1)
     assert check_exact(pgvector_index, rows).approximate
 
 
 def test_slow_scan_is_abandoned(pgvector_index: EngineIndex, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "_MAX_SCANNED", FAR - 1)
+    monkeypatch.setattr(search, "MAX_SCANNED", FAR - 1)
     execute = psycopg.Cursor.execute
 
     def slow(cursor: Any, statement: bytes, *given: Any, **options: Any) -> Any:

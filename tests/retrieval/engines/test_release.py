@@ -90,7 +90,7 @@ def test_unknown_field_is_named(both: tuple[Release, Release]) -> None:
 
 def test_random_documents_score_equally(both: tuple[Release, Release]) -> None:
     here, there = both
-    vectors = here.retriever.vectors([golden_query.text for golden_query in here.golden])
+    vectors = here.retriever.encode([golden_query.text for golden_query in here.golden])
     positions = np.random.default_rng(3).integers(0, len(here.documents), size=(len(vectors), 4))
     assert there.retriever.index.score(vectors, positions).tobytes() == (
         here.retriever.index.score(vectors, positions).tobytes()

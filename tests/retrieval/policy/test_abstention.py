@@ -10,10 +10,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName, Signals
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName
 from taugate.retrieval.policy.relevance import Logistic
+from tests.document_words import all_signals
 
 N, D, K = 40, 8, 5
 RNG = np.random.default_rng(3)
@@ -29,7 +31,8 @@ def unit(rows: int) -> np.ndarray:
 
 DOCUMENTS, QUERIES = unit(N), unit(len(QUESTIONS))
 TOP = FlatIndex.build(DOCUMENTS).search(QUERIES, K)
-EVERYTHING = Signals.of(K, DOCUMENTS, TEXTS)
+EVERYTHING = all_signals(K, DOCUMENTS, TEXTS)
+STORED = [Document(str(row), text) for row, text in enumerate(TEXTS)]
 F = len(MODEL_SIGNALS)
 MODEL = Logistic(np.zeros(F), np.ones(F), RNG.normal(size=F), 0.25)
 NAMES: tuple[ScoreName, ...] = get_args(ScoreName)
@@ -51,8 +54,7 @@ def test_scores_equal_definitions() -> None:
         "margin": ranked[:, 0] - ranked[:, 1:K].mean(axis=1),
         "z": (ranked[:, 0] - similar.mean(axis=1)) / similar.std(axis=1),
         "lexical": [
-            EVERYTHING.lexical.match(text, found).bm25.max()
-            for text, found in zip(QUESTIONS, TOP.positions, strict=True)
+            EVERYTHING.words.match(text, found).bm25.max() for text, found in zip(QUESTIONS, TOP.positions, strict=True)
         ],
     }
     for name, values in expected.items():
@@ -89,13 +91,25 @@ def test_score_equal_to_tau_is_answered() -> None:
     assert 0 < answered.sum() < len(answered)
 
 
+def read(path: Path, name: str) -> AnswerScore:
+    words = EVERYTHING.words
+    return AnswerScore.load(path, name, D, STORED, None if words is None else words.index)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_score_is_read_back(name: ScoreName, tmp_path: Path) -> None:
     score(name).save(tmp_path / "score")
-    again = AnswerScore.load(tmp_path / "score", name, D, N)
+    again = read(tmp_path / "score", name)
     assert again.of(*take(slice(None))).tolist() == score(name).of(*take(slice(None))).tolist()
-    assert (again.signals.lexical is None) == (name not in {"lexical", "model"})
+    assert (again.signals.words is None) == (name not in {"lexical", "model"})
     assert (again.signals.moments is None) == (name not in {"z", "model"})
+
+
+@pytest.mark.parametrize("name", ["lexical", "model"])
+def test_score_by_words_without_their_file_is_refused(name: ScoreName, tmp_path: Path) -> None:
+    score(name).save(tmp_path / "score")
+    with pytest.raises(ReleaseError, match="does not hold the words of these documents; calibrate again"):
+        AnswerScore.load(tmp_path / "score", name, D, STORED)
 
 
 def with_(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[dict], dict]:
@@ -104,7 +118,7 @@ def with_(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[di
 
 CHANGES: dict[str, Callable[[dict], dict]] = {
     "nothing": lambda arrays: {},
-    "one array too few": lambda arrays: {name: each for name, each in arrays.items() if name != "offsets"},
+    "one array too few": lambda arrays: {name: each for name, each in arrays.items() if name != "weights"},
     "one array too many": lambda arrays: arrays | {"more": np.zeros(3)},
     "k of nothing": with_("k", lambda k: k * 0),
     "k a fraction": with_("k", lambda k: k.astype(np.float64)),
@@ -113,10 +127,6 @@ CHANGES: dict[str, Callable[[dict], dict]] = {
     "weights of other signals": with_("weights", lambda weights: weights[:-1]),
     "weights in float32": with_("weights", lambda weights: weights.astype(np.float32)),
     "scale zero": with_("scale", lambda scale: scale * 0),
-    "terms of other documents": with_("offsets", lambda offsets: offsets[:-1]),
-    "terms beyond the vocabulary": with_("codes", lambda codes: codes + np.uint32(99)),
-    "sentences of other documents": with_("documents", lambda documents: documents[:-1]),
-    "offsets beyond the terms": with_("offsets", lambda offsets: offsets * 2),
 }
 
 
@@ -137,25 +147,25 @@ def test_invalid_score_file_is_refused(name: str, change: Callable[[dict], dict]
     score(name).save(path)
     save_file(change(load_file(path)), path)
     with pytest.raises(ReleaseError, match="calibrate again"):
-        AnswerScore.load(path, name, D, N)
+        read(path, name)
 
 
 @pytest.mark.parametrize("name", ["best_similarity", "unheard of", "../model", ""])
 def test_file_of_other_score_is_refused(name: str, tmp_path: Path) -> None:
     score("model").save(tmp_path / "score")
     with pytest.raises(ReleaseError, match="does not hold the score"):
-        AnswerScore.load(tmp_path / "score", name, D, N)
+        read(tmp_path / "score", name)
 
 
 def test_non_safetensors_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "score").write_bytes(b"x" * 50)
     with pytest.raises(ReleaseError, match="safetensors"):
-        AnswerScore.load(tmp_path / "score", "z", D, N)
+        read(tmp_path / "score", "z")
 
 
 def test_score_of_single_document() -> None:
     """K = 1: there is nothing to stand out from, and no deviation, but all are numbers."""
-    signals = Signals.of(1, DOCUMENTS[:1], TEXTS[:1])
+    signals = all_signals(1, DOCUMENTS[:1], TEXTS[:1])
     top = FlatIndex.build(DOCUMENTS[:1]).search(QUERIES, 1)
     assert np.isfinite(signals.values(SIGNALS, QUESTIONS, QUERIES, top)).all()
     assert (replace(score("margin"), signals=signals).of(QUESTIONS, QUERIES, top) == 0).all()

@@ -54,6 +54,15 @@ def _drop_unread() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _report_unless_unread(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Report an error of a destructor, unless the SDK's buffer of stdout cannot be flushed because nobody reads it.
+
+    Python 3.13 and later report that.
+    """
+    if not issubclass(unraisable.exc_type, BrokenPipeError):
+        sys.__unraisablehook__(unraisable)
+
+
 async def _serve(arguments: argparse.Namespace) -> int:
     """Serve until the client disconnects or a signal arrives, and return the exit status."""
     try:
@@ -76,6 +85,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
             try:
                 await serve_stdio(server)
             except* BrokenPipeError:  # the client has exited
+                sys.unraisablehook = _report_unless_unread
                 status = _CLIENT_GONE
             return status
         try:

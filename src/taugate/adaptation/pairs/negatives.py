@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.forward import bm25_scores
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]
 _DEPTH = 50  # documents considered for each query
-_SMALLEST = 1e-9  # smallest BM25 score of a document that shares a word with the query
+_SMALLEST = 1e-9  # below the share of BM25 of any document that has a word of the query
 _MARGIN = 0.05  # similarity below the answer's; the best of several in the NV-Retriever paper
 
 
@@ -74,13 +75,14 @@ class PairedTexts:
         nearest = FlatIndex.build(self.documents).search(self.queries, min(_DEPTH, len(self.documents)))
         positions = np.empty((len(self.queries), count), dtype=np.int64)
         suspects = []
-        for row, lexical in enumerate(bm25_scores(self.document_texts, self.texts)):
-            answers = self.relevant[row]
+        lexical = LexicalIndex.of(self.document_texts)
+        for row, text in enumerate(self.texts):
+            answers, words = self.relevant[row], query_terms(text)
             retrieved, scores = nearest.positions[row], nearest.scores[row]
             other = ~np.isin(retrieved, answers)
             retrieved, scores = retrieved[other], scores[other]
             suspect = scores > (self.documents[answers] @ self.queries[row]).max() - _MARGIN
-            suspect &= lexical[retrieved] >= max(lexical[answers].max(), _SMALLEST)
+            suspect &= lexical.shares(words, retrieved) >= max(lexical.shares(words, answers).max(), _SMALLEST)
             suspects.append(retrieved[suspect])
             seen = np.concatenate([answers, retrieved])
             positions[row] = _filled(retrieved[~suspect][:count], count, seen, answers, len(self.documents), rng)

@@ -35,7 +35,7 @@ from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule, Signals
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -254,7 +254,7 @@ def keep_abstention(
         corpus: The documents.
     """
     with threadpool_limits(limits=1):
-        signals = Signals.of(rule.score.signals.k, corpus.vectors, corpus.texts).needed(rule.score.name)
+        signals = corpus.signals(rule.score.signals.k).needed(rule.score.name)
         score = replace(rule.score, signals=signals)
         scores = [
             score.of(group.texts, group.vectors, group.top) if len(group.clusters) else np.empty(0, dtype=np.float32)

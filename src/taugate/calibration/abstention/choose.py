@@ -17,8 +17,9 @@ from taugate.calibration.metrics.splits import cluster_folds
 from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
-from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.background import Float64, mean_and_covariance
 from taugate.retrieval.policy.relevance import Logistic
+from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
@@ -54,10 +55,14 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """N documents: (N, d) float32 vectors, in memory or not, and the encoded texts."""
+    """N documents: (N, d) float32 vectors, in memory or not, and the words of the encoded texts."""
 
     vectors: CorpusVectors
-    texts: Sequence[str]
+    words: DocumentWords
+
+    def signals(self, k: int) -> Signals:
+        """Prepare all signals of a score from the first k results of a query."""
+        return Signals(k, mean_and_covariance(self.vectors), self.words)
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ def choose_score(
     eligible = ~has_answer
     eligible[calibration] = True
     with threadpool_limits(limits=1):
-        signals = Signals.of(k, corpus.vectors, corpus.texts)
+        signals = corpus.signals(k)
         values = np.concatenate(
             [signals.values(SIGNALS, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
         )

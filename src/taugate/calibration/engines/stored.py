@@ -10,6 +10,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import shard_digest
@@ -24,8 +25,8 @@ def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
 
     Iterating raises ReleaseError if the engine has other documents than the release.
     """
-    record, index = release.manifest.engine, release.retriever.index
-    if record is None or not isinstance(index, EngineIndex):
+    record, index = release.manifest.engine, collection_index(release.retriever.index)
+    if record is None or index is None:
         return release.documents
     return stored_documents(index, record, watch)
 

@@ -1,4 +1,4 @@
-"""The gate for an engine's own search, compared with exact search of the same vectors.
+"""The gate for an engine's own search, compared with exact search of the same documents by the same score.
 
 A broader search finds more and takes longer. Breadths are tested from the broadest down, each at the full error of the
 gate, until one is not accepted. A narrower breadth is tested only if all broader ones were accepted, so no correction
@@ -7,12 +7,13 @@ is needed (fixed-sequence testing, as in `calibration/risk/bounds.py`).
 
 from collections.abc import Callable, Sequence
 
-from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.engines.search import ProposedIndex, ShardedIndex
+from taugate.calibration.encoding.corpus import EncodedTexts, with_words
+from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
 from taugate.calibration.gate.accept import gate_settings
-from taugate.calibration.gate.baseline import DEPTH, AcceptedSearch, RankingOutcomes
+from taugate.calibration.gate.baseline import DEPTH, AcceptedSearch, LexicalPart, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
+from taugate.calibration.gate.lexical import choose_lexical
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.progress import Stopwatch
@@ -21,9 +22,10 @@ from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import SPARE
-from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.similarity import StoredVectors
@@ -43,7 +45,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> AcceptedSearch:
-    """Choose the engine's search breadth: the narrowest that is accepted and has enough recall for the margin.
+    """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
     Args:
         dataset: Data set of the calibration.
@@ -60,24 +62,36 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     Raises:
         ReleaseError: If the engine is not accepted, because no other index could serve.
     """
-    queries, query_vectors, units = dataset.answerable, encoded.answerable, drawn.units
+    queries, units = dataset.answerable, drawn.units
     depth = max(settings.k, DEPTH) + max_own_passages(own_passages_of(queries))
 
     def outcomes(top: TopK) -> RankingOutcomes:
         return RankingOutcomes.judge(queries, top.positions, settings.k, dataset.documents.parents)
 
     with watch.stage("gate"):
-        exact_index = ShardedIndex(vectors)
+        tried: list[GateRecord] = []
+        lexical: LexicalPart | None = None
+        if settings.candidates.lexical != "off":
+            worded = with_words(encoded, dataset)
+            tried, lexical = choose_lexical(
+                dataset,
+                drawn,
+                settings,
+                lambda part: outcomes(_exact(vectors, part).search(worded.answerable, depth)),
+                say,
+            )
+            encoded = encoded if lexical is None else worded
+        exact_index, query_vectors = _exact(vectors, lexical), encoded.answerable
         exact = exact_index.search(query_vectors, depth)
         gate = gate_settings(settings.candidates, units, 1, say)
         min_recall = 1 - MISSED * (gate.margin or MARGIN)
         baseline = outcomes(exact)
-        tried: list[GateRecord] = []
-        chosen: tuple[EngineRecord, ProposedIndex, float] | None = None
+        chosen: tuple[EngineRecord, Index, float] | None = None
         share = 0.0
         for breadth in _breadths(depth):
             searched = record.model_copy(update={"breadth": breadth})
-            index = ProposedIndex(engine, searched, vectors)
+            proposed = ProposedIndex(engine, searched, vectors)
+            index = proposed if lexical is None else EngineHybridIndex(proposed, *lexical)
             results = index.search(query_vectors, depth)
             share = share_found(exact_index, query_vectors, exact, results)
             if chosen is not None and share < min_recall:
@@ -89,12 +103,12 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
                 break
             chosen = searched, index, share
     if chosen is None:
-        raise ReleaseError(_refusal(tried[0], share))
-    record, index, share = chosen
+        raise ReleaseError(_refusal(tried[-1], share))
+    record, accepted_index, share = chosen
     return AcceptedSearch(
         encoder,
         encoded,
-        index,
+        accepted_index,
         IndexRecord(
             kind="hnsw",
             metric="cosine",
@@ -106,6 +120,12 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         gate=tuple(tried),
         engine=record,
     )
+
+
+def _exact(vectors: StoredVectors, lexical: LexicalPart | None) -> Index:
+    """Return exact search by the score with a lexical part, or by the cosine for None."""
+    index = ShardedIndex(vectors)
+    return index if lexical is None else ShardedHybridIndex(index, *lexical)
 
 
 def _breadths(depth: int) -> Sequence[int]:

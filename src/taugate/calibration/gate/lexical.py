@@ -30,11 +30,14 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.records import GateRecord
 
-# Smaller weights gain less, larger ones hardly more, on eight data sets (docs/benchmarks/hybrid.md).
+# Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)
 # Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
-# lose by it. This is the largest weight that loses on none of eight data sets (docs/benchmarks/hybrid.md).
+# lose by it. This is the largest weight that loses on none of seven data sets (docs/benchmarks/hybrid.md).
 PROVISIONAL_WEIGHT = 0.2
+
+# Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.
+Outcomes = Callable[[LexicalPart | None], RankingOutcomes]
 
 
 def add_lexical(
@@ -44,14 +47,11 @@ def add_lexical(
     settings: CalibrationSettings,
     say: Callable[[str], None],
 ) -> tuple[list[GateRecord], GateState]:
-    """Index the words of the documents, and choose the weight of the lexical share.
-
-    A weight that the settings give is used as it is, and only judged. Without enough evidence by people, `auto` uses
-    the default weight.
+    """Choose the lexical part of the score for a search in this process.
 
     Args:
         state: Exact search of the float32 encoder's vectors.
-        dataset: Data set of the calibration.
+        dataset: See `choose_lexical`, like the other parameters.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
         say: Prints one line of progress.
@@ -59,63 +59,86 @@ def add_lexical(
     Returns:
         The records, and the new state, or `state` itself if the score stays the cosine.
     """
-    choice = settings.candidates.lexical
-    if choice == "off":
+    if settings.candidates.lexical == "off":
         return [], state
-    words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
     worded = state.with_encoded(with_words(state.accepted.encoded, dataset))
-    given = None if choice == "auto" else choice
+
+    def outcomes(lexical: LexicalPart | None) -> RankingOutcomes:
+        return (state if lexical is None else worded.with_lexical(lexical)).trial.outcomes()
+
+    records, lexical = choose_lexical(dataset, drawn, settings, outcomes, say)
+    return records, state if lexical is None else worded.with_lexical(lexical)
+
+
+def choose_lexical(
+    dataset: Dataset,
+    drawn: DrawnQueries,
+    settings: CalibrationSettings,
+    outcomes: Outcomes,
+    say: Callable[[str], None],
+) -> tuple[list[GateRecord], LexicalPart | None]:
+    """Index the words of the documents, and choose the weight of the lexical share.
+
+    A weight that the settings give is used as it is, and only judged. Without enough evidence by people, `auto` uses
+    the default weight.
+
+    Args:
+        dataset: Data set of the calibration.
+        drawn: All answerable queries, with their division.
+        settings: Settings of the calibration, in which the share is not off.
+        outcomes: Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.
+        say: Prints one line of progress.
+
+    Returns:
+        The records, and the lexical part, None if the score stays the cosine.
+    """
+    words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
+    choice = settings.candidates.lexical
+    given = None if isinstance(choice, str) else choice
     if given is None and AvailableEvidence.count(dataset, settings.k).reasons:
         say(f"lexical weight {PROVISIONAL_WEIGHT:g}, the default without enough queries by people to choose one")
-        given = PROVISIONAL_WEIGHT
-    elif given is not None and len(drawn.parts["calibration"].members) < MIN_CALIBRATING:
+        return [], LexicalPart(words, PROVISIONAL_WEIGHT)
+    if given is not None and len(drawn.parts["calibration"].members) < MIN_CALIBRATING:
         say(f"lexical weight {given:g}, as given; there are too few queries to judge it")
-    else:
-        weights = GRID if given is None else (given,)
-        states = [worded.with_lexical(LexicalPart(words, weight)) for weight in weights]
-        records, chosen = _judged(state, states, given, drawn, settings)
-        say(_line(records, chosen))
-        return records, chosen
-    return [], worded.with_lexical(LexicalPart(words, given))
+        return [], LexicalPart(words, given)
+    parts = [LexicalPart(words, weight) for weight in (GRID if given is None else (given,))]
+    records, chosen = _judged(parts, given, drawn, settings, outcomes)
+    say(_line(records, chosen))
+    return records, chosen
 
 
 def _judged(
-    plain: GateState,
-    weighted: Sequence[GateState],
+    parts: Sequence[LexicalPart],
     given: float | None,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-) -> tuple[list[GateRecord], GateState]:
+    outcomes: Outcomes,
+) -> tuple[list[GateRecord], LexicalPart | None]:
     """Judge weights by all labelled queries, and use the given one, or the best accepted one if there is any.
 
     Args:
-        plain: Search by the cosine.
-        weighted: Search by each weight.
+        parts: Lexical part of each weight.
         given: Weight that is used whatever the records say; None for the best accepted one.
-        drawn: See `add_lexical`, like `settings`.
+        drawn: See `choose_lexical`, like the other parameters.
         settings: Settings of the calibration.
+        outcomes: Returns the outcomes of exact search.
     """
-    outcomes = [state.trial.outcomes() for state in weighted]
-    candidates = [
-        GateCandidate(_name(state.trial.lexical), "lexical", outcome)
-        for state, outcome in zip(weighted, outcomes, strict=True)
-        if state.trial.lexical is not None
-    ]
+    measured = [outcomes(part) for part in parts]
+    candidates = [GateCandidate(_name(part), "lexical", outcome) for part, outcome in zip(parts, measured, strict=True)]
     confidence = settings.candidates.gate.confidence
     detectable = min_detectable_loss(drawn.units, 1 - (1 - confidence) / len(candidates))
     gate = GateSettings(settings.candidates.gate.margin or default_margin(MARGIN, detectable), confidence)
-    records = judge(plain.trial.outcomes(), candidates, drawn.units, gate, superior=True)
+    records = judge(outcomes(None), candidates, drawn.units, gate, superior=True)
     if given is not None:
-        return records, weighted[0]
+        return records, parts[0]
     accepted = [place for place, record in enumerate(records) if record.admitted]
     if not accepted:
-        return records, plain
-    return records, weighted[max(accepted, key=lambda place: _ndcg_of_fitting(outcomes[place], drawn, settings))]
+        return records, None
+    return records, parts[max(accepted, key=lambda place: _ndcg_of_fitting(measured[place], drawn, settings))]
 
 
-def _line(records: Sequence[GateRecord], chosen: GateState) -> str:
+def _line(records: Sequence[GateRecord], lexical: LexicalPart | None) -> str:
     """Return the progress line of the weight that is used, or of the best one if none is."""
-    lexical = chosen.trial.lexical
     if lexical is None:
         best = max(records, key=lambda record: record.ndcg.candidate)
         return f"lexical share: off, because no weight is shown to help; the best: {gate_line(best)}"

@@ -33,6 +33,7 @@ from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
     GOLDEN,
+    LEXICAL,
     OUTCOMES,
     PROJECTION,
     QUERY_FOLDER,
@@ -179,6 +180,8 @@ class ReleaseContents:
         if stored_here:
             for name in (TEXTS, OFFSETS):
                 shutil.copyfile(self.documents / name, release / name)
+        elif isinstance(self.accepted.index, HybridIndex):
+            self.accepted.index.lexical.save(release / LEXICAL)
         drift_reference(self.findings).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.accepted.projection is not None:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.queries.crop import UNSPACED
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.index.words import UNSPACED
 
 Shingles = NDArray[np.uint64]
 

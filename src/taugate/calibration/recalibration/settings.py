@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import get_args
 
 from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import (
     CalibrationSettings,
     CandidateSettings,
     GateSettings,
     IndexChoice,
+    LexicalChoice,
     PrecisionChoice,
     ProjectionChoice,
     requested_margin,
@@ -130,12 +132,35 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
     if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone
         name = judged["index"][0].candidate.partition(",")[0]
         index = "auto" if len(judged["index"]) > 1 else next(kind for kind in get_args(Kind) if kind == name)
-    gate = _gate(manifest.gate, len([kind for kind, records in judged.items() if records]))
-    return CandidateSettings(projection=projection, retention=retention, precision=precision, index=index, gate=gate)
+    return CandidateSettings(
+        projection=projection,
+        retention=retention,
+        precision=precision,
+        index=index,
+        lexical=_lexical(manifest, len(judged["lexical"])),
+        gate=_gate(manifest.gate),
+    )
 
 
-def _gate(records: Sequence[GateRecord], kinds: int) -> GateSettings:
-    """Return the gate's conditions as they were requested; its error was divided among `kinds` of candidates."""
-    if not records:
+def _lexical(manifest: Manifest, judged: int) -> LexicalChoice:
+    """Return how the lexical weight was chosen, given how many weights the gate judged.
+
+    A release from before scores had a lexical part keeps its score, which clients may compare with numbers of theirs.
+    """
+    weight = None if manifest.lexical is None else manifest.lexical.weight
+    if judged > 1 or (not judged and weight == PROVISIONAL_WEIGHT):
+        return "auto"
+    return "off" if weight is None else weight
+
+
+def _gate(records: Sequence[GateRecord]) -> GateSettings:
+    """Return the gate's conditions as they were requested.
+
+    The error was divided among the kinds of cheaper candidates; the lexical share is judged at the whole error.
+    """
+    cheaper = [record for record in records if record.kind != "lexical"]
+    judged = cheaper or records
+    if not judged:
         return GateSettings()
-    return GateSettings(requested_margin(records), round(1 - (1 - records[0].confidence) * kinds, 12))
+    kinds = len({record.kind for record in judged})
+    return GateSettings(requested_margin(judged), round(1 - (1 - judged[0].confidence) * kinds, 12))

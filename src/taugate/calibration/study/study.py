@@ -42,8 +42,11 @@ from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
@@ -178,7 +181,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
     with watch.stage("abstention"):
         tops = (judged.top, unanswerable)
-        abstention = _abstain(dataset, encoded, tops, cluster_ids, members, settings, inherited)
+        abstention = _abstain(search, tops, cluster_ids, members, settings, inherited)
         refusal = None
         if refuses:
             divided = divide(parts, roles, settings.rule, cluster_ids)
@@ -294,9 +297,8 @@ def _query_set(
     return record.model_copy(update={"warnings": warnings}), wording
 
 
-def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
-    dataset: Dataset,
-    encoded: EncodedTexts,
+def _abstain(
+    search: LabelledSearch,
     tops: tuple[TopK, TopK],
     cluster_ids: ClusterIds,
     calibration: NDArray[np.int64],
@@ -310,6 +312,7 @@ def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
     kept = None if inherited is None else inherited.abstention
     if settings.abstention is None and kept is None:
         return None
+    dataset, encoded = search.dataset, search.encoded
     answerable = len(dataset.answerable)
     groups = (
         QueryGroup([query.text for query in dataset.answerable], encoded.answerable, tops[0], cluster_ids[:answerable]),
@@ -317,12 +320,24 @@ def _abstain(  # noqa: PLR0913, PLR0917 (the state of the study)
             [query.text for query in dataset.unanswerable], encoded.unanswerable, tops[1], cluster_ids[answerable:]
         ),
     )
-    corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+    corpus = EncodedCorpus(encoded.documents, _document_words(search, None if kept is None else kept[0]))
     if kept is not None:
         return keep_abstention(*kept, *groups, corpus)
     if settings.abstention is None:
         raise AssertionError("abstention is neither requested nor inherited")
     return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)
+
+
+def _document_words(search: LabelledSearch, kept: AnswerRule | None) -> DocumentWords:
+    """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""
+    documents, index = search.dataset.documents, search.index
+    words = None if kept is None else kept.score.signals.words
+    if isinstance(index, HybridIndex):
+        lexical = index.lexical
+    else:
+        texts = (document.encoded_text for document in documents)
+        lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
+    return DocumentWords.of_documents(lexical, documents)
 
 
 def _stratified(

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.changes import CorpusChanges, ReusableVectors
+from taugate.calibration.encoding.corpus import with_words
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.gate.accept import accept_updated_index
-from taugate.calibration.gate.baseline import AcceptedSearch, GateState, RecordedProjection, SearchTrial
+from taugate.calibration.gate.baseline import AcceptedSearch, GateState, LexicalPart, RecordedProjection, SearchTrial
 from taugate.calibration.job.acceptance import accept_over_engine, connect_engine
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
@@ -15,9 +16,11 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.engines.index import EngineIndex
+from taugate.retrieval.engines.hybrid import collection_index
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release, load_encoder
+from taugate.retrieval.vectors.similarity import require_in_memory
 
 
 def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
@@ -75,9 +78,9 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     engine = connect_engine(settings.engine)
     if engine is None:
         return _accept_index(dataset, changes, release, encoders, drawn, settings, say, watch)
-    index = release.retriever.index
-    if not isinstance(index, EngineIndex):
-        raise TypeError(f"{type(index).__name__} is no collection of an engine")
+    index = collection_index(release.retriever.index)
+    if index is None:
+        raise TypeError(f"{type(release.retriever.index).__name__} is no collection of an engine")
     reusable = ReusableVectors(changes.sources, index.vectors)
     exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
     return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, say, watch)
@@ -93,12 +96,25 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> AcceptedSearch:
-    """Build the index of the release's kind: exact, or approximate and tested by the gate again."""
+    """Build the index of the release's kind: exact, or approximate and tested by the gate again.
+
+    A lexical part keeps its weight, k1 and b, and is computed from the words of the updated corpus.
+    """
     manifest = release.manifest
     encoded = encode_changes(dataset, changes, release, encoders, say, watch)
+    lexical, before = None, release.retriever.index
     with watch.stage("index"):
+        if isinstance(before, HybridIndex):
+            texts = (document.encoded_text for document in dataset.documents)
+            lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
+            encoded = with_words(encoded, dataset)
         trial = SearchTrial.build(
-            dataset.answerable, encoded.answerable, encoded.documents, settings.k, dataset.documents.parents
+            dataset.answerable,
+            encoded.answerable,
+            require_in_memory(encoded.documents),
+            settings.k,
+            dataset.documents.parents,
+            lexical,
         )
     projection = None
     if manifest.projection is not None and release.retriever.projection is not None:

@@ -13,13 +13,11 @@ before.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.changes import CorpusDigests
-from taugate.calibration.engines.search import search_in_batches
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.own_documents import OwnPassages, exclude_own, max_own_passages
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
@@ -154,8 +152,8 @@ def _hits(
     Follows the steps of `Retriever` for all queries at once, except that a query's own passages are excluded.
     """
     retriever, texts = release.retriever, [query.text for query in queries]
-    search = partial(search_in_batches, retriever.index) if retriever.passages.remote else retriever.index.search
-    top = exclude_own(own_passages, search(vectors, retriever.policy.k + max_own_passages(own_passages)))
+    depth = retriever.policy.k + max_own_passages(own_passages)
+    top = exclude_own(own_passages, retriever.index.search(vectors, depth))
     relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
     decisions = decision_scores(retriever.policy.kind, top.scores, relevance)
     answered = None if retriever.abstention is None else retriever.abstention.answered(texts, vectors, top)

@@ -212,7 +212,11 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         k=policy.k,
         **manifest.bootstrap.model_dump(),
         rule=rule.kept_from(policy.method),
-        candidates=CandidateSettings(index=manifest.index.kind if engine is None else "flat", gate=gate),
+        candidates=CandidateSettings(
+            index=manifest.index.kind if engine is None else "flat",
+            lexical="off" if manifest.lexical is None else manifest.lexical.weight,
+            gate=gate,
+        ),
         engine="faiss" if engine is None else engine.kind,
         embeddings=settings.embeddings,
     )

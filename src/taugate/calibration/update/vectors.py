@@ -19,6 +19,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.kinds import QUANTIZERS
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.projection import Projection
@@ -97,7 +98,7 @@ def _documents(
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode(encoder, texts, len(texts), "document", cache, watch)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
-    index = release.retriever.index
+    index = vector_index(release.retriever.index)
     if not isinstance(index, AnyIndex):
         raise TypeError(f"{type(index).__name__} is not an index of a release")
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)

@@ -113,6 +113,14 @@ def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in SETTING_FLAGS}
 
 
+def lexical_weight(text: str) -> float | str:
+    """Parse a lexical weight, "off" or "auto"; argparse shows the message of the error."""
+    try:
+        return text if text in {"off", "auto"} else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{text}": give off, auto, or a weight such as 0.5') from None
+
+
 def _choices(annotation: object) -> Iterator[str]:
     """Yield the values of a Literal, or of a union of several."""
     for member in _members(annotation):

@@ -10,7 +10,7 @@ from taugate.ingestion.importers.nested import leaves, left_out_fields
 from taugate.ingestion.importers.records import TEXT_FIELDS, records_to_documents, text_field_of
 from taugate.ingestion.importers.rich_text import is_rich_text
 from taugate.ingestion.importers.table_rows import rows_to_documents
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 
 _MIN_SHARE = 0.5  # of a file's characters within records, for the records to be the documents
@@ -52,7 +52,7 @@ def parse_json(raw: bytes) -> ParsedFile:
     except json.JSONDecodeError as error:
         if len(decoded.text[: error.pos].strip()) and _looks_like_lines(decoded.text):
             return parse_json_lines(raw)
-        raise not_json(error, decoded.text) from error
+        raise not_json(error) from error
     return _parsed(values, reader, decoded.text, decoded.notes)
 
 
@@ -77,7 +77,7 @@ def parse_json_lines(raw: bytes) -> ParsedFile:
         except json.JSONDecodeError as error:
             if len(broken) > len(values):
                 number, first = broken[0]
-                raise UnreadableFile(f"line {number} is not JSON: {first.msg[:1].lower()}{first.msg[1:]}") from error
+                raise not_json(first, number) from error
     return _parsed(values, reader, decoded.text, (*decoded.notes, *_broken_note([number for number, _ in broken])))
 
 

@@ -25,6 +25,7 @@ _LONE_TAG = re.compile(r"<(?:br|hr)\s*/?>|<img\s[^<>]*>", re.IGNORECASE)
 _CODE = re.compile(r"`[^`\n]*<[^`\n]*`|^```", re.MULTILINE)
 _HTML_FIELDS = ("rendered", "html")  # fields whose text is HTML even if it has only entities
 _SPACE = re.compile(r"[\s,;\x1e]*")  # between two values of a file; \x1e begins a record of RFC 7464
+_LAST_COMMA = re.compile(r",\s*([\]}])")
 _MAX_DIGITS = 18  # of a number; longer ones are kept as text
 
 _STRING = r'"((?:[^"\\]|\\.)*+)(?:"|\Z)'
@@ -150,20 +151,23 @@ def decode_json(raw: bytes) -> DecodedText:
         return decode_text(raw)
 
 
-def not_json(error: json.JSONDecodeError, text: str) -> UnreadableFile:
-    """Return the error for a file that is not JSON.
+def not_json(error: json.JSONDecodeError, line: int = 1) -> UnreadableFile:
+    """Return the error for a file that is not JSON, in the same words for every version of Python.
 
     Args:
         error: Error of the parser.
-        text: Content of the file.
+        line: Number, from 1, of the line of the file that the parsed text begins on.
     """
-    reason = f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]} on line {error.lineno}"
+    text, at = error.doc, error.pos
+    if text[at : at + 1] in {"]", "}"}:  # before Python 3.13, a comma too many is reported at the bracket after it
+        at = max(len(text[:at].rstrip()) - 1, 0)
+    if comma := _LAST_COMMA.match(text, at):
+        on_line = line + text.count("\n", 0, at)
+        return UnreadableFile(f"is not JSON: remove the comma on line {on_line}, before {comma[1]}")
+    fault = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")  # the position, which is not repeated
     following = text[error.pos : error.pos + 2]
-    if following in {"//", "/*"} or following.startswith("#"):
-        return UnreadableFile(f"{reason}; JSON has no comments: remove them")
-    if following[:1] in {"]", "}"} and text[: error.pos].rstrip().endswith(","):
-        return UnreadableFile(f"{reason}; remove the comma before it")
-    return UnreadableFile(reason)
+    remedy = "; JSON has no comments: remove them" if following in {"//", "/*"} or following[:1] == "#" else ""
+    return UnreadableFile(f"is not JSON: {fault} on line {line + error.lineno - 1}{remedy}")
 
 
 def words_of_json(text: str) -> str:

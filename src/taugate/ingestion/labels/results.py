@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.forward import bm25_scores
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.policy import decision_scores
 from taugate.retrieval.release.reader import Release
 
@@ -66,9 +67,10 @@ def lexical_candidates(release: Release, texts: Sequence[str], positions: NDArra
     Returns:
         Up to MAX_OTHERS documents per query, best first; documents without any of its words are left out.
     """
-    documents = (document.encoded_text for document in release.documents)
+    lexical = LexicalIndex.of(document.encoded_text for document in release.documents)
     candidates = []
-    for scores, returned in zip(bm25_scores(documents, texts), positions, strict=True):
+    for text, returned in zip(texts, positions, strict=True):
+        scores = lexical.term_scores(query_terms(text)).scores
         scores[returned] = 0
         best = np.argsort(-scores, kind="stable")[:MAX_OTHERS]
         candidates.append([int(position) for position in best if scores[position] > 0])

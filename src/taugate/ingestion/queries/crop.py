@@ -11,11 +11,11 @@ from itertools import pairwise
 import numpy as np
 import regex
 
+from taugate.retrieval.index.words import UNSPACED
+
 SHORTEST, LONGEST = 0.1, 0.5  # of a span, as shares of the document's words
 DELETED = 0.1  # probability that a word of the span is deleted
-# Chinese, Japanese and the languages of South-East Asia put no spaces between words: their letters, with the marks on
-# them, stand for words, as in the vocabularies of most encoders.
-UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+# In scripts without spaces, letters with the marks on them stand for words, as in the vocabularies of most encoders.
 _WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|(?:(?!{UNSPACED})\S)+")
 
 _SPACE = regex.compile(r"\s")

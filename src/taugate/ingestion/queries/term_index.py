@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 
 import regex
 
-from taugate.ingestion.queries.crop import UNSPACED
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.index.words import UNSPACED
 
 _TERM = re.compile(r"[^\W_]+")
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")

@@ -15,11 +15,12 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
 from taugate.retrieval.engines.filters import check_comparable
+from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import open_verified
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
-from taugate.retrieval.vectors.queries import QueryVectors, dense_of
+from taugate.retrieval.vectors.queries import QueryVectors
 
 _BLOCK = 1024  # documents read at a time when iterating over all
 
@@ -58,18 +59,21 @@ class EnginePassages:
     """The passages of a collection; implements Passages.
 
     Attributes:
-        index: Searches the collection.
+        index: Searches and reads the collection.
         fields: Metadata fields that filters can name.
+        hybrid: Searches by a score with a lexical part; None if the score has none.
     """
 
     index: EngineIndex
     fields: FieldTypes
+    hybrid: EngineHybridIndex | None = None
     remote: bool = True
 
     def find(self, queries: QueryVectors, k: int, query_filter: Filter, observe: Observe = unobserved) -> FoundPassages:
         """See Passages.find; EngineIndex.find says when results are approximate and which other errors occur."""
         self.check(query_filter)
-        return self.index.find(dense_of(queries), k, query_filter, observe)
+        index = self.index if self.hybrid is None else self.hybrid
+        return index.find(queries, k, query_filter, observe)
 
     def meets(self, query_filter: Filter, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """See Passages.meets; reads the passages."""

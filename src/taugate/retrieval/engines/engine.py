@@ -125,8 +125,15 @@ class Collection(Protocol):
         """
         ...
 
-    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
-        """Return the positions of at most `limit` documents that meet a filter, (m ≤ limit,) int64 ascending."""
+    def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
+        """Return positions of documents that meet a filter, (m ≤ limit,) int64 ascending.
+
+        Args:
+            query_filter: Filter with at least one condition.
+            limit: Largest number of documents to return.
+            deadline: See the class.
+            among: Positions to look at, int64; None for all.
+        """
         ...
 
     def find(self, document_id: str, deadline: float) -> Positions:

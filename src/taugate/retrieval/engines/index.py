@@ -1,23 +1,21 @@
 """An index whose vectors and documents are in an engine: the engine proposes candidates, `similarity` scores them."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.engine import Candidates, Collection, Positions, Rows
-from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, best_of, brute_force_top_k
-from taugate.retrieval.index.passages import Candidate, FoundPassages, Observe, unobserved
-from taugate.retrieval.index.top_k import DocumentSubset, TopK
-from taugate.retrieval.index.widening import widened_top_k
+from taugate.retrieval.engines.engine import Collection, Positions, Rows
+from taugate.retrieval.engines.search import EngineSearch
+from taugate.retrieval.index.flat import brute_force_top_k
+from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import Float32, pair_similarity, similarity
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
-# If the engine finds too few documents and at most this many meet the filter, all of them are read: some 10 MB at 384
-# dimensions and 1 KB of text.
-_MAX_SCANNED = 4096
+_BATCH = 64  # queries: with k + 16 = 26 candidates of 384 dimensions each, 2.5 MB of vectors
 
 
 class EngineVectors:
@@ -69,23 +67,22 @@ class EngineIndex:
         The list is never shorter: it is an error if the collection returns too few, as it may while it is being loaded.
 
         Args:
-            queries: (n, d) float32 of unit length.
+            queries: (n, d) float32 of unit length, searched in small batches.
             k: Number of documents per query.
 
         Raises:
             EngineUnavailable: If the engine does not respond or proposes too few documents.
             ReleaseError: If the engine rejects the request.
         """
-        return self.find(dense_of(queries), k).top
+        return in_batches(lambda batch: self.find(batch, k).top, queries, min(k, len(self)))
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within; meant for small subsets, because it reads the vectors of all M members."""
-        members = within.positions
-        results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
-        scores, positions = zip(*results, strict=True)
-        return TopK(np.stack(scores), np.stack(positions))
+        return score_members(self, queries, k, within)
 
-    def find(self, queries: Float32, k: int, query_filter: Filter = (), observe: Observe = unobserved) -> FoundPassages:
+    def find(
+        self, queries: QueryVectors, k: int, query_filter: Filter = (), observe: Observe = unobserved
+    ) -> FoundPassages:
         """Search like `search`, among the documents that meet a filter evaluated by the engine.
 
         If at most k + SPARE documents meet the filter, all of them are scored and the result is exact. The same happens
@@ -103,31 +100,13 @@ class EngineIndex:
             EngineUnavailable: If the engine does not respond or proposes too few documents.
             ReleaseError: If the engine rejects the request.
         """
-        deadline = time.monotonic() + self._seconds
-        count, candidates = len(self), dict[int, Candidate]()
-        k = min(k, count)
-        if query_filter and (exact := self._all_of(queries, k, query_filter, k + SPARE, deadline, observe)):
-            return exact
+        search = self.begin(query_filter, observe)
+        top = search.nearest(dense_of(queries), k)
+        return FoundPassages(top, search.candidates, search.approximate)
 
-        def best(block: Float32, k: int, fetch: int) -> tuple[TopK, Float32]:
-            start = time.perf_counter()
-            proposed = self._collection.propose(block, fetch, query_filter, deadline)
-            answered = time.perf_counter()
-            candidates.update(_by_position(proposed))
-            ranked = _ranked(block, proposed, k)
-            observe("engine", answered - start)
-            observe("rescore", time.perf_counter() - answered)
-            return ranked
-
-        top = widened_top_k(best, queries, k, k + SPARE, count)
-        if np.isneginf(top.scores[:, -1]).any():
-            if query_filter and (exact := self._all_of(queries, k, query_filter, _MAX_SCANNED, deadline, observe)):
-                return exact
-            raise EngineUnavailable(
-                f"{self._collection.name}: returned fewer than {k} documents when {MAX_CANDIDATES} were requested; "
-                "check that it is loaded and complete, or increase the search breadth"
-            )
-        return FoundPassages(top, candidates, approximate=bool(query_filter))
+    def begin(self, query_filter: Filter, observe: Observe, listed: int = 0) -> EngineSearch:
+        """Begin a search; see EngineSearch for the parameters."""
+        return EngineSearch(self._collection, len(self), query_filter, self._seconds, observe, listed)
 
     def read(self, positions: Positions) -> Rows:
         """Return the rows at m distinct positions, (m,) int64.
@@ -145,39 +124,25 @@ class EngineIndex:
         """
         return self._collection.find(document_id, time.monotonic() + self._seconds)
 
-    def _all_of(
-        self, queries: Float32, k: int, query_filter: Filter, limit: int, deadline: float, observe: Observe
-    ) -> FoundPassages | None:
-        """Score all documents that meet a filter; None if there are more than `limit`."""
-        start = time.perf_counter()
-        members = self._collection.where(query_filter, limit + 1, deadline)
-        observe("engine", time.perf_counter() - start)
-        if len(members) > limit:
-            return None
-        start = time.perf_counter()
-        rows = self._collection.fetch(members, deadline)
-        observe("engine", time.perf_counter() - start)
-        # One query at a time: a joint computation would copy the vectors for each query.
-        scores = np.concatenate([similarity(query[None], rows.vectors[None]) for query in queries])
-        top = best_of(np.broadcast_to(members[None], scores.shape), scores, k)
-        contents = map(Candidate, rows.vectors, rows.documents)
-        return FoundPassages(top, dict(zip(members.tolist(), contents, strict=True)))
+
+def in_batches(search: Callable[[QueryVectors], TopK], queries: QueryVectors, k: int) -> TopK:
+    """Search an engine for any number of queries, a batch at a time.
+
+    Args:
+        search: Returns k documents of each query of a batch.
+        queries: n queries.
+        k: Number of documents.
+    """
+    scores, positions = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    for start in range(0, len(queries), _BATCH):
+        batch = slice(start, start + _BATCH)
+        results = search(queries[batch])
+        scores[batch], positions[batch] = results.scores, results.positions
+    return TopK(scores, positions)
 
 
-def _by_position(proposed: Candidates) -> dict[int, Candidate]:
-    return {
-        position: Candidate(vector, proposed.documents[position])
-        for row, vectors in zip(proposed.positions.tolist(), proposed.vectors, strict=True)
-        for position, vector in zip(row, vectors, strict=True)
-        if position >= 0
-    }
-
-
-def _ranked(queries: Float32, proposed: Candidates, k: int) -> tuple[TopK, Float32]:
-    """Rank candidates by similarity; see widening.Best."""
-    order = np.argsort(proposed.positions, axis=1, kind="stable")
-    rows = np.arange(len(order))[:, None]
-    positions = proposed.positions[rows, order]
-    scores = similarity(queries, proposed.vectors[rows, order])
-    scores[positions < 0] = -np.inf
-    return best_of(positions, scores, k), scores.min(axis=1)
+def score_members(index: Scorer, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
+    """Return the k best documents of a small subset by scoring all of it; see Index.search_within."""
+    results = [brute_force_top_k(index, queries[row : row + 1], k, within.positions) for row in range(len(queries))]
+    scores, positions = zip(*results, strict=True)
+    return TopK(np.stack(scores), np.stack(positions))

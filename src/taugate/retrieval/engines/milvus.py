@@ -199,9 +199,12 @@ class MilvusCollection:
         documents = [self._document(position, rows[position]["document"]) for position in requested]
         return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
-    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
         """See Collection.where."""
-        return self._positions(condition(query_filter, DIALECT), limit, deadline)
+        meets = condition(query_filter, DIALECT)
+        if among is not None:
+            meets = f"position in {among.tolist()} and ({meets})"
+        return self._positions(meets, limit, deadline)
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find; Milvus reads the tokens of all rows for it."""

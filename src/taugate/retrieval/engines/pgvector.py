@@ -215,9 +215,12 @@ class PgvectorCollection:
         documents = [self._document(position, contents[position][1]) for position in requested]
         return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
-    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
         """See Collection.where."""
-        return self._positions(condition(query_filter, DIALECT), limit, deadline)
+        meets = condition(query_filter, DIALECT)
+        if among is not None:
+            meets = f"position = ANY('{{{','.join(map(str, among.tolist()))}}}'::bigint[]) AND {meets}"
+        return self._positions(meets, limit, deadline)
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find."""

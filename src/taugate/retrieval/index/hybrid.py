@@ -24,15 +24,16 @@ _MIN_NEAREST, _MAX_NEAREST, _NEAREST_ONE_IN = 48, 240, 128
 # Share of the documents, one in this many, that are proposed by their words for one query at most, before the list of
 # cosines is widened instead: the cosine of a pair takes about 16 times as long as in a scan of all documents.
 _ONE_IN = 16
-# Postings that are read for one query at most if the index is approximate anyway: about 0.5 ms.
-_MAX_POSTINGS = 1 << 16
+# Postings that are read for one query at most, and documents that they propose, if the index is approximate anyway.
+# Four times as many of either took up to 0.5 ms more at a million documents, and improved no list of 100 queries.
+_MAX_POSTINGS, _MAX_PROPOSED = 1 << 14, 64
 # More than the rounding of a score and its bound in float32, over 1 + w.
 _ROUNDING = 1e-6
 # In a subset of fewer than one in this many documents, each is scored; see flat._ONE_IN.
 _SCANNED_ONE_IN = 128
 
 
-class _Scored(NamedTuple):
+class Scored(NamedTuple):
     """Documents of one query and their scores, (c,) each."""
 
     positions: _Positions
@@ -87,19 +88,19 @@ class HybridIndex:
 
     def parts(self, queries: QueryVectors, positions: _Positions) -> tuple[Float32, Float32]:
         """Return the two parts of `score`, cosines and weighted shares, (n, c) float32 each, for (n, c) positions."""
-        hybrid = _with_words(queries)
+        hybrid = with_words(queries)
         weighted = np.zeros(positions.shape, dtype=np.float32)
         for row, (terms, own) in enumerate(zip(hybrid.terms, positions, strict=True)):
-            weighted[row] = self._weighted(terms, own)
+            weighted[row] = self.weighted(terms, own)
         return self.vectors.score(hybrid.dense, positions), weighted
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        return self._search(_with_words(queries), k, None)
+        return self._search(with_words(queries), k, None)
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within."""
-        hybrid, members = _with_words(queries), within.positions
+        hybrid, members = with_words(queries), within.positions
         if len(members) > max(k + SPARE, len(self) // _SCANNED_ONE_IN):
             return self._search(hybrid, k, within)
         results = [brute_force_top_k(self, hybrid[row : row + 1], k, members) for row in range(len(hybrid))]
@@ -119,7 +120,7 @@ class HybridIndex:
             nearest = self._nearest(queries.dense[pending], min(fetch, count), within)
             unproven = []
             for place, row in enumerate(pending.tolist()):
-                near = _Scored(nearest.positions[place], nearest.scores[place])
+                near = Scored(nearest.positions[place], nearest.scores[place])
                 top = self._top_k(queries[row : row + 1], near, k, within)
                 if top is None:
                     unproven.append(row)
@@ -146,7 +147,7 @@ class HybridIndex:
             return self.vectors.search(dense, fetch)
         return self.vectors.search_within(dense, fetch, within)
 
-    def _top_k(self, query: HybridVectors, nearest: _Scored, k: int, within: DocumentSubset | None) -> _Scored | None:
+    def _top_k(self, query: HybridVectors, nearest: Scored, k: int, within: DocumentSubset | None) -> Scored | None:
         """Return the k best documents of one query, or None if these lists do not prove it.
 
         Args:
@@ -156,31 +157,31 @@ class HybridIndex:
             within: Documents to search; None for all.
         """
         terms, last = query.terms[0], float(nearest.scores[-1])
-        scored = _Scored(nearest.positions, nearest.scores + self._weighted(terms, nearest.positions))
+        scored = Scored(nearest.positions, nearest.scores + self.weighted(terms, nearest.positions))
         if len(nearest.positions) == (len(self) if within is None else len(within)):
             return scored.best(k)
         exact = self._is_exact(within)
-        found = self.lexical.reaching(terms, self._needed(scored, k, last), None if exact else _MAX_POSTINGS)
+        found = self.lexical.reaching(terms, self.needed_share(scored, k, last), None if exact else _MAX_POSTINGS)
         others = _others(found, nearest.positions, within)
-        limit = max(MAX_CANDIDATES, len(self) // _ONE_IN) if exact else MAX_CANDIDATES
+        limit = max(MAX_CANDIDATES, len(self) // _ONE_IN) if exact else _MAX_PROPOSED
         promising = others.most(limit)
         start, size = 0, len(nearest.positions)
-        while start < len(promising) and promising.shares[start] >= self._needed(scored, k, last):
+        while start < len(promising) and promising.shares[start] >= self.needed_share(scored, k, last):
             some = promising.positions[start : start + size]
             cosines = score_all(self.vectors, query.dense, some)
-            scored = scored.joined(_Scored(some, cosines + self._weighted(terms, some)))
+            scored = scored.joined(Scored(some, cosines + self.weighted(terms, some)))
             start, size = start + size, 2 * size
         proven = others.complete and (start < len(promising) or len(promising) == len(others))
         return scored.best(k) if proven or not exact else None
 
-    def _needed(self, scored: _Scored, k: int, last: float) -> float:
+    def needed_share(self, scored: Scored, k: int, last: float) -> float:
         """Return the share that a document with a cosine of at most `last` needs to reach the K-th score.
 
         Without the words of the query, a document does not come before any of the nearest, whatever this is.
         """
         return (scored.score_at(k) - last - _ROUNDING * (1 + self.weight)) / self.weight
 
-    def _weighted(self, terms: Terms, positions: _Positions) -> Float32:
+    def weighted(self, terms: Terms, positions: _Positions) -> Float32:
         """Return the weighted shares of one query and some documents, (c,) float32."""
         return np.float32(self.weight) * self.lexical.shares(terms, positions)
 
@@ -200,7 +201,8 @@ def vector_index(index: Index) -> Index:
     return index.vectors if isinstance(index, HybridIndex) else index
 
 
-def _with_words(queries: QueryVectors) -> HybridVectors:
+def with_words(queries: QueryVectors) -> HybridVectors:
+    """Return queries that must have words; raises TypeError if they have none."""
     if not isinstance(queries, HybridVectors):
         raise TypeError("a score with a lexical part needs the words of the queries")
     return queries

@@ -14,13 +14,15 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.background import Float64, mean_and_covariance, similarity_moments
+from taugate.retrieval.policy import sentence_rows
+from taugate.retrieval.policy.background import Float64, similarity_moments
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.relevance import Logistic
+from taugate.retrieval.policy.word_match import DocumentWords, ReadableDocuments
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
+from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the most complex: the best similarity; its distance above the mean of the other results; its
@@ -32,11 +34,10 @@ ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model"]
 # corpus covers many subjects, but then it helps a lot (docs/research/abstention.md).
 MODEL_SIGNALS = ("best_similarity", "z", "best_idf", "sentence_idf")
 SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_idf")
-# Signals that need the moments of the documents, and signals that need their terms.
+# Signals that need the moments of the documents, and signals that need their words.
 _BACKGROUND, _LEXICAL = frozenset({"z"}), frozenset({"lexical", "best_idf", "sentence_idf"})
-# Arrays of the model, the terms and the moments in a score's file.
+# Arrays of the model and the moments in a score's file.
 _MODEL = ("center", "scale", "weights", "intercept")
-_FORWARD = ("vocabulary", "frequencies", "documents", "offsets", "codes", "counts")
 _MOMENTS = ("mean", "covariance")
 
 
@@ -47,29 +48,17 @@ class Signals:
     Attributes:
         k: Number of results that the signals are computed from.
         moments: Mean (d,) and covariance (d, d) of the document vectors, float64; None if the score does not need them.
-        lexical: Terms of the documents; None if the score does not need them.
+        words: Words of the documents; None if the score does not need them.
     """
 
     k: int
     moments: tuple[Float64, Float64] | None = None
-    lexical: ForwardIndex | None = None
-
-    @classmethod
-    def of(cls, k: int, documents: CorpusVectors, texts: Sequence[str]) -> Self:
-        """Prepare all signals of a corpus.
-
-        Args:
-            k: Number of results that the signals are computed from.
-            documents: (N, d) float32 vectors.
-            texts: Texts of the N documents.
-        """
-        return cls(k, mean_and_covariance(documents), ForwardIndex.of(texts))
+    words: DocumentWords | None = None
 
     def needed(self, name: ScoreName) -> Self:
         """Return a copy with only the parts that one score needs."""
-        names = {*signals_of(name)}
-        moments, lexical = self.moments if _BACKGROUND & names else None, self.lexical if _LEXICAL & names else None
-        return type(self)(self.k, moments, lexical)
+        moments = self.moments if _BACKGROUND.intersection(signals_of(name)) else None
+        return type(self)(self.k, moments, self.words if needs_words(name) else None)
 
     def values(self, names: Sequence[str], texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
@@ -87,12 +76,12 @@ class Signals:
         if self.moments is not None:
             mean, deviation = similarity_moments(dense_of(vectors), *self.moments)
             signals["z"] = (best - mean) / deviation
-        if self.lexical is not None:
-            rows = zip(texts, top.positions[:, : self.k], strict=True)
-            matches = [self.lexical.match(text, positions) for text, positions in rows]
+        if self.words is not None:
+            rows, sentences = zip(texts, top.positions[:, : self.k], strict=True), "sentence_idf" in names
+            matches = [self.words.match(text, positions, sentences=sentences) for text, positions in rows]
             signals["lexical"] = np.array([match.bm25.max() for match in matches])
             signals["best_idf"] = np.array([match.idf.max() for match in matches])
-            signals["sentence_idf"] = np.array([match.sentence for match in matches])
+            signals["sentence_idf"] = np.array([match.best_sentence for match in matches])
         return np.column_stack([signals[name] for name in names])
 
 
@@ -130,42 +119,48 @@ class AnswerScore:
         return score
 
     def save(self, path: Path) -> None:
-        """Write the score to one safetensors file."""
+        """Write the score to one safetensors file, without the words, which are in a file of their own."""
         signals, arrays = self.signals, {"k": np.array([self.signals.k])}
         if signals.moments is not None:
             arrays |= dict(zip(_MOMENTS, signals.moments, strict=True))
-        if signals.lexical is not None:
-            arrays |= {name: getattr(signals.lexical, name) for name in _FORWARD}
         if self.model is not None:
             arrays |= {name: np.atleast_1d(getattr(self.model, name)) for name in _MODEL}
         write_tensors(path, arrays)
 
     @classmethod
-    def load(cls, path: Path, name: str, dimension: int, documents: int) -> Self:
+    def load(
+        cls, path: Path, name: str, dimension: int, documents: ReadableDocuments, lexical: LexicalIndex | None = None
+    ) -> Self:
         """Read the file that `save` wrote.
 
         Args:
             path: File with the score.
             name: Name of the score.
             dimension: Dimension of the searched vectors.
-            documents: Number of documents in the index.
+            documents: The documents in the index.
+            lexical: Index of their words; None if the release has none, or has the words in the score's file, which was
+                so before scores had a lexical part.
 
         Raises:
             ReleaseError: If the file does not hold this score of this index.
         """
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
+        rows = {part: arrays.pop(part) for part in sentence_rows.TYPES if part in arrays}
         if score_name is None or {*arrays} != _array_names(score_name) or not _has_valid_arrays(arrays, dimension):
             raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
-        forward = ForwardIndex(*(arrays[part] for part in _FORWARD)) if "codes" in arrays else None
-        if forward is not None and not forward.is_valid(documents):
-            raise ReleaseError(f"{path}: does not hold the terms of these documents; calibrate again")
+        words = None
+        if rows or needs_words(score_name):
+            index = sentence_rows.from_sentences(rows, len(documents)) if rows else lexical
+            if index is None or not needs_words(score_name):
+                raise ReleaseError(f"{path}: does not hold the words of these documents; calibrate again")
+            words = DocumentWords.of_documents(index, documents)
         moments = (arrays["mean"], arrays["covariance"]) if "mean" in arrays else None
         model = None
         if "weights" in arrays:
             center, scale, weights, intercept = (arrays[part] for part in _MODEL)
             model = Logistic(center, scale, weights, float(intercept[0]))
-        return cls(score_name, Signals(int(arrays["k"][0]), moments, forward), model)
+        return cls(score_name, Signals(int(arrays["k"][0]), moments, words), model)
 
 
 class RefusalScore(NamedTuple):
@@ -201,30 +196,28 @@ class AnswerRule:
         return [RefusalScore(score, rho) for score in self.score.of(texts, vectors, top).tolist()]
 
 
-def signals_of(name: ScoreName) -> tuple[str, ...]:
+def signals_of(name: str) -> tuple[str, ...]:
     """Return the names of a score's signals."""
     return MODEL_SIGNALS if name == "model" else (name,)
 
 
+def needs_words(name: str) -> bool:
+    """Return whether a score needs the words of the documents."""
+    return bool(_LEXICAL.intersection(signals_of(name)))
+
+
 def _array_names(name: ScoreName) -> set[str]:
     """Return the names of the arrays in a score's file."""
-    signals, arrays = {*signals_of(name)}, {"k"}
-    if _BACKGROUND & signals:
-        arrays |= {*_MOMENTS}
-    if _LEXICAL & signals:
-        arrays |= {*_FORWARD}
-    return arrays | ({*_MODEL} if name == "model" else set())
+    moments = _MOMENTS if _BACKGROUND.intersection(signals_of(name)) else ()
+    return {"k", *moments, *(_MODEL if name == "model" else ())}
 
 
 def _has_valid_arrays(arrays: Arrays, dimension: int) -> bool:
-    """Return whether shapes and types are those that `save` writes, numbers are finite, and k and scales are positive.
-
-    Terms are not checked; `ForwardIndex.is_valid` does that.
-    """
+    """Return whether shapes and types are those of `save`, numbers are finite, and k and scales are positive."""
     shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
     shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
-    for name in {*arrays} - {*_FORWARD}:
-        array, dtype = arrays[name], np.int64 if name == "k" else np.float64
+    for name, array in arrays.items():
+        dtype = np.int64 if name == "k" else np.float64
         if array.shape != shapes[name] or array.dtype != dtype or not np.isfinite(array).all():
             return False
     return bool(arrays["k"][0] >= 1 and ("scale" not in arrays or (arrays["scale"] > 0).all()))

@@ -151,6 +151,8 @@ class AdaptationRecord(Record):
         evidence: Whether people asked the queries that decided.
         gain: Gain over the base.
         recall: recall@100 of the unseen queries.
+        lexical_weight: Weights of the lexical share in the scores that the encoders were compared by; None, and not
+            written, if they were compared by the cosine.
         isotropy_before: Isotropy of the documents with the base encoder.
         isotropy_after: Isotropy of the documents with the adapted encoder.
         gate: Decision of the gate on each recipe, from the unseen queries.
@@ -174,6 +176,7 @@ class AdaptationRecord(Record):
     evidence: Literal["human", "generated"]
     gain: AdaptationGain
     recall: BeforeAfter
+    lexical_weight: BeforeAfter | None = None
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
@@ -188,7 +191,12 @@ class AdaptationRecord(Record):
     @model_serializer(mode="wrap")
     def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
-        for name in ("training", "measures", "keeps_documents"):  # records of earlier versions keep their digest
+        for name in (
+            "training",
+            "measures",
+            "keeps_documents",
+            "lexical_weight",
+        ):  # records of earlier versions keep their digest
             if fields[name] is None or fields[name] is False:
                 del fields[name]
         return fields

@@ -42,7 +42,7 @@ OPTIONAL_FILES = frozenset(
         METADATA,  # if documents have metadata
         OUTCOMES,  # compared by promotion rules; not written by 0.1
         ABSTENTION,  # if queries can be refused as a whole
-        LEXICAL,  # if the score has a lexical part
+        LEXICAL,  # if the score has a lexical part, or queries are refused by their words
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
     }
 )

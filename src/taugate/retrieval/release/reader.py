@@ -1,7 +1,7 @@
 """Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
@@ -14,13 +14,14 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_words
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
@@ -155,7 +156,8 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
         vectors = files.load(release, manifest.index.kind, dimension)
         documents = DocumentStore(release)
         _check_counts(release, manifest, len(vectors), len(documents))
-        index = _with_lexical(release, manifest, vectors)
+        lexical = _load_lexical(release, manifest)
+        index = vectors if lexical is None else HybridIndex(vectors, *lexical)
         metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
         return _Corpus(index, documents, metadata)
     _check_counts(release, manifest, manifest.engine.rows, manifest.engine.rows)
@@ -165,7 +167,10 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
         rows = opened.index.read(positions)
         return ReadDocuments.of(rows.vectors, rows.documents)
 
-    return _Corpus(opened.index, opened.documents, Metadata(), opened.passages, read, (opened,))
+    lexical = _load_lexical(release, manifest)
+    hybrid = None if lexical is None else EngineHybridIndex(opened.index, *lexical)
+    passages = replace(opened.passages, hybrid=hybrid)
+    return _Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, (opened,))
 
 
 def _open(
@@ -175,7 +180,7 @@ def _open(
     index = corpus.index
     projection = _load_projection(release, manifest, index)
     relevance = _load_relevance(release, manifest, corpus)
-    abstention = _load_abstention(release, manifest, index)
+    abstention = _load_abstention(release, manifest, corpus)
     policy = _policy(manifest)
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
@@ -279,7 +284,7 @@ def _check_optional_files(release: Path, manifest: Manifest) -> None:
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
-        LEXICAL: manifest.lexical is not None,
+        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(manifest),
     }
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
@@ -305,15 +310,15 @@ def _search_dimension(manifest: Manifest) -> int:
     return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
 
 
-def _with_lexical(release: Path, manifest: Manifest, vectors: Index) -> Index:
-    """Add the lexical part to an index if the score has one."""
+def _load_lexical(release: Path, manifest: Manifest) -> tuple[LexicalIndex, float] | None:
+    """Load the index of the words and the weight of the share; None if the score has no lexical part."""
     record = manifest.lexical
     if record is None:
-        return vectors
-    lexical = LexicalIndex.load(release / LEXICAL, len(vectors))
+        return None
+    lexical = LexicalIndex.load(release / LEXICAL, manifest.index.documents)
     if (lexical.statistics.k1, lexical.statistics.b) != (record.k1, record.b):
         raise ReleaseError(f"{release / LEXICAL}: k1 and b are not those of the manifest; calibrate again")
-    return HybridIndex(vectors, lexical, record.weight)
+    return lexical, record.weight
 
 
 def _load_projection(release: Path, manifest: Manifest, index: Index) -> Projection | None:
@@ -331,11 +336,28 @@ def _load_relevance(release: Path, manifest: Manifest, corpus: _Corpus) -> Relev
     return Relevance.load(path, dimension, None).reading(corpus.read)
 
 
-def _load_abstention(release: Path, manifest: Manifest, index: Index) -> AnswerRule | None:
+def _has_words_for_refusals(manifest: Manifest) -> bool:
+    """Return whether a score of whole queries has the words of the documents in the file of lexical scores.
+
+    Without that file, such a score has them in its own, which was so before scores had a lexical part.
+    """
+    return (
+        manifest.answer_threshold is not None
+        and needs_words(manifest.answer_threshold[0])
+        and LEXICAL in manifest.files
+    )
+
+
+def _load_abstention(release: Path, manifest: Manifest, corpus: _Corpus) -> AnswerRule | None:
     if manifest.answer_threshold is None:
         return None
     score, threshold = manifest.answer_threshold
-    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, len(index))
+    index, lexical = corpus.index, None
+    if isinstance(index, HybridIndex):
+        lexical = index.lexical
+    elif LEXICAL in manifest.files:
+        lexical = LexicalIndex.load(release / LEXICAL, len(index))
+    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, corpus.documents, lexical)
     return AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
 
 

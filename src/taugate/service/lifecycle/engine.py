@@ -71,9 +71,9 @@ class WatchedCollection:
         """See Collection.fetch."""
         return self._call(lambda: self._collection.fetch(positions, deadline))
 
-    def where(self, query_filter: Filter, limit: int, deadline: float) -> Positions:
+    def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
         """See Collection.where."""
-        return self._call(lambda: self._collection.where(query_filter, limit, deadline))
+        return self._call(lambda: self._collection.where(query_filter, limit, deadline, among))
 
     def find(self, document_id: str, deadline: float) -> Positions:
         """See Collection.find."""
