@@ -43,7 +43,7 @@ def section(experiment: Experiment) -> str:
             rows.append(_row(name, findings.refusal.record, best))
     header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
     return f"""\
-`taugate calibrate` without options sets ρ. How many questions that no document answers does it refuse, and how many right answers does it
+`taugate calibrate --lexical off` sets ρ. How many questions that no document answers does it refuse, and how many right answers does it
 lose? Each off-topic question is counted by the ρ of all others. Near misses, half of the human unanswerable questions and held-out queries
 count as well; none of them chose ρ. "Asked by others" are {_MAX_OTHERS} out-of-scope questions of CLINC150 (`{_OTHERS}`). Limits are one-sided, 95 %.
 

@@ -74,7 +74,9 @@ class Pool:
 
 @lru_cache(maxsize=8)
 def released(data: Path, name: str, work: Path, *options: str) -> Release:
-    """Return a release of a data set without ρ, as `Pool` cuts by τ alone; calibrated when it is first asked for.
+    """Return a release of a data set, calibrated when it is first asked for.
+
+    It has no ρ and no lexical share, as `Pool` cuts by τ alone and searches by vectors.
 
     Args:
         data: Folder of the data sets.
@@ -84,7 +86,8 @@ def released(data: Path, name: str, work: Path, *options: str) -> Release:
     """
     folder = work / name
     if not (folder / "current").is_file():
-        arguments = ["calibrate", str(data / name), "--releases", str(folder), "--no-refusal", *options]
+        arguments = ["calibrate", str(data / name), "--releases", str(folder), *options]
+        arguments += ["--no-refusal", "--lexical", "off"]
         subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 

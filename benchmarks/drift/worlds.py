@@ -63,7 +63,7 @@ def monitor(release: Release, rules: Rules = DEFAULT_RULES, baseline: Baseline |
 
 @lru_cache(maxsize=len(SETS))
 def world(data: Path, name: str, work: Path) -> DriftWorld:
-    """Calibrated at the default settings, without ρ, when it is first asked for."""
+    """Calibrated at the default settings, without ρ and lexical share, when it is first asked for."""
     release = released(data, name, work)
     queries = heldout(data, name, release)
     vectors = encoded([*queries], release, work / f"{name}.npy")

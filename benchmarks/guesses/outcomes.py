@@ -63,7 +63,7 @@ class SetOutcome:
 
     @classmethod
     def measure(cls, data: Path, name: str, encoder: tuple[str, str], seed: int) -> Self:
-        """Calibrate as `taugate calibrate --max-loss 0.02 --no-refusal` does, and measure on the held-out queries."""
+        """Calibrate as `taugate calibrate --max-loss 0.02 --no-refusal --lexical off` does, and measure on the held-out queries."""
         folder, _, split = name.partition("/")
         title, source = encoder
         settings = CalibrationSettings(seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS]))

@@ -130,8 +130,8 @@ def test_link_to_missing_anchor_fails_build(site: Path, tmp_path: Path) -> None:
 
 
 def test_benchmark_pages_have_plots(site: Path) -> None:
-    for name in ("serving", "drift", "calibration"):
-        assert (site / "benchmarks" / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
+    for name in ("benchmarks/serving", "benchmarks/drift", "research/calibration"):
+        assert (site / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
 
 
 def test_plot_needs_table_and_draws_each_series() -> None:
