@@ -69,4 +69,5 @@ class ResultScorer:
         """
         if self.model is not None:
             return self.model.estimate(vectors, top)
-        return np.clip(top.scores / np.float32(self.max_score), 0.0, 1.0)
+        shares: Float32 = np.clip(top.scores / np.float32(self.max_score), 0.0, 1.0)
+        return shares
