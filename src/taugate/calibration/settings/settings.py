@@ -12,6 +12,7 @@ from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Thres
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.index.hybrid import MAX_WEIGHT
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.release.evidence import Drawn
 from taugate.retrieval.release.records import GateRecord
@@ -27,8 +28,7 @@ DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
-# An upper limit only rules out mistakes: at a weight of 10, the cosine hardly matters.
-LexicalChoice = Literal["off", "auto"] | Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
+LexicalChoice = Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)]
 EngineChoice = Literal["faiss", EngineKind]
 DrawnChoice = Literal["auto", Drawn]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
@@ -94,7 +94,7 @@ class CandidateSettings(Options):
     ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
     precision: PrecisionChoice = Field(default="float32", description="precision of the query encoder; int8 is faster")
     index: IndexChoice = Field(default="flat", description="index of the documents; flat is exact search")
-    lexical: Annotated[LexicalChoice, Advice("give off, auto, or a weight above 0 and at most 10")] = Field(
+    lexical: Annotated[LexicalChoice, Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}")] = Field(
         default="auto",
         description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
         "weight that is shown to help, else off; off: the papers' score",

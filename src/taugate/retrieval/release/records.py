@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import MAX_WEIGHT, HybridIndex
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 State = Literal["calibrated", "provisional"]
@@ -49,7 +49,7 @@ class LexicalRecord(Record):
         sha256: Digest of the file with the index of the words.
     """
 
-    weight: float = Field(gt=0)
+    weight: float = Field(gt=0, le=MAX_WEIGHT)
     k1: float = Field(ge=0)
     b: float = Field(ge=0, le=1)
     terms: int
