@@ -21,7 +21,8 @@ from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
-from taugate.retrieval.index.lexical import K1, B, LexicalIndex, share_of
+from taugate.retrieval.index.lexical import LexicalIndex, share_of
+from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32

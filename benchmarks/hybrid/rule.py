@@ -18,7 +18,7 @@ from taugate.calibration.settings.settings import MARGIN, default_margin
 
 HEADING = "How often a weight is admitted"
 _GRIDS = ((0.3, 0.5, 0.7), (0.2, 0.3, 0.5, 0.7), (0.3, 0.5, 0.7, 1.0))
-_UNSEEN, _JUDGING = 0.2, 0.25  # shares: of all queries, and of the other ones if those that choose do not judge
+_UNSEEN = 0.2  # share of the queries
 _BELOW = 0.005
 
 Rows = NDArray[np.int64]
@@ -48,7 +48,6 @@ NDCG@10 is higher than that of dense search, and accuracy@5 not lower by the mar
 
 - *Holm*, Taugate's: all queries judge every weight. Of the admitted ones, a quarter of the queries chooses that with the highest NDCG@10.
 - *cross-fitted*: every query is judged with the weight that is best on the other four of five folds of documents.
-- *split*: the weight that is best on three quarters of the queries is judged on the last quarter.
 
 Each cell: share of the splits in which a weight is admitted; mean gain of accuracy@5 in points of what serves (dense search if nothing is
 admitted), on unseen queries and on all queries of the set; share of the splits in which what serves is below dense search by more than
@@ -82,14 +81,7 @@ def _cross_fitted(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, 
     return _best(ranked, (0.0, *grid), rows) if _admitted(ranked, [mixed], units, rows)[0] else 0.0
 
 
-def _split(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, seed: int) -> float:
-    documents = np.unique(units.clusters[rows], return_inverse=True)[1]
-    parts = HoldoutSplit.by_document(np.random.default_rng([seed, 1]), documents, _JUDGING)
-    weight = _best(ranked, (0.0, *grid), rows[parts.calibration])
-    return weight if _admitted(ranked, [ranked[weight]], units, rows[parts.heldout])[0] else 0.0
-
-
-_RULES: dict[str, Rule] = {"Holm": _holm, "cross-fitted": _cross_fitted, "split": _split}
+_RULES: dict[str, Rule] = {"Holm": _holm, "cross-fitted": _cross_fitted}
 
 
 def _best(ranked: Ranked, weights: Sequence[float], rows: Rows) -> float:

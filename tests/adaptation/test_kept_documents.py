@@ -122,7 +122,12 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, adapted: Ad
     """A release with the base, and the one with the adapted encoder, which is current."""
     folder = tmp_path_factory.mktemp("releases")
     for encoder in adapted:
-        assert cli.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]) == 0
+        assert (
+            cli.main(
+                ["calibrate", str(sample), "--lexical", "off", "--releases", str(folder), "--encoder", str(encoder)]
+            )
+            == 0
+        )
     return folder
 
 
@@ -173,7 +178,21 @@ def test_documents_are_not_encoded_again(
     adapted: Adapted, releases: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted.folder)]) == 0
+    assert (
+        cli.main(
+            [
+                "calibrate",
+                str(sample),
+                "--lexical",
+                "off",
+                "--releases",
+                str(tmp_path),
+                "--encoder",
+                str(adapted.folder),
+            ]
+        )
+        == 0
+    )
     assert "encoded 0 of 503 documents" in capfd.readouterr().err
     encoding = tmp_path / "encoding"
     assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0
@@ -204,10 +223,24 @@ def test_recalibrated_release_is_the_same(
     current = releases / str(current_id(releases))
     again = ["--releases", str(tmp_path), "--encoder", str(current / "encoder-queries"), "--json"]
     capfd.readouterr()
-    assert cli.main(["calibrate", str(sample), *again]) == 0
+    assert cli.main(["calibrate", str(sample), "--lexical", "off", *again]) == 0
     manifest = json.loads(capfd.readouterr().out)["manifest"]
     assert manifest["release_id"].rpartition("-")[2] == current.name.rpartition("-")[2]
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(current / "encoder")]) == 0
+    assert (
+        cli.main(
+            [
+                "calibrate",
+                str(sample),
+                "--lexical",
+                "off",
+                "--releases",
+                str(tmp_path),
+                "--encoder",
+                str(current / "encoder"),
+            ]
+        )
+        == 0
+    )
     assert "adaptation" not in manifest_of(tmp_path), "the encoder of documents is the base"
 
 
@@ -261,7 +294,17 @@ def test_update_encodes_documents_by_base(
     if precision and not (adapted.folder / MODEL).is_file():
         pytest.skip("a static model has no product to quantise")
     folder = tmp_path / "releases"
-    calibrate = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(adapted.folder), *precision]
+    calibrate = [
+        "calibrate",
+        str(sample),
+        "--lexical",
+        "off",
+        "--releases",
+        str(folder),
+        "--encoder",
+        str(adapted.folder),
+        *precision,
+    ]
     assert cli.main(calibrate) == 0
     before = manifest_of(folder)
     data = newer(sample, tmp_path / "newer", mixed_changes)

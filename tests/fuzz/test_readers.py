@@ -22,7 +22,7 @@ def all_readers(releases: Path) -> Iterator[dict[str, Reader]]:
 
 NAMES = [
     "manifest", "policy", "encoder", "current", "documents", "golden", "projection", "reference", "outcomes",
-    "relevance", "abstention", "words-by-sentence", "lexical", "metadata", "corpus", "queries", "qrels-test",
+    "relevance", "abstention", "lexical", "words-by-sentence", "metadata", "corpus", "queries", "qrels-test",
     "query-log", "search", "batch", "feedback", "filter", "shown", "drift-state",
 ]  # fmt: skip
 

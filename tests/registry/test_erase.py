@@ -203,7 +203,7 @@ def test_erasure_appears_in_show_and_diff(copy: Path, before: Release, release: 
     assert json.loads(release("show", created)[1])["erasure"]["documents"] == 1
     code, out, _ = release("diff", before.manifest.release_id, created)
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"]]
+    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"], ["lexical:", "terms"]]
 
 
 def test_erasure_equals_release_without_documents(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

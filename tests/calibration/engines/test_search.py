@@ -5,10 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from taugate.calibration.engines.search import ShardedIndex
+from taugate.calibration.engines.search import ShardedHybridIndex, ShardedIndex
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.query_set.measure import _distance_of, _first_passages, cosine_distance
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.similarity import Float32, moments, require_in_memory
 from tests.vectors import unit
 
@@ -46,6 +49,23 @@ def test_sharded_search_matches_flat_search(vectors: Float32) -> None:
     assert len(sharded) == N
     pairs = np.array([[3, 999, 3]] * len(queries))
     assert sharded.score(queries, pairs).tobytes() == exact.score(queries, pairs).tobytes()
+
+
+def test_sharded_hybrid_search_matches_hybrid_search(vectors: Float32) -> None:
+    rng = np.random.default_rng(7)
+    texts = [" ".join(f"w{word}" for word in rng.zipf(1.3, 20).clip(max=500)) for _ in range(N)]
+    texts[3] = ""
+    questions = [*texts[:30:3], "", "unheard", "w1"]
+    words = LexicalIndex.of(texts)
+    queries = hybrid_vectors(unit(rng.standard_normal((len(questions), D))), questions)
+    for weight in (0.3, 2.0):
+        exact = HybridIndex(FlatIndex.build(vectors), words, weight)
+        sharded = ShardedHybridIndex(ShardedIndex(Shards(vectors)), words, weight)
+        for k in (1, 10, 200, N + 1):
+            truth, found = exact.search(queries, k), sharded.search(queries, k)
+            assert found.positions.tolist() == truth.positions.tolist()
+            assert found.scores.tobytes() == truth.scores.tobytes()
+        assert sharded.search(queries[:0], 10).positions.shape == (0, 10)
 
 
 def test_sharded_measures_match_in_memory(vectors: Float32) -> None:

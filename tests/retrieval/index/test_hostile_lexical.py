@@ -57,7 +57,7 @@ CHANGES: dict[str, Callable[[Arrays], None]] = {
     "idf 0": placed("idf", 0, 0),
     "idf negative": placed("idf", 0, -1),
     "idf above that of an unseen term": placed("idf", 0, 50),
-    "idf in float64": replaced("idf", lambda array: array.astype(np.float64)),
+    "idf as whole numbers": replaced("idf", lambda array: np.ones(len(array), dtype=np.uint32)),
     "lengths fewer": replaced("lengths", lambda array: array[:-1]),
     "lengths signed": replaced("lengths", lambda array: array.astype(np.int64)),
     "k1 NaN": placed("statistics", 0, np.nan),
@@ -70,6 +70,8 @@ CHANGES: dict[str, Callable[[Arrays], None]] = {
     "unseen idf NaN": placed("statistics", 3, np.nan),
     "unseen idf infinite": placed("statistics", 3, np.inf),
     "unseen idf that overflows": placed("statistics", 3, 1.7e308),
+    "rule of a later version": placed("statistics", 4, 3),
+    "rule NaN": placed("statistics", 4, np.nan),
     "statistics in float32": replaced("statistics", lambda array: array.astype(np.float32)),
     "statistics of three": replaced("statistics", lambda array: array[:3]),
 }

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from taugate.retrieval.index import hybrid
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.flat import FaissIndex
 from taugate.retrieval.index.grouping import DocumentSearch, first_of_each
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.kinds import Kind
@@ -53,9 +54,14 @@ def queries(texts: list[str]) -> HybridVectors:
     return hybrid_vectors(text_vectors(asked, D), asked)
 
 
+def faiss_index(index: HybridIndex) -> FaissIndex:
+    assert isinstance(index.vectors, FaissIndex)
+    return index.vectors
+
+
 def scores_of(index: HybridIndex, queries: HybridVectors) -> np.ndarray:
     """Fused scores of all documents, (n, N) float32, by the definition."""
-    vectors = index.vectors.vectors[np.arange(len(index))].astype(float)
+    vectors = faiss_index(index).vectors[np.arange(len(index))].astype(float)
     cosines = (queries.dense.astype(float) @ vectors.T).astype(np.float32)
     sums = [index.lexical.term_scores(terms) for terms in queries.terms]
     return cosines + np.float32(index.weight) * np.stack([share_of(row.scores, row.total) for row in sums])
@@ -77,7 +83,7 @@ def some(count: int, total: int = N) -> np.ndarray:
 
 @pytest.mark.parametrize("k", [1, K, 50, N, 2 * N])
 def test_exact_search_equals_brute_force(index: HybridIndex, queries: HybridVectors, k: int) -> None:
-    if index.vectors.kind in EXACT:
+    if faiss_index(index).kind in EXACT:
         check(index.search(queries, k), scores_of(index, queries), k)
 
 
@@ -115,7 +121,7 @@ def test_approximate_search_misses_no_more_than_without_words(index: HybridIndex
 @pytest.mark.parametrize("within", [None, N // 3], ids=["all", "subset"])
 def test_grouped_search_equals_brute_force(index: HybridIndex, queries: HybridVectors, within: int | None) -> None:
     """Three passages a document on average, of uneven numbers."""
-    if index.vectors.kind not in EXACT:
+    if faiss_index(index).kind not in EXACT:
         return
     parents = np.sort(np.random.default_rng(3).integers(0, N // 3, N)).astype(np.int32)
     parents = np.unique(parents, return_inverse=True)[1].astype(np.int32)

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.lexical import K1, B, LexicalIndex, share_of
+from taugate.retrieval.index.lexical import LexicalIndex, share_of
+from taugate.retrieval.index.postings import K1, B
 from taugate.retrieval.index.words import query_terms, words
 
 TEXTS = [
@@ -68,6 +69,8 @@ def test_shares_of_some_and_all_documents_are_equal_to_the_bit(texts: list[str],
     np.testing.assert_array_equal(share_of(sums.scores, sums.total), together)
     alone = [index.shares(terms, np.array([position]))[0] for position in range(len(index))]
     np.testing.assert_array_equal(alone, together)
+    for first in range(len(index)):
+        np.testing.assert_array_equal(index.range_shares(terms, first, len(index)), together[first:])
 
 
 @pytest.mark.parametrize("sorted_one_in", [0, 1 << 20], ids=["sorted", "counted"])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from taugate.cli import main as cli
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
@@ -12,6 +13,15 @@ from taugate.service.metrics import SHARED_FOLDER
 from tests.redis_process import RedisProcess
 from tests.service.drift.processes import InFile, InRedis, StateStore
 from tests.service.drift.traffic import foreign_queries, observed, queries_until_alarm
+
+
+@pytest.fixture(scope="session")
+def releases(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scores are cosines alone: `foreign_queries` are one and the same to the encoder, and its vectors are replaced."""
+    folder = tmp_path_factory.mktemp("cosines")
+    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--lexical", "off"]
+    assert cli.main(command) == 0
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ def observed(release: Release, texts: Sequence[str]) -> Observations:
         np.arange(len(texts), dtype=np.float64),
         np.array([query_key(text) for text in texts], dtype=np.uint64),
         np.array([each.scores for each in uncut if each is not None]),
-        retriever.index.score(vectors, random),
+        retriever.index.score(retriever.with_words(texts, vectors), random),
         np.array([each.kept for each in uncut if each is not None], dtype=np.float32),
     )
 

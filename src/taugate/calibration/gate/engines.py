@@ -22,7 +22,7 @@ from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.engine import Engine
-from taugate.retrieval.engines.hybrid import EngineHybridIndex
+from taugate.retrieval.engines.hybrid import NEAREST, EngineHybridIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
@@ -88,7 +88,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         baseline = outcomes(exact)
         chosen: tuple[EngineRecord, Index, float] | None = None
         share = 0.0
-        for breadth in _breadths(depth):
+        for breadth in _breadths(depth if lexical is None else depth + NEAREST):
             searched = record.model_copy(update={"breadth": breadth})
             proposed = ProposedIndex(engine, searched, vectors)
             index = proposed if lexical is None else EngineHybridIndex(proposed, *lexical)

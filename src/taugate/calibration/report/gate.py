@@ -130,6 +130,8 @@ def _in_use(facts: Mapping[str, Any]) -> set[str]:
         index.kind,
         f"{index.kind}, breadth {index.breadth}",
     }
+    if facts.get("lexical") is not None:
+        names.add(f"lexical share, weight {facts['lexical'].weight:g}")
     if facts.get("engine") is not None:
         names.add(f"{facts['engine'].kind}, breadth {index.breadth}")
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())
@@ -144,6 +146,7 @@ def _drawn(paired_loss: PairedLoss, margin: float, axis: Axis) -> Markup:
     middle, top = _HEIGHT / 2, 2
     return Markup(
         '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{label}"><title>{label}</title>'
+        "<desc>The marks are no loss and the margin. Values beyond the axis are drawn at its end.</desc>"
         '<path class="mark axis" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
         '<path class="line s-risk" d="M{lower} {middle}H{upper}"/><circle class="dot" r="4" cx="{mean}" cy="{middle}"/>'
         "</svg>"

@@ -90,8 +90,11 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
     tau = "–" if release.tau is None else f"{release.tau:.3f}"
     if release.policy == "none":
         tau = "none"
-    kind = [] if release.policy in {None, "none", "similarity"} else [release.policy]
-    notes = kind + ([] if release.lexical is None else [f"lexical {release.lexical:g}"])
+    notes = []
+    if release.policy is not None and release.policy not in {"none", "similarity"}:
+        notes.append(release.policy)
+    if release.lexical is not None:
+        notes.append(f"lexical {release.lexical:g}")
     if notes:
         tau = f"{tau} ({', '.join(notes)})"
     accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"

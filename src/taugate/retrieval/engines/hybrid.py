@@ -26,7 +26,7 @@ from taugate.retrieval.vectors.similarity import Float32, similarity
 # Sizes of the first lists beyond K: documents by cosine, and by share. Of 750 queries of five data sets, 17,063
 # documents together, at K = 10 and w = 1, these lists prove 94 % of the results, and have 98.5 % of the results; with
 # lists of 16 it is 54 % and 78 %.
-_NEAREST, _LIKELY = 4 * SPARE, 64
+NEAREST, _LIKELY = 4 * SPARE, 64
 # If at most this many documents meet a filter, their positions are requested first; for four times as many, PostgreSQL
 # took 12 ms instead of 4.
 _LISTED = 1024
@@ -94,7 +94,7 @@ class EngineHybridIndex(HybridIndex):
         hybrid, k = with_words(queries), min(k, len(self))
         search = self.vectors.begin(query_filter, observe, _LISTED)
         lists: dict[int, _Listed] = {}
-        pending, fetch = [*range(len(hybrid))], min(k + _NEAREST, len(self))
+        pending, fetch = [*range(len(hybrid))], min(k + NEAREST, len(self))
         while pending:
             nearest = search.nearest(hybrid.dense[pending], fetch)
             for row, positions, cosines in zip(pending, nearest.positions, nearest.scores, strict=True):

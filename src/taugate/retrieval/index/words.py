@@ -62,7 +62,7 @@ def terms(text: str, rule: WordRule = RULE) -> Terms:
 
     Among a million distinct words some 116 pairs, n²/2³³, share a number and are treated as equal.
     """
-    return np.array([_term(word) for word in words(text, rule)], dtype=np.uint32)
+    return np.array([term_of(word) for word in words(text, rule)], dtype=np.uint32)
 
 
 def spellings(text: str) -> dict[int, str]:
@@ -75,7 +75,7 @@ def spellings(text: str) -> dict[int, str]:
         folded, original = words(part), _WORD.findall(_INVISIBLE.sub("", part))
         alike = [words(word) for word in original] == [[word] for word in folded]
         for word, spelling in zip(folded, original if alike else folded, strict=True):
-            spelled.setdefault(_term(word), spelling)
+            spelled.setdefault(term_of(word), spelling)
     return spelled
 
 
@@ -89,7 +89,8 @@ def hybrid_vectors(vectors: QueryVectors, texts: Iterable[str]) -> HybridVectors
     return HybridVectors(dense_of(vectors), tuple(map(query_terms, texts)))
 
 
-def _term(word: str) -> int:
+def term_of(word: str) -> int:
+    """Return the term of a word; see `terms`."""
     return zlib.crc32(word.encode("utf-8", "surrogatepass"))
 
 

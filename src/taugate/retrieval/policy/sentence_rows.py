@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.lexical import MAX_COUNTED, LexicalIndex, Statistics, idf, offsets_of, position_type
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.postings import MAX_COUNTED, Statistics, idf, offsets_of, position_type
 from taugate.storage.tensors import Arrays
 
 # Types of the arrays by name: (V,) ascending terms, (V,) numbers of documents with them, (N + 1,) first sentence of

@@ -4,6 +4,7 @@ The index of the documents' words tells which words a document has. Sentences ar
 results that may have the best one.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.lexical import Float64, LexicalIndex
-from taugate.retrieval.index.words import RULE, WordRule, query_terms, terms
-from taugate.retrieval.vectors.queries import Terms
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.postings import Float64
+from taugate.retrieval.index.words import RULE, WordRule, query_terms, term_of, words
 
 # A sentence ends at a space after an end mark, at a mark of a script without spaces, or at the end of a line. "Mr. X"
 # ends one as well, which matters little because sentences only group words.
@@ -71,23 +72,25 @@ class DocumentWords:
             positions: (w,) int64 positions of the documents.
             sentences: Whether to look for the best sentence, which is 0 otherwise.
         """
-        query = query_terms(text, self.index.statistics.rule)
-        idf = self.index.idf_shares(query, positions)
-        best = self._best_sentence(query, positions, idf) if sentences else 0.0
-        return WordMatch(self.index.unrounded_shares(query, positions), idf, best)
+        bm25, idf = self.index.unrounded_shares(query_terms(text, self.index.statistics.rule), positions)
+        return WordMatch(bm25, idf, self._best_sentence(text, positions, idf) if sentences else 0.0)
 
-    def _best_sentence(self, query: Terms, positions: NDArray[np.int64], idf: Float64) -> float:
-        """Return the largest share of the query's idf in one sentence, reading the best documents first."""
-        weights, best = self.index.weights(query), 0.0
+    def _best_sentence(self, text: str, positions: NDArray[np.int64], idf: Float64) -> float:
+        """Return the largest share of a query's idf in one sentence, reading the best documents first."""
+        rule, best = self.index.statistics.rule, 0.0
+        distinct = query_terms(text, rule)
+        weights_of_terms = dict(zip(distinct.tolist(), self.index.weights(distinct).tolist(), strict=True))
+        weights = {word: weights_of_terms[term_of(word)] for word in words(text, rule)}
         order = np.argsort(-idf, kind="stable")
         for position, limit in zip(positions[order].tolist(), idf[order].tolist(), strict=True):
             if limit <= best:  # no sentence has more of the words than its document
                 break
-            split = split_sentences(self.text(position), self.index.statistics.rule)
-            best = max(best, *(float(weights[np.isin(query, sentence)].sum()) for sentence in split), 0.0)
+            for sentence in split_sentences(self.text(position), rule):
+                shared = weights.keys() & set(sentence)
+                best = max(best, math.fsum(weights[word] for word in shared))
         return best
 
 
-def split_sentences(text: str, rule: WordRule = RULE) -> Iterable[Terms]:
-    """Yield the terms of each sentence of a text that has any; see `words.terms`."""
-    return filter(len, (terms(sentence, rule) for sentence in _SENTENCE_END.split(text)))
+def split_sentences(text: str, rule: WordRule = RULE) -> Iterable[list[str]]:
+    """Yield the words of each sentence of a text that has any; see `words.words`."""
+    return filter(None, (words(sentence, rule) for sentence in _SENTENCE_END.split(text)))
