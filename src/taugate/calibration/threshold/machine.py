@@ -11,6 +11,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.labels import Machine
@@ -23,10 +24,13 @@ class ResultScorer:
     """Scores results by a model that has not seen users' queries, so that their judgements can correct it.
 
     Attributes:
-        model: Model fitted on generated queries; None if these are too few, and the similarity is the score.
+        model: Model fitted on generated queries; None if these are too few, and the share of the largest possible
+            score of a result is used.
+        max_score: Largest score of a result: 1 for the cosine, 1 + w with a lexical part.
     """
 
     model: Relevance | None
+    max_score: float = 1.0
 
     @classmethod
     def fit(cls, dataset: Dataset, encoded: EncodedTexts, index: Searchable, k: int, seed: int) -> Self:
@@ -39,16 +43,17 @@ class ResultScorer:
             k: K, the number of results per query.
             seed: Seed of the division into queries that fit the model and queries that recalibrate it.
         """
+        similarity = cls(None, 1.0 + index.weight if isinstance(index, HybridIndex) else 1.0)
         generated = [] if dataset.other_queries is None else dataset.other_queries.generated
         if encoded.generated is None or not generated:
-            return cls(None)
+            return similarity
         judged = JudgedQueries.judge(generated, encoded.generated, index, k, dataset.documents.parents)
         roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_clusters(clusters(generated)), seed)
         if roles is None:
-            return cls(None)
+            return similarity
         no_queries = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
         fitted = estimate_relevance(judged, encoded.generated, no_queries, roles, encoded.documents, encoded.lengths)
-        return cls(None if fitted is None else fitted.relevance)
+        return similarity if fitted is None else cls(fitted.relevance)
 
     @property
     def name(self) -> Machine:
@@ -62,4 +67,7 @@ class ResultScorer:
             vectors: (q, d) float32 vectors of the queries.
             top: (q, K) results of the queries.
         """
-        return np.clip(top.scores, 0.0, 1.0) if self.model is None else self.model.estimate(vectors, top)
+        if self.model is not None:
+            return self.model.estimate(vectors, top)
+        shares: Float32 = np.clip(top.scores / np.float32(self.max_score), 0.0, 1.0)
+        return shares
