@@ -34,7 +34,7 @@ def test_summary_without_refusals(first: CalibratedRelease) -> None:
         "threshold, 30 % check it."
     )
     assert lines["Threshold"] == (
-        f"{manifest.policy.tau:.4f}. Results with a lower similarity are dropped. {100 * part.kept_fraction:.1f} % of "
+        f"{manifest.policy.tau:.4f}. Results that score lower are dropped. {100 * part.kept_fraction:.1f} % of "
         f"the results are kept, and {100 * part.accuracy_at_tau.mean:.1f} % of the queries find a relevant document "
         f"({100 * part.accuracy.mean:.1f} % without a threshold)."
     )
@@ -89,7 +89,7 @@ def test_summary_compares_with_current_release(first: CalibratedRelease, release
     assert [*lines][:3] == ["Result", "Measured", "Threshold"]
     assert lines["Result"] == SUMMARY
     assert lines["Threshold"] == (
-        f"{manifest.policy.tau:.4f}. Results with a lower similarity are dropped. A question that scores below "
+        f"{manifest.policy.tau:.4f}. Results that score lower are dropped. A question that scores below "
         "ρ = 0.3906 gets no result; it is scored by its best similarity."
     )
     assert lines["Changes"] == f"From {older} to this release, measured on the same queries and documents:"

@@ -16,8 +16,8 @@ from taugate.retrieval.release.manifest import Manifest
 
 # The threshold, and what is dropped.
 _DROPPED = {
-    "similarity": "{tau:.4f}. Results with a lower similarity are dropped.",
-    "relative": "{tau:.4f} of a query's best similarity. Results below that are dropped.",
+    "similarity": "{tau:.4f}. Results that score lower are dropped.",
+    "relative": "{tau:.4f} of a query's best score. Results below that are dropped.",
     "probability": "{tau:.4f}. Results with a lower probability of being relevant are dropped.",
 }
 # Shares that are compared with those of the current release: the label of the line, and rows of the comparison.
