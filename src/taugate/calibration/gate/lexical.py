@@ -103,7 +103,8 @@ def choose_lexical(
         return [], LexicalPart(words, given)
     parts = [LexicalPart(words, weight) for weight in (GRID if given is None else (given,))]
     records, chosen = _judged(parts, given, drawn, settings, outcomes)
-    say(_line(records, chosen))
+    as_given = "" if given is None else f"lexical weight {given:g}, as given, whatever the gate found; "
+    say(as_given + _line(records, chosen))
     return records, chosen
 
 
