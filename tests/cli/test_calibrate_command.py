@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset import beir as dataset
+from taugate.ingestion.dataset import corpus
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
@@ -172,7 +172,7 @@ def test_incomparable_current_fails_before_work(  # noqa: PLR0917
     refused: Refused,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dataset, "read_objects", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(corpus, "read_objects", lambda *_: pytest.fail("read"))
     assert refused(*options, rule=rule)[-1].startswith(f"taugate: {message.format(first=first)}")
     assert release_ids(copy) == [first]
 

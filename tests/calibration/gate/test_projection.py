@@ -109,7 +109,8 @@ def test_queries_outside_the_fit_are_answered_by_the_whole_fit(trial: SearchTria
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
-    return cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
+    options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
+    return cli.main(["calibrate", str(data), *options, *more])
 
 
 def manifest_of(releases: Path) -> dict:

@@ -9,6 +9,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.golden import GoldenQuery, check, differences, read, search
 from taugate.retrieval.release.layout import GOLDEN
@@ -62,16 +63,25 @@ def over(engine: _Engine, retriever: Retriever) -> Retriever:
     return replace(retriever, index=engine, remote_passages=retriever.passages)  # type: ignore[arg-type]  # searched alone
 
 
-def test_rebuilt_graph_passes_golden_check(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
+@pytest.fixture(scope="module")
+def recorded_cosines(recorded: tuple[Retriever, list[GoldenQuery]]) -> tuple[Retriever, list[GoldenQuery]]:
+    """The same retriever without the lexical part, with the scores that it gives."""
     retriever, queries = recorded
+    retriever = replace(retriever, index=vector_index(retriever.index))
+    scores = search(retriever, queries).scores.tolist()
+    return retriever, [replace(query, scores=row) for query, row in zip(queries, scores, strict=True)]
+
+
+def test_rebuilt_graph_passes_golden_check(recorded_cosines: tuple[Retriever, list[GoldenQuery]]) -> None:
+    retriever, queries = recorded_cosines
     engine = over(_Engine(retriever.index, missed=3), retriever)  # type: ignore[arg-type]  # a FlatIndex
     check(engine, queries, 1e-4)
     distances = differences(search(engine, queries), queries)
     assert (distances > 1e-4).mean() >= 1 / 4  # in the process they would be refused
 
 
-def test_foreign_encoder_fails_through_engine(recorded: tuple[Retriever, list[GoldenQuery]]) -> None:
-    retriever, queries = recorded
+def test_foreign_encoder_fails_through_engine(recorded_cosines: tuple[Retriever, list[GoldenQuery]]) -> None:
+    retriever, queries = recorded_cosines
     engine = over(_Engine(retriever.index, missed=len(queries), moved=1e-2), retriever)  # type: ignore[arg-type]
     with pytest.raises(ReleaseError, match=r"golden queries mostly score 0\.0"):
         check(engine, queries, 1e-4)

@@ -95,12 +95,10 @@ class CandidateSettings(Options):
     ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
     precision: PrecisionChoice = Field(default="float32", description="precision of the query encoder; int8 is faster")
     index: IndexChoice = Field(default="flat", description="index of the documents; flat is exact search")
-    lexical: Annotated[LexicalChoice, _WEIGHT] = (
-        Field(
-            default="auto",
-            description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
-            "weight that is shown to help, else off; off: the papers' score",
-        )
+    lexical: Annotated[LexicalChoice, _WEIGHT] = Field(
+        default="auto",
+        description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
+        "weight that is shown to help, else off; off: the papers' score",
     )
     gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
 

@@ -42,7 +42,7 @@ from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
@@ -51,11 +51,12 @@ from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, Str
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
-from taugate.retrieval.vectors.queries import QueryVectors
+from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32
 
 # Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
 _ROUNDING = 1e-6
+_CHECKED = 256  # queries whose similarities are compared: if all of them are equal, so are the others
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
             index, own_passages_of(dataset.unanswerable), encoded.unanswerable, settings.k
         )
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
-        _check_scores(judged, parts)
+        _check_similarities(judged, encoded.answerable, index)
     units, members = drawn.units, parts["calibration"].members
     cluster_ids = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
     search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
@@ -380,11 +381,15 @@ def _unseen_by_fit(
     return "calibration", members if roles is None else roles.not_fitting
 
 
-def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> None:
-    scores = np.concatenate([judged.top.scores.ravel(), *(part.random_scores for part in parts.values())])
-    if np.ptp(scores) <= _ROUNDING:
+def _check_similarities(judged: JudgedQueries, vectors: QueryVectors, index: Index) -> None:
+    """Raise InputError if all similarities are equal, even if the words of the texts differ."""
+    dense, some = vector_index(index), slice(_CHECKED)
+    similarities = dense.score(dense_of(vectors)[some], judged.top.positions[some])
+    random = np.random.default_rng(0).integers(0, len(dense), (len(similarities), 1))
+    similarities = np.concatenate([similarities.ravel(), dense.score(dense_of(vectors)[some], random).ravel()])
+    if np.ptp(similarities) <= _ROUNDING:
         raise InputError(
-            f"every similarity is {scores[0]:.6g}, so no threshold can separate documents: the encoder gives all "
+            f"every similarity is {similarities[0]:.6g}, so no threshold can separate documents: the encoder gives all "
             "texts the same vector, or all texts are the same"
         )
 
