@@ -180,7 +180,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield CommandRun("key remove", ["a", "--file", str(folder / "keys.json")])
     yield from _runs_on_texts(folder, texts, encoder)
     base = str(write_spoilt_model(folder / "spoilt"))
-    recipe = ["--recipe", "whitening", "--split", "test"]
+    recipe = ["--recipe", "whitening", "--split", "test", "--lexical", "off"]
     yield CommandRun("adapt", [str(data), "--encoder", base, "--to", str(folder / "adapted"), *recipe])
     vectors = (folder / "vectors").as_uri()
     yield CommandRun("encode", [str(data), "--to", vectors, "--encoder", encoder, "--workers", "2"])

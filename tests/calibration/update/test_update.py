@@ -198,7 +198,7 @@ def test_approximate_index_is_tested_again(
     kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
 ) -> None:
     releases = tmp_path / "releases"
-    code, before, _ = Capture(capfd)(sample, releases, encoder, "--index", kind, "--margin", "0.1")
+    code, before, _ = Capture(capfd)(sample, releases, encoder, "--index", kind, "--margin", "0.1", "--lexical", "off")
     assert (code, before["index"]["kind"]) == (0, kind)
     code, _, error = update(newer(sample, tmp_path / "newer", mixed_changes), releases, "--margin", "0.1")
     assert code == 0, error

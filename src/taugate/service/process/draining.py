@@ -40,7 +40,11 @@ _DROP_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 2), (0x06, 0, 0, 0), (0x06, 0, 0, 0x
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn's server with a drain period between SIGTERM and its own shutdown."""
+    """uvicorn's server with a drain period between SIGTERM and its own shutdown.
+
+    Attributes:
+        ignores_interrupts: Whether SIGINT is ignored, because another process passes it on as a call of `stop_now`.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class DrainingServer(uvicorn.Server):
         self._serving, self._connections, self._seconds = serving, connections, drain_seconds
         self._closes_listener = closes_listener
         self._drains_until: float | None = None
+        self.ignores_interrupts = False
 
     def stop_now(self, *_: object) -> None:
         """Stop without a drain period, or end the current one. Requests in progress are completed."""
@@ -72,6 +77,8 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start draining on the first SIGTERM. SIGINT ends the drain period; a second SIGINT ends the process."""
+        if sig == signal.SIGINT and self.ignores_interrupts:
+            return
         if self._drains_until is not None:
             if sig == signal.SIGINT:
                 self.stop_now()

@@ -246,6 +246,9 @@ def _run_worker(listener: socket.socket, tokens: "Connection[None, None]", super
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder, supervisor)
     server = make_server(application, settings, lambda: _is_last(tokens))
+    # A terminal also sends SIGINT to the supervisor, which passes it on. Received after that, it would count as a
+    # second one, which ends a process in the middle of its requests.
+    server.ignores_interrupts = True
     # SIGTERM too, because uvicorn raises it again at the end, and its default would kill the process before the last
     # lines of the log are written.
     for stop in (signal.SIGTERM, _STOP_NOW):
