@@ -28,7 +28,7 @@ def test_long_documents_warning_has_remedy(papers: Studied, long: int, said: str
     facts = papers.facts | {"data": data, "encoder": encoder}
     (warning,) = (each for each in page_warnings(facts, papers.found) if each.title == "Long documents")
     those = "it" if long == 1 else "them"
-    rest = f", and what comes after is not searched; cut {those} with: taugate import DATA --to NEW"
+    rest = f", and it does not read what comes after; cut {those} with: taugate import DATA --to NEW"
     assert warning.text == said + rest
     html = replace(papers, facts=facts).page()
     assert check(html).text["headline"].index(warning.text) < html.index("τ =")

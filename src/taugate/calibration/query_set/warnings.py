@@ -153,7 +153,7 @@ def truncation_warning(truncated: int, documents: int, window: int, encoder: str
     option = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"
     return (
         f"{truncated:,} of {documents:,} documents ({percent(truncated / documents)}) {verb} longer than the encoder's "
-        f"{window:,} tokens, and what comes after is not searched; cut {pronoun} with: "
+        f"{window:,} tokens, and it does not read what comes after; cut {pronoun} with: "
         f"taugate import DATA --to NEW{option}"
     )
 
