@@ -103,7 +103,7 @@ def choose_lexical(
         return [], LexicalPart(words, given)
     parts = [LexicalPart(words, weight) for weight in (GRID if given is None else (given,))]
     records, chosen = _judged(parts, given, drawn, settings, outcomes)
-    as_given = "" if given is None else f"lexical weight {given:g}, as given, whatever the gate found; "
+    as_given = "" if given is None else f"lexical weight {given:g}, as given; "
     say(as_given + _line(records, chosen))
     return records, chosen
 
@@ -142,7 +142,7 @@ def _line(records: Sequence[GateRecord], lexical: LexicalPart | None) -> str:
     """Return the progress line of the weight that is used, or of the best one if none is."""
     if lexical is None:
         best = max(records, key=lambda record: record.ndcg.candidate)
-        return f"lexical share: off, because no weight is shown to help; the best: {gate_line(best)}"
+        return f"lexical share: off, because no weight is shown to help; {gate_line(best)}"
     (used,) = (record for record in records if record.candidate == _name(lexical))
     return gate_line(used)
 
