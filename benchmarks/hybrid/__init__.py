@@ -1,1 +1,1 @@
-"""The lexical share in the score: what it gives, by which weight, and how the gate admits it."""
+"""The lexical share in the score: what it gives, by which weight, and how the gate accepts it."""

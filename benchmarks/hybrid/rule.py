@@ -1,4 +1,4 @@
-"""How often the gate admits a weight, and what the admitted weight gives queries that had no part in it."""
+"""How often the gate accepts a weight, and what the accepted weight gives queries that had no part in it."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import MARGIN, default_margin
 
-HEADING = "How often a weight is admitted"
+HEADING = "How often a weight is accepted"
 _GRIDS = ((0.3, 0.5, 0.7), (0.2, 0.3, 0.5, 0.7), (0.3, 0.5, 0.7, 1.0))
 _UNSEEN = 0.2  # share of the queries
 _BELOW = 0.005
@@ -27,7 +27,7 @@ Rule = Callable[[Ranked, SamplingUnits, Grid, Rows, int], float]
 
 
 def section(experiment: Experiment) -> str:
-    """Draw splits by document, admit a weight on 80 % of the queries, and measure it on the others and on all."""
+    """Draw splits by document, accept a weight on 80 % of the queries, and measure it on the others and on all."""
     rows = []
     for name in experiment.wanted(SETS):
         ranked, units = ranked_set(experiment.data, name)
@@ -43,14 +43,14 @@ def section(experiment: Experiment) -> str:
             rows.append([name, words, *map("; ".join, cells)])
     header = ["set", "rule", *("weights " + ", ".join(f"{weight:g}" for weight in grid) for grid in _GRIDS)]
     return f"""\
-{experiment.splits} splits by document. 80 % of the queries choose and judge, the others are unseen. A weight is admitted if the gate shows that
+{experiment.splits} splits by document. 80 % of the queries choose and judge, the others are unseen. A weight is accepted if the gate shows that
 NDCG@10 is higher than that of dense search, and accuracy@5 not lower by the margin that the labels can show.
 
-- *Holm*, Taugate's: all queries judge every weight. Of the admitted ones, a quarter of the queries chooses that with the highest NDCG@10.
+- *Holm*, Taugate's: all queries judge every weight. Of the accepted ones, a quarter of the queries chooses that with the highest NDCG@10.
 - *cross-fitted*: every query is judged with the weight that is best on the other four of five folds of documents.
 
-Each cell: share of the splits in which a weight is admitted; mean gain of accuracy@5 in points of what serves (dense search if nothing is
-admitted), on unseen queries and on all queries of the set; share of the splits in which what serves is below dense search by more than
+Each cell: share of the splits in which a weight is accepted; mean gain of accuracy@5 in points of what serves (dense search if nothing is
+accepted), on unseen queries and on all queries of the set; share of the splits in which what serves is below dense search by more than
 half a point, on unseen queries and on all. Unseen queries are few, so that chance alone causes some of the former.
 
 {table(header, rows)}
@@ -67,8 +67,8 @@ def _figures(ranked: Ranked, served: list[float], splits: list[HoldoutSplit]) ->
 
 
 def _holm(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, seed: int) -> float:
-    admitted = _admitted(ranked, [ranked[weight] for weight in grid], units, rows)
-    weights = np.array(grid)[admitted].tolist() or [0.0]
+    accepted = _accepted(ranked, [ranked[weight] for weight in grid], units, rows)
+    weights = np.array(grid)[accepted].tolist() or [0.0]
     return _best(ranked, weights, QueryRoles.draw(rows, units, seed).fit)
 
 
@@ -78,7 +78,7 @@ def _cross_fitted(ranked: Ranked, units: SamplingUnits, grid: Grid, rows: Rows, 
     for others, fold in cluster_folds(np.random.default_rng([seed, 1]).permutation(documents.max() + 1)[documents]):
         candidate = ranked[_best(ranked, (0.0, *grid), rows[others])]
         mixed.accuracy[rows[fold]], mixed.ndcg[rows[fold]] = candidate.accuracy[rows[fold]], candidate.ndcg[rows[fold]]
-    return _best(ranked, (0.0, *grid), rows) if _admitted(ranked, [mixed], units, rows)[0] else 0.0
+    return _best(ranked, (0.0, *grid), rows) if _accepted(ranked, [mixed], units, rows)[0] else 0.0
 
 
 _RULES: dict[str, Rule] = {"Holm": _holm, "cross-fitted": _cross_fitted}
@@ -88,7 +88,7 @@ def _best(ranked: Ranked, weights: Sequence[float], rows: Rows) -> float:
     return max(weights, key=lambda weight: float(ranked[weight].ndcg[rows].mean()))
 
 
-def _admitted(
+def _accepted(
     ranked: Ranked, candidates: Sequence[RankingOutcomes], units: SamplingUnits, rows: Rows
 ) -> NDArray[np.bool_]:
     """Test as `gate.judge(…, superior=True)` does, without the limits in its records, which take most of its time."""

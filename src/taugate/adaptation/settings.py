@@ -55,7 +55,7 @@ class AdaptationSettings(Options):
         description="with --recipe adapter: keep the base's vectors of documents, so that nothing has to be indexed "
         "again; only queries pass the map",
     )
-    lexical: Annotated[LexicalChoice, Advice("give off, auto, or a weight above 0 and at most 10")] = Field(
+    lexical: LexicalChoice = Field(
         default="auto",
         description="weight of shared words in the score by which encoders are compared; auto: the best one for "
         "each, if any is shown to help the base encoder; off: the cosine alone",

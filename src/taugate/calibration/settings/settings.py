@@ -28,8 +28,10 @@ DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
-LexicalChoice = Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)]
-_WEIGHT = Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}")
+LexicalChoice = Annotated[
+    Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)],
+    Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}"),
+]
 EngineChoice = Literal["faiss", EngineKind]
 DrawnChoice = Literal["auto", Drawn]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
@@ -95,7 +97,7 @@ class CandidateSettings(Options):
     ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
     precision: PrecisionChoice = Field(default="float32", description="precision of the query encoder; int8 is faster")
     index: IndexChoice = Field(default="flat", description="index of the documents; flat is exact search")
-    lexical: Annotated[LexicalChoice, _WEIGHT] = Field(
+    lexical: LexicalChoice = Field(
         default="auto",
         description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
         "weight that is shown to help, else off; off: the papers' score",
