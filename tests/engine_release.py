@@ -30,7 +30,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.records import LexicalRecord
+from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.storage.files import sha256_file
 from tests.retrieval.engines.corpus import recorded, soon, upload
 

@@ -26,7 +26,7 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 from taugate.retrieval.index.flat import SPARE, FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
 

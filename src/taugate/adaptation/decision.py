@@ -35,7 +35,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.records import GateRecord, PairedLoss
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 
 K = int(CalibrationSettings.fields()["k"].default)
 _RECALL_DEPTH = 100

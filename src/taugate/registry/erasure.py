@@ -36,7 +36,7 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, OUTCOMES, PROJECTION, REFERENCE
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.records import LexicalRecord
+from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32

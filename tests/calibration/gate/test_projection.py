@@ -18,7 +18,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import PROJECTION
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.records import GateRecord, PairedLoss
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90

@@ -15,7 +15,7 @@ from taugate.calibration.recalibration.settings import inherited_encoder, inheri
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.verify import verify
 from tests.registry.conftest import copy, first
 

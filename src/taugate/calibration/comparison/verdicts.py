@@ -20,7 +20,7 @@ from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.records import GateStatement
+from taugate.retrieval.release.search_records import GateStatement
 
 Test = Literal["paired", "two samples"]
 Finding = Literal["holds", "not shown", "worse"]

@@ -31,7 +31,7 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 

@@ -28,7 +28,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.records import GateRecord, ProjectionRecord
+from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import Float32, require_in_memory

@@ -27,7 +27,7 @@ from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import StoredVectors
 
 BREADTHS = (1024, 512, 256, 128, 64, 32)

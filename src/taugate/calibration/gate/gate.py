@@ -20,7 +20,7 @@ from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.paired import MeanLoss, min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.records import GateRecord, GateStatement, PairedLoss
+from taugate.retrieval.release.search_records import GateRecord, GateStatement, PairedLoss
 
 
 @dataclass(frozen=True)

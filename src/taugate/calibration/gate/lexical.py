@@ -28,7 +28,7 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 
 # Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)

@@ -14,7 +14,7 @@ from taugate.calibration.settings.settings import GateSettings, PrecisionChoice
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.queries import map_dense
 
 _TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores

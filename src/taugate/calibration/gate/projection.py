@@ -17,7 +17,7 @@ from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds
 from taugate.calibration.settings.settings import RETENTION, CandidateSettings, GateSettings
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.records import GateRecord, ProjectionRecord
+from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import dense_of, map_dense
 from taugate.retrieval.vectors.similarity import Float32

@@ -41,7 +41,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
-from taugate.retrieval.release.records import LexicalRecord
+from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 from taugate.retrieval.vectors.queries import QueryVectors
 

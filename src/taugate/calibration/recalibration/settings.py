@@ -23,7 +23,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 
 
 def inherited_settings(manifest: Manifest) -> CalibrationSettings:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import count, fixed, percent
-from taugate.retrieval.release.records import GateRecord, PairedLoss
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
 _MAX_MARGINS = 10  # losses beyond this many margins are drawn at the edge

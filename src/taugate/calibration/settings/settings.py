@@ -15,7 +15,7 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.hybrid import MAX_WEIGHT
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.release.evidence import Drawn
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
 MARGIN = 0.005

@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, mode
 from taugate.errors import EncoderError
 from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
 from taugate.retrieval.release.measures import MeasuresRecord
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.storage.files import read_bounded
 
 ADAPTATION = "adaptation.json"

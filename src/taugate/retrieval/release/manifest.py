@@ -42,14 +42,12 @@ from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
     EncoderFitRecord,
-    GateRecord,
-    LexicalRecord,
     NoAnswerRecord,
-    ProjectionRecord,
     QuerySetRecord,
     RefusalRecord,
     State,
 )
+from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord
 
 SCHEMA_VERSION: Literal[2] = 2
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)

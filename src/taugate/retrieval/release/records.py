@@ -1,6 +1,5 @@
-"""Records of a manifest beside the policy: the gate, abstention, the query set, and the state of the calibration."""
+"""Records of a manifest beside policy and search: abstention, the query set, and the state of the calibration."""
 
-import hashlib
 from collections.abc import Collection
 from typing import Literal, Self
 
@@ -8,126 +7,12 @@ import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.index.hybrid import MAX_WEIGHT, HybridIndex
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 State = Literal["calibrated", "provisional"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
-Verdict = Literal["admitted", "worse", "cannot tell"]
-# The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
-# weight, however many queries it has.
-GateStatement = Literal["query", "document", "document and query"]
-
 # With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
-
-
-class PairedLoss(Record):
-    """A metric of the baseline and of a candidate on the same queries.
-
-    Attributes:
-        baseline: Mean of the baseline.
-        candidate: Mean of the candidate.
-        loss: Baseline − candidate for the average unit, with limits that are one-sided at the gate's confidence.
-        p: p-value of a loss of the margin or more.
-    """
-
-    baseline: float
-    candidate: float
-    loss: Interval
-    p: float
-
-
-class LexicalRecord(Record):
-    """The lexical part of the score, cosine + weight · share.
-
-    Attributes:
-        weight: Weight of the lexical share.
-        k1: Saturation of a term's count in BM25.
-        b: Share of the length normalisation in BM25.
-        terms: Number of distinct terms in the documents.
-        sha256: Digest of the file with the index of the words.
-    """
-
-    weight: float = Field(gt=0, le=MAX_WEIGHT)
-    k1: float = Field(ge=0)
-    b: float = Field(ge=0, le=1)
-    terms: int
-    sha256: str
-
-    @classmethod
-    def of(cls, index: HybridIndex) -> Self:
-        """Record the lexical part of a search."""
-        words = index.lexical
-        return cls(
-            weight=index.weight,
-            k1=words.statistics.k1,
-            b=words.statistics.b,
-            terms=len(words.vocabulary),
-            sha256=hashlib.sha256(words.to_bytes()).hexdigest(),
-        )
-
-
-class ProjectionRecord(Record):
-    """The projection in force.
-
-    Attributes:
-        kind: Method of fitting.
-        retention: r, requested or chosen.
-        dimension: d', the dimension after projection.
-        queries: Number of queries that it was fitted on.
-        rank: Number of components that these queries have.
-        explained_variance: Share of the queries' variance that is kept.
-        folds: Number of folds of the cross-validation that the gate evaluated.
-    """
-
-    kind: Literal["query-pca"] = "query-pca"
-    retention: float
-    dimension: int
-    queries: int
-    rank: int
-    explained_variance: float
-    folds: int
-
-
-class GateRecord(Record):
-    """A candidate of the gate, accepted or not.
-
-    Attributes:
-        candidate: Name of the candidate.
-        kind: What the candidate changes.
-        admitted: Whether the gate accepted it.
-        accuracy: Loss of accuracy.
-        ndcg: Loss of NDCG.
-        p_adjusted: p-value of the worse of the two metrics, adjusted for all tried candidates.
-        margin: Largest allowed loss.
-        confidence: Confidence of the decision.
-        n: Number of queries.
-        clusters: Number of clusters of queries that share a document.
-        verdict: Decision; "worse" if the measured loss is the margin or more.
-        evidence: Unit of evidence.
-        statement: Unit whose mean loss is below the margin.
-        least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
-        queries_needed: Number of such queries that would decide, if these cannot.
-        gain: Savings by the candidate, each figure beside that of the same run without it.
-    """
-
-    candidate: str
-    kind: str
-    admitted: bool
-    accuracy: PairedLoss
-    ndcg: PairedLoss
-    p_adjusted: float
-    margin: float
-    confidence: float
-    n: int
-    clusters: int
-    verdict: Verdict | None = None
-    evidence: EvidenceRecord | None = None
-    statement: GateStatement | None = None
-    least: float | None = None
-    queries_needed: int | None = None
-    gain: dict[str, float]
 
 
 class ErrorLimit(Record):
