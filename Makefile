@@ -140,8 +140,9 @@ docs: $(VENV)/.test ## build the documentation site into build/site/html; broken
 prose: $(VENV)/.test ## check spelling, grammar and readability of README and docs
 	$(BIN)/pytest tests/docs/test_prose.py $(ARGS)
 
-openapi: $(VENV)/.sample ## write docs/openapi.json from the code
+openapi: $(VENV)/.sample ## write docs/openapi.json from the code, and from it the models of the Python client
 	$(BIN)/python -m taugate.service.api docs/openapi.json
+	$(BIN)/python -m deploy.client_models
 
 structure: $(VENV)/.sample ## write the lines of our own code into docs/dependencies.md
 	$(BIN)/python -m benchmarks.structure.own_code docs/dependencies.md

@@ -87,7 +87,10 @@ def test_filters_and_permissions_are_explained(whole: Release) -> None:
     assert filtered.why == "The request's filter excludes it: 'category' is 'bygglov'."
     for query_filter in (None, all_of(OneOf.of("category", "bygglov")), others):
         hidden = explained(whole, document.id, Query(QUERY, 5, filter=query_filter, permitted=others))
-        assert hidden == Explanation(document.id, "key_filter", "The filter of the API key hides it.", filtered=True)
+        assert (hidden.rule, hidden.filtered, hidden.kept) == ("key_filter", True, False)
+        assert hidden.why == "The filter of the API key hides it."
+        hidden_fields = (hidden.id, hidden.rank, hidden.ranked, hidden.score, hidden.relevance, hidden.compared)
+        assert {*hidden_fields, hidden.threshold, hidden.truncated, hidden.parts} == {None}
     own = all_of(OneOf.of("category", "bygglov"))
     seen = explained(whole, document.id, Query(QUERY, 5, permitted=own))
     assert seen.ranked == sum(document.metadata["category"] == "bygglov" for document in whole.documents)

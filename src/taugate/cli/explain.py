@@ -42,13 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not has_visible_text(arguments.query):
         raise InputError("QUERY is blank; give the text to search for")
     release = load(find(arguments.releases, arguments.release))
-    policy = release.manifest.policy
-    query = Query(arguments.query, policy.k)
+    query = Query(arguments.query, release.manifest.policy.k)
     explained = explain(release.retriever, release.documents, query, arguments.document)
     name = release.manifest.release_id
     if arguments.json:
-        fields = {**explained.fields(), "policy": policy.kind, "release": name}
-        sys.stdout.write(json.dumps(fields) + "\n")
+        sys.stdout.write(json.dumps(explained.to_reply(name)) + "\n")
         return 0
     sys.stdout.write(f"{printable(explained.why)}\n")
     sys.stdout.flush()
@@ -73,9 +71,9 @@ def _scores(explained: "Explanation") -> dict[str, str]:
     """Return the score by its name or, if it has a lexical part, the score, its parts and the matching words."""
     if explained.parts is None:
         return {"similarity": f"{explained.score:.4f}"}
-    parts = {"cosine": "similarity", "lexical": "shared words"}
     return {
         "score": f"{explained.score:.4f}",
-        **{parts[name]: f"{value:.4f}" for name, value in explained.parts.items()},
+        "similarity": f"{explained.parts.cosine:.4f}",
+        "shared words": f"{explained.parts.lexical:.4f}",
         "words": printable(", ".join(explained.matched_words or ()) or "none of the query's"),
     }

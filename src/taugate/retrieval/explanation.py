@@ -1,11 +1,12 @@
 """Explains what a search does with one document: where it ranks, which rule drops it, and by how much."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, both, on_fields
@@ -17,7 +18,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import score_parts
+from taugate.retrieval.score_parts import MATCHED_WORDS, Parts, score_parts
 
 # The outcome for the document: it is kept, or dropped by this rule first.
 Rule = Literal[
@@ -37,56 +38,42 @@ class UnknownDocument(InputError):
     """The release has no document with this id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What a search does with one document.
+class Explanation(BaseModel):
+    """What a search does with one document, as POST /explain and `taugate explain` tell it.
 
     If the key's filter hides the document, the explanation says only that. If the request's own filter excludes it, the
     explanation has no rank and no score.
-
-    Attributes:
-        document_id: Id of the document.
-        rule: Outcome for the document.
-        why: The outcome as a sentence, with the margin by which the document passed or missed.
-        kept: Whether the search returns the document.
-        filtered: Whether a filter excludes it.
-        id: Id of the explained passage: the first passage of the document that the search returns, else its most
-            similar one.
-        rank: Rank of the passage among all that pass the filters, from 1, or the rank of its document if results are
-            grouped. It is exact for every kind of index in the process; with an engine it is the place in the search's
-            list.
-        ranked: Number of passages or documents with a rank; None if an engine evaluates a filter.
-        score: Score of the index, a similarity.
-        relevance: Probability that it is relevant; None if the release has no relevance model.
-        compared: Score that the policy compares with `threshold`.
-        threshold: Threshold in force for this query; None if there is none.
-        truncated: Whether its text is longer than the encoder's window, so that the end cannot be found.
-        query_truncated: Whether the encoder reads only the beginning of the query.
-        parts: Parts of the score by name, see ScoreParts; None if it has no lexical part.
-        matched_words: Words of the query that the passage has; None if `parts` is.
     """
 
-    document_id: str
-    rule: Rule
-    why: str
-    kept: bool = False
-    filtered: bool = False
-    id: str | None = None
-    rank: int | None = None
-    ranked: int | None = None
-    score: float | None = None
-    relevance: float | None = None
-    compared: float | None = None
-    threshold: float | None = None
-    truncated: bool | None = None
-    query_truncated: bool = False
-    parts: dict[str, float] | None = None
-    matched_words: list[str] | None = None
+    document_id: str = Field(description="id of the document")
+    id: str | None = Field(
+        description="the chunk that is explained: the one that the search returns, else the one with the highest score"
+    )
+    # Exact for every kind of index in the process; with an engine the place in the search's list. If results are
+    # grouped, documents are counted.
+    rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
+    ranked: int | None = Field(ge=1, description="number of passages that have a rank")
+    score: float | None = Field(
+        description="similarity to the query: the cosine, or the sum of `parts` if there are two"
+    )
+    relevance: float | None = Field(
+        ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
+    )
+    policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
+    compared: float | None = Field(description="the value that the policy compares with `threshold`")
+    threshold: float | None = Field(description="threshold in force; null if there is none")
+    kept: bool = Field(description="true if the search returns the passage")
+    rule: Rule = Field(description="the rule that decided; every value except `kept` and `min_results` means dropped")
+    why: str = Field(description="the same as a sentence, including how near the document was")
+    truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
+    query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
+    filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
+    parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
+    matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of the JSON form; the last three only if they say something."""
-        fields, optional = asdict(self), ("query_truncated", "parts", "matched_words")
-        return {name: value for name, value in fields.items() if name not in optional or value not in (None, False)}
+    def to_reply(self, release: str) -> dict[str, Any]:
+        """Return the JSON object to send, which names the release; optional fields only if they say something."""
+        return {**self.model_dump(exclude_defaults=True), "release": release}
 
 
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
@@ -110,7 +97,7 @@ def explain(retriever: Retriever, documents: Documents, query: Query, document_i
         raise UnknownDocument(f"the release has no document with the id {document_id[:200]!r}")
     permitted = _within(retriever, query.permitted, passages)
     if not len(permitted):
-        return Explanation(document_id, "key_filter", "The filter of the API key hides it.", filtered=True)
+        return _excluded(retriever, document_id, "key_filter", "The filter of the API key hides it.")
     visible = _within(retriever, query.filter or (), permitted)
     if not len(visible):
         return _filtered(retriever, documents, query, permitted)
@@ -132,8 +119,28 @@ def _filtered(retriever: Retriever, documents: Documents, query: Query, passages
     ]
     # Each condition alone may be met by another passage of the document.
     why = f"The request's filter excludes it{f': {missed[0]}' if missed else ''}."
+    return _excluded(retriever, document.document_id, "filter", why, _is_truncated(retriever, documents, passages[0]))
+
+
+def _excluded(
+    retriever: Retriever, document_id: str, rule: Rule, why: str, truncated: bool | None = None
+) -> Explanation:
+    """Explain a document that a filter excludes, so that it has no rank and no score."""
     return Explanation(
-        document.document_id, "filter", why, filtered=True, truncated=_is_truncated(retriever, documents, passages[0])
+        document_id=document_id,
+        id=None,
+        rank=None,
+        ranked=None,
+        score=None,
+        relevance=None,
+        policy=retriever.policy.kind,
+        compared=None,
+        threshold=None,
+        kept=False,
+        rule=rule,
+        why=why,
+        truncated=truncated,
+        filtered=True,
     )
 
 
@@ -179,19 +186,21 @@ class _Search:
         parts = self._parts(position, score)
         passage = self._documents[position]
         return Explanation(
-            passage.document_id,
-            rule,
-            f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",
-            kept=kept,
+            document_id=passage.document_id,
             id=passage.id,
             rank=rank,
             ranked=ranked,
             score=float(score),
             relevance=relevance,
+            policy=self._answer.policy,
             compared=compared,
             threshold=self._answer.threshold,
+            kept=kept,
+            rule=rule,
+            why=f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",
             truncated=_is_truncated(self._retriever, self._documents, np.int64(position)),
             query_truncated=self._query.truncated,
+            filtered=False,
             **parts,
         )
 

@@ -5,12 +5,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
 from taugate.retrieval.vectors.similarity import Float32
+
+MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
+
+
+class Parts(BaseModel):
+    """The parts of a score, which is their sum in float32."""
+
+    cosine: float = Field(description="cosine similarity of query and passage")
+    lexical: float | None = Field(
+        default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
+    )
 
 
 @dataclass(frozen=True, slots=True)

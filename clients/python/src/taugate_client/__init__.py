@@ -17,12 +17,12 @@ from taugate_client.errors import (
     UnexpectedReply,
     UnsupportedFilter,
 )
+from taugate_client.filters import Filter
 from taugate_client.models import (
     Drift,
     ExplainOptions,
     ExplainResponse,
     FeedbackResponse,
-    Filter,
     Interval,
     LiveDrift,
     Parts,

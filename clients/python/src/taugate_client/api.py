@@ -17,11 +17,8 @@ from taugate_client.models import (
     SearchOptions,
     SearchRequest,
     SearchResponse,
-    read,
-    read_explanation,
-    read_release,
-    read_search,
 )
+from taugate_client.reading import read
 
 T = TypeVar("T")
 
@@ -69,7 +66,7 @@ class Call(Generic[T]):
 
 def search(query: str, **options: Unpack[SearchOptions]) -> Call[SearchResponse]:
     """Search for a text."""
-    return Call("POST", "/search", {"query": query, **options}, read_search)
+    return Call("POST", "/search", {"query": query, **options}, partial(read, SearchResponse))
 
 
 def search_batch(queries: Iterable[str | SearchRequest]) -> Call[list[SearchResponse]]:
@@ -90,12 +87,12 @@ def feedback_on_query(query: str, document_id: str, *, relevant: bool) -> Call[F
 def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> Call[ExplainResponse]:
     """Ask why a document is, or is not, among the results of a search."""
     body = {"query": query, "document_id": document_id, **options}
-    return Call("POST", "/explain", body, read_explanation)
+    return Call("POST", "/explain", body, partial(read, ExplainResponse))
 
 
 def release() -> Call[ReleaseResponse]:
     """Get the release in service."""
-    return Call("GET", "/release", None, read_release)
+    return Call("GET", "/release", None, partial(read, ReleaseResponse))
 
 
 def _feedback(judged: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
@@ -107,7 +104,7 @@ def _read_batch(body: object) -> list[SearchResponse]:
     replies = body.get("responses") if isinstance(body, Mapping) else None
     if not isinstance(replies, list):
         raise UnexpectedReply("the reply lacks responses: is this the URL of a Taugate service?")
-    return [read_search(reply) for reply in replies]
+    return [read(SearchResponse, reply) for reply in replies]
 
 
 def _error(status: int, headers: Mapping[str, str], body: Any) -> TaugateError:  # noqa: ANN401 (any JSON)

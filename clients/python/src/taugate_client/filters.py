@@ -7,10 +7,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from taugate_client.errors import UnsupportedFilter
-from taugate_client.models import Filter, Scalar
+
+Scalar: TypeAlias = str | int | float | bool
+# {"field": condition}, all of which must hold; also {"$or": [filter, …]} and {"$not": filter}.
+Filter: TypeAlias = Mapping[str, "Scalar | Sequence[Scalar] | Mapping[str, Any] | Sequence[Filter]"]  # Any: JSON
 
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}

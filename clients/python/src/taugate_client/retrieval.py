@@ -5,7 +5,8 @@ import logging
 from dataclasses import replace
 
 from taugate_client.client import AsyncTaugateClient, TaugateClient
-from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
+from taugate_client.filters import Filter
+from taugate_client.models import Result, SearchOptions, SearchResponse
 
 # Fields of the result and of the reply that are added to the metadata of a passage.
 SEARCH_FIELDS = (

@@ -12,6 +12,7 @@ from taugate_client import (
     NotFound,
     RateLimited,
     Refused,
+    Result,
     SearchResponse,
     ServerFault,
     TaugateError,
@@ -65,31 +66,17 @@ def search_reply(reply: SearchResponse, kept: SearchResponse) -> SearchReply:
         reply: Reply of the service.
         kept: The same reply after the caller's own, stricter threshold.
     """
-    return SearchReply(
-        passages=[
-            Passage(
-                id=result.id,
-                document_id=result.document_id,
-                title=result.title,
-                text=result.text or "",
-                score=result.score,
-                relevance=result.relevance,
-                metadata=dict(result.metadata),
-            )
-            for result in kept.results
-        ],
-        note=" ".join([_outcome(reply, kept), *_doubts(kept)]),
-        reason=kept.reason,
-        query_id=kept.query_id,
-        best_score=kept.best_score,
-        threshold=kept.threshold,
-        policy=kept.policy,
-        calibrated=kept.calibrated,
-        truncated=kept.truncated,
-        calibration=kept.calibration,
-        drift=list(kept.drift.signals) if kept.drift.alarm else [],
-        release=kept.release,
-    )
+    own: dict[str, Any] = {
+        "passages": [Passage(**_shared(Passage, result)) for result in kept.results],
+        "note": " ".join([_outcome(reply, kept), *_doubts(kept)]),
+        "drift": kept.drift.signals if kept.drift.alarm else [],
+    }
+    return SearchReply(**_shared(SearchReply, kept) | own)
+
+
+def _shared(model: type[BaseModel], reply: SearchResponse | Result) -> dict[str, Any]:
+    """Return the fields of a reply that a model has, too."""
+    return {name: getattr(reply, name) for name in model.model_fields if hasattr(reply, name)}
 
 
 def _outcome(reply: SearchResponse, kept: SearchResponse) -> str:

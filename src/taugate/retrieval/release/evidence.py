@@ -16,17 +16,11 @@ class Record(BaseModel):
 
 
 class Interval(Record):
-    """A mean with two limits, which are those of a 95 % interval unless a field says otherwise.
+    """A mean with two limits, which are those of a 95 % interval unless a field says otherwise."""
 
-    Attributes:
-        mean: Estimate.
-        lower: Lower limit; for a bootstrap, the 2.5th percentile.
-        upper: Upper limit; for a bootstrap, the 97.5th percentile.
-    """
-
-    mean: float
-    lower: float
-    upper: float
+    mean: float = Field(description="estimate")
+    lower: float = Field(description="lower limit; for a bootstrap, the 2.5th percentile")
+    upper: float = Field(description="upper limit; for a bootstrap, the 97.5th percentile")
 
     @classmethod
     def of_bootstraps(cls, values: NDArray[np.float64]) -> Self:

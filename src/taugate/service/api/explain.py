@@ -34,8 +34,7 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
                 raise NotFound(f"document_id: {error}") from error
             except InputError as error:
                 raise Invalid(str(error)) from error
-        policy, release = active.release.manifest.policy.kind, active.release_id
-        return json_reply({**explanation.fields(), "policy": policy, "release": release})
+        return json_reply(explanation.to_reply(active.release_id))
 
     add_json_route(
         app,

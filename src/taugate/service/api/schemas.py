@@ -17,16 +17,18 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.explanation import Rule
+from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
+from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.service.settings import MAX_QUERIES
 
 # Far above any limit, so that no error message repeats a larger number.
 _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
+_RELEASE = "id of the release"
 _PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
 _MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
@@ -128,50 +130,35 @@ class BatchRequest(_Request):
     queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
 
 
-class Parts(BaseModel):
-    """The parts of a score, which is their sum in float32."""
-
-    cosine: float = Field(description="cosine similarity of query and passage")
-    lexical: float | None = Field(
-        default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
-    )
-
-
-_MATCHED = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
-
-
 class Result(BaseModel):
-    """A returned passage: a whole document, or a chunk of one.
+    """A returned passage: a whole document, or a chunk of one."""
 
-    `document_id` is the document that the passage belongs to; for a whole document it equals `id`. `rank` is the
-    position among all results considered, from 1. `relevance` is the probability that the passage is relevant, null if
-    the release does not model relevance.
-    """
-
-    id: str
-    document_id: str
-    rank: int = Field(ge=1)
-    score: float
-    relevance: float | None = Field(ge=0, le=1)
+    id: str = Field(description="id of the passage")
+    document_id: str = Field(description="id of its document; equal to `id` for a whole document")
+    rank: int = Field(ge=1, description="position among all results considered, from 1")
+    score: float = Field(description="similarity to the query: the cosine, or the sum of `parts` if there are two")
+    relevance: float | None = Field(
+        ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
+    )
     below_threshold: bool = Field(
         description="true if the result did not pass the threshold, or the query was refused; it is returned because "
         "of `min_results` or `explored`"
     )
     explored: bool = Field(
         default=False,
-        description="true if the result is returned to learn whether the threshold drops answers; else absent",
+        description="true if the result is returned to learn whether the threshold drops answers; absent if false",
     )
     parts: Parts | None = Field(default=None, description="the parts of `score`; present if `explain` is true")
-    matched_words: list[str] | None = Field(default=None, description=_MATCHED)
-    title: str | None
-    text: str | None
-    metadata: dict[str, MetadataValue]
+    matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)
+    title: str | None = Field(description="title of the document; null if it has none, or texts were not requested")
+    text: str | None = Field(description="text of the passage; null if texts were not requested")
+    metadata: dict[str, MetadataValue] = Field(description="metadata of the document")
 
 
 class Drift(BaseModel):
     """Drift alarms. While one is on, the guarantees of the calibration do not hold for this traffic."""
 
-    alarm: bool
+    alarm: bool = Field(description="true if an alarm is on")
     signals: list[str] = Field(description="active alarms, named as in `taugate_drift_alarm{signal}`")
 
 
@@ -192,44 +179,44 @@ class LiveDrift(Drift):
 class Refusal(BaseModel):
     """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result."""
 
-    score: float
-    rho: float
+    score: float = Field(description="score of the query as a whole")
+    rho: float = Field(description="threshold ρ that it is compared with")
 
 
 class SearchResults(BaseModel):
     """The results that passed the threshold. `reason` says why `results` is empty."""
 
-    results: list[Result]
-    threshold: float | None
-    policy: PolicyKind
+    results: list[Result] = Field(description="the results, best first")
+    threshold: float | None = Field(description="threshold in force; null if there is none")
+    policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
     calibrated: bool = Field(description="true if a calibrated threshold was applied, and every result passed it")
     calibration: State = Field(description=_PROVISIONAL)
     truncated: bool = Field(
         default=False,
-        description="present and true if the query is longer than the encoder can read: only its beginning was "
-        "searched for, and `calibrated` is false",
+        description="true if the query is longer than the encoder can read: only its beginning was searched for, and "
+        "`calibrated` is false; absent if false",
     )
     approximate: bool = Field(
         default=False,
-        description="present and true if an engine searched its graph within a filter: a document that belongs in the "
-        "top k may be missing",
+        description="true if an engine searched its graph within a filter: a document that belongs in the top k may be "
+        "missing; absent if false",
     )
-    considered: int = Field(ge=0)
-    dropped: int = Field(ge=0)
-    best_score: float | None
-    reason: Reason | None
+    considered: int = Field(ge=0, description="number of results before the threshold was applied")
+    dropped: int = Field(ge=0, description="number of results below the threshold")
+    best_score: float | None = Field(description="highest score, kept or not; null without a result")
+    reason: Reason | None = Field(description="why `results` is empty; null if it is not")
     refusal: Refusal | None = Field(
         default=None,
         description="absent if the release refuses no query as a whole, or `threshold` was given",
     )
-    release: str
+    release: str = Field(description=_RELEASE)
 
 
 class SearchResponse(SearchResults):
     """The results that passed the threshold. `reason` says why `results` is empty."""
 
     drift: Drift
-    query_id: str = Field(pattern="^[0-9a-f]{32}$")
+    query_id: str = Field(pattern="^[0-9a-f]{32}$", description="id of this reply, for /feedback")
 
 
 class BatchResponse(BaseModel):
@@ -246,32 +233,13 @@ class ExplainRequest(SearchFields):
     document_id: str = Field(min_length=1, max_length=1024, description="id of a chunk or of a document")
 
 
-class ExplainResponse(BaseModel):
+class ExplainResponse(Explanation):
     """Why a document is, or is not, among the results of a search.
 
     If the filter of the key hides the document, `rule` is `key_filter`, and nothing else about it is revealed.
     """
 
-    document_id: str
-    id: str | None = Field(
-        description="the chunk that is explained: the one that the search returns, else the one with the highest score"
-    )
-    rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
-    ranked: int | None = Field(ge=1, description="number of passages that have a rank")
-    score: float | None
-    relevance: float | None = Field(ge=0, le=1)
-    policy: PolicyKind
-    compared: float | None = Field(description="the value that the policy compares with `threshold`")
-    threshold: float | None
-    kept: bool
-    rule: Rule = Field(description="the rule that decided; every value except `kept` and `min_results` means dropped")
-    why: str = Field(description="the same as a sentence, including how near the document was")
-    truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
-    query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
-    filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
-    parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
-    matched_words: list[str] | None = Field(default=None, description=_MATCHED)
-    release: str
+    release: str = Field(description=_RELEASE)
 
 
 _ONE_OF_BOTH = "give either query_id or query: the id of the reply to judge, or the text that was searched for"
@@ -319,18 +287,17 @@ class FeedbackResponse(BaseModel):
 
 
 class ReleaseResponse(BaseModel):
-    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest.
+    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest."""
 
-    `shadow` is the id of the shadow release. `drift` is null if drift detection is off.
-    """
-
-    release: str
+    release: str = Field(description=_RELEASE)
     calibration: State = Field(description=_PROVISIONAL)
-    shadow: str | None
-    loaded_at: str = Field(json_schema_extra={"format": "date-time"})
-    precision: Literal["float32", "int8"]
-    drift: LiveDrift | None
-    manifest: dict[str, Any]
+    shadow: str | None = Field(description="id of the shadow release; null if there is none")
+    loaded_at: str = Field(
+        json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
+    )
+    precision: Literal["float32", "int8"] = Field(description="precision of the encoder")
+    drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
+    manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
 
 
 class CurvePoint(BaseModel):
