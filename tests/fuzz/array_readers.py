@@ -93,7 +93,8 @@ def _reference(path: Path) -> None:
     read = Reference.load(path)
     assert len(calibration_observations(read))
     for kind in get_args(PolicyKind):
-        assert np.isfinite(threshold_curve(read, kind, 0.5)).all()
+        points = [[*point.model_dump().values()] for point in threshold_curve(read, kind, 0.5)]
+        assert np.isfinite(points).all()
 
 
 def _some_outcomes(release: Path, scratch: Path) -> bytes:

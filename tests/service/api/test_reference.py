@@ -41,7 +41,7 @@ def test_reference_equals_release(keyed: ServiceProcess, releases: Path) -> None
         assert shown[name] == quantiles(similarities)
         assert len(shown[name]) == 101
     curve = threshold_curve(reference, policy.kind, policy.tau)
-    assert shown["curve"] == [point._asdict() for point in curve]
+    assert shown["curve"] == [point.model_dump() for point in curve]
     assert 100 <= len(curve) <= 203
     assert len(reply.content) < 24_000
     assert keyed.http.get("/release/reference", headers=bearer(APP)).content == reply.content

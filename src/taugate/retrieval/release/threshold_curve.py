@@ -1,8 +1,7 @@
 """The kept and lost shares of the calibration queries at other thresholds, from the release's own similarities."""
 
-from typing import NamedTuple
-
 import numpy as np
+from pydantic import BaseModel, Field
 
 from taugate.retrieval.policy.policy import PolicyKind, relative
 from taugate.retrieval.release.query_arrays import Reference
@@ -11,18 +10,19 @@ from taugate.retrieval.vectors.similarity import Float32
 PERCENTILES = range(101)
 
 
-class ThresholdPoint(NamedTuple):
-    """A threshold and its effect on the calibration queries.
+class CurvePoint(BaseModel):
+    """A threshold and its effect on the calibration queries."""
 
-    Attributes:
-        tau: Threshold in units of the policy's decision score, a float32.
-        kept: Share of all results that reach it.
-        loss: Share of the queries with a relevant document in the top-K but none among the kept results.
-    """
-
-    tau: float
-    kept: float
-    loss: float
+    tau: float = Field(
+        description="the threshold, in units of the policy: similarity, share of the best similarity, or relevance"
+    )
+    kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that are kept")
+    loss: float = Field(
+        ge=0,
+        le=1,
+        description="share of the answerable calibration queries that are lost: their top-K contains a relevant "
+        "document, but none of the relevant ones is kept",
+    )
 
 
 def quantiles(similarities: Float32) -> list[float]:
@@ -30,7 +30,7 @@ def quantiles(similarities: Float32) -> list[float]:
     return [float(value) for value in np.percentile(similarities, PERCENTILES)]
 
 
-def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -> list[ThresholdPoint]:
+def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -> list[CurvePoint]:
     """Return the curve of thresholds of a policy by rising threshold, with at most 203 points.
 
     The points are the percentiles of the decision scores of the top-K and of the retrieved correct documents, τ itself,
@@ -53,8 +53,8 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     thresholds = thresholds[np.isfinite(thresholds)]  # a share of the best may be −∞, which JSON cannot write
     below = np.searchsorted(np.sort(top, axis=None), thresholds)  # scores equal to a threshold are kept
     lost = np.searchsorted(np.sort(correct), thresholds)
-    columns = thresholds, 1 - below / top.size, lost / len(top)
-    return [ThresholdPoint(*point) for point in zip(*(column.tolist() for column in columns), strict=True)]
+    columns = (column.tolist() for column in (thresholds, 1 - below / top.size, lost / len(top)))
+    return [CurvePoint(tau=tau, kept=kept, loss=loss) for tau, kept, loss in zip(*columns, strict=True)]
 
 
 def _decision_scores(reference: Reference, kind: PolicyKind) -> tuple[Float32, Float32]:

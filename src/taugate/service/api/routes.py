@@ -11,16 +11,16 @@ from starlette.routing import Route
 from taugate.service.access.authorization import REFERENCE_PATH
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse, ReloadResponse
+from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
 from taugate.service.lifecycle.reference import ComputedOnce
-from taugate.service.lifecycle.serving import ReloadResult, Serving
+from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import Metrics
 
 
 def operations_routes(
-    serving: Serving, reload_release: Callable[[], Awaitable[ReloadResult]], metrics: Metrics
+    serving: Serving, reload_release: Callable[[], Awaitable[ReloadResponse]], metrics: Metrics
 ) -> APIRouter:
     """Make the routes for operators, probes and scrapers.
 
@@ -87,9 +87,7 @@ def operations_routes(
         serving.
         """
         await request.body()  # not used, but must be received within the deadline of clients
-        result = await reload_release()
-        status = "unchanged" if result.release == result.previous else "loaded"
-        return ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
+        return await reload_release()
 
     return router
 

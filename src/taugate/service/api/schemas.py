@@ -22,6 +22,7 @@ from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
+from taugate.retrieval.release.threshold_curve import CurvePoint
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.service.settings import MAX_QUERIES
 
@@ -300,21 +301,6 @@ class ReleaseResponse(BaseModel):
     manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
 
 
-class CurvePoint(BaseModel):
-    """A threshold and its effect on the calibration queries."""
-
-    tau: float = Field(
-        description="the threshold, in units of the policy: similarity, share of the best similarity, or relevance"
-    )
-    kept: float = Field(ge=0, le=1, description="share of the top-K results of all calibration queries that are kept")
-    loss: float = Field(
-        ge=0,
-        le=1,
-        description="share of the answerable calibration queries that are lost: their top-K contains a relevant "
-        "document, but none of the relevant ones is kept",
-    )
-
-
 _Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
 
 
@@ -337,18 +323,6 @@ class ReferenceResponse(BaseModel):
         description="at most 203 points in ascending order of threshold; empty if the policy is `probability` and the "
         "release does not record the relevance of its calibration results"
     )
-
-
-class ReloadResponse(BaseModel):
-    """The release in service and the previous one. `unchanged` means that the current release was already in service.
-
-    `shadow` is the id of the shadow release.
-    """
-
-    status: Literal["loaded", "unchanged"]
-    release: str
-    previous: str
-    shadow: str | None
 
 
 class Health(BaseModel):

@@ -44,6 +44,6 @@ def reference_report(release: Release) -> bytes:
             "topk": quantiles(reference.top),
             "correct": quantiles(reference.correct),
             "random": quantiles(reference.random),
-            "curve": [point._asdict() for point in threshold_curve(reference, policy.kind, policy.tau)],
+            "curve": [point.model_dump() for point in threshold_curve(reference, policy.kind, policy.tau)],
         }
     )

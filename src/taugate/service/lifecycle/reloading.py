@@ -12,7 +12,7 @@ from typing import Any
 
 from taugate.errors import ReleaseError
 from taugate.service.errors import ApiError, EngineAway, NotReady
-from taugate.service.lifecycle.serving import ReloadResult, Serving
+from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import SHARED_FOLDER
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Reloading:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def reload(self) -> ReloadResult:
+    async def reload(self) -> ReloadResponse:
         """Reload as Serving.reload does, and signal the other workers of this service, which log their outcome."""
         self._read_keys()
         result = await self._serving.reload()

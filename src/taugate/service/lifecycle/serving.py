@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel
 
 from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
@@ -30,19 +32,16 @@ _log = logging.getLogger(__name__)
 _ENGINE_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine is not responding
 
 
-@dataclass(frozen=True)
-class ReloadResult:
-    """The outcome of a reload.
+class ReloadResponse(BaseModel):
+    """The release in service and the previous one. `unchanged` means that the current release was already in service.
 
-    Attributes:
-        previous: Id of the active release before the reload.
-        release: Id of the active release after the reload.
-        shadow: Id of the shadow, None without one.
+    `shadow` is the id of the shadow release.
     """
 
-    previous: str
+    status: Literal["loaded", "unchanged"]
     release: str
-    shadow: str | None = None
+    previous: str
+    shadow: str | None
 
 
 class InFlight:
@@ -231,7 +230,7 @@ class Serving:
         """Stop waiting for an engine that keeps the first release from being loaded."""
         self._gave_up.set()
 
-    async def reload(self) -> ReloadResult:
+    async def reload(self) -> ReloadResponse:
         """Replace the active release by the current one if they differ.
 
         The previous release keeps serving while the new one is loaded, and is closed after its last reply.
@@ -243,7 +242,7 @@ class Serving:
         async with self._loading:
             previous = self.active.release_id
             try:
-                result = await self._replace(previous)
+                is_new = await self._replace(previous)
             except NotReady:
                 raise
             except Exception as error:
@@ -258,13 +257,17 @@ class Serving:
                 raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
             await self.shadowing.renew(self.active.search.pipeline)
-            self._metrics.observe_reload("unchanged" if result.release == result.previous else "loaded")
-            return replace(result, shadow=self.shadowing.release_id)
+            status: Literal["loaded", "unchanged"] = "loaded" if is_new else "unchanged"
+            self._metrics.observe_reload(status)
+            return ReloadResponse(
+                status=status, release=self.active.release_id, previous=previous, shadow=self.shadowing.release_id
+            )
 
-    async def _replace(self, previous: str) -> ReloadResult:
+    async def _replace(self, previous: str) -> bool:
+        """Put the current release into service; returns False if it is `previous`, which already is."""
         release = await self._loader.current()
         if release.name == previous:
-            return ReloadResult(release.name, release.name)
+            return False
         self.refused = release.name  # cleared by `reload` if the release becomes active
         pipeline = await self._loader.open(release)
         await self._check(pipeline)
@@ -274,7 +277,7 @@ class Serving:
         closing = asyncio.create_task(self._close_drained(old))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-        return ReloadResult(previous, release.name)
+        return True
 
     async def _check(self, pipeline: SearchPipeline) -> None:
         """Raise NotReady or InputError if the release must not serve, after closing it and the pipeline."""
