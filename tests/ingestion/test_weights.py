@@ -6,8 +6,9 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import Judgement, JudgementLine
+from taugate.ingestion.dataset.queries import DatasetQuery
 
 WEIGHTED = "query-id\tcorpus-id\tscore\tweight\n"
 
@@ -57,7 +58,7 @@ def test_query_weight_not_positive_refused(data: Path, tmp_path: Path, weight: s
 
 def test_weights_survive_further_judgements(data: Path) -> None:
     write_qrels(data, f"{WEIGHTED}q0\td0\t1\t5.0\n")
-    added = {"n": NewQuery("new", "traffic")}
+    added = {"n": DatasetQuery("new", "traffic")}
     replace_queries(data, "human", QueryFile.read(data), added, [JudgementLine("n", "d2", Judgement(1))])
     assert (data / "qrels" / "human.tsv").read_text() == f"{WEIGHTED}q0\td0\t1\t5.0\nn\td2\t1\t1.0\n"
     assert (data / "queries.jsonl").read_text().splitlines()[2] == '{"_id":"n","text":"new","origin":"traffic"}'

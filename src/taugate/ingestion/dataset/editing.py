@@ -3,9 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
-
-import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import (
@@ -18,43 +15,16 @@ from taugate.ingestion.dataset.judgements import (
     qrels_of,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
-from taugate.ingestion.dataset.queries import QUERIES, NearMissKind, Origin, read_queries
+from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery, Origin, read_queries
 from taugate.storage.files import atomic_write
-
-
-class NewQuery(NamedTuple):
-    """A query to add to queries.jsonl.
-
-    Attributes:
-        model: Language model that wrote it, if any.
-        kind: What a near miss changes, None for other queries.
-        source: Id of the query that a near miss was made from, None for other queries.
-        answerable: False if no document answers it; None if the judgements say so.
-    """
-
-    text: str
-    origin: Origin
-    model: str | None = None
-    kind: NearMissKind | None = None
-    source: str | None = None
-    answerable: bool | None = None
-
-
-class _Line(NamedTuple):
-    """A line of queries.jsonl: its bytes and its content."""
-
-    line: bytes
-    identifier: str
-    text: str
-    origin: Origin
-    answerable: bool
 
 
 @dataclass(frozen=True)
 class QueryFile:
-    """The queries of a data set, with the bytes of their lines."""
+    """The queries of a data set and the bytes of their lines, both by id."""
 
-    lines: Sequence[_Line]
+    queries: Mapping[str, DatasetQuery]
+    lines: Mapping[str, bytes]
 
     @classmethod
     def read(cls, data: Path) -> "QueryFile":
@@ -69,15 +39,10 @@ class QueryFile:
         path = data / QUERIES
         _check_unpacked(path)
         if not path.exists() or not path.stat().st_size:
-            return cls([])
+            return cls({}, {})
         queries = read_queries(path)
         with path.open("rb") as file:
-            return cls(
-                [
-                    _Line(line, name, query.text, query.origin, query.answerable)
-                    for line, (name, query) in zip(file, queries.items(), strict=True)
-                ]
-            )
+            return cls(queries, dict(zip(queries, file, strict=True)))
 
     def texts(self, origin: Origin | None = None, *, other_than: Origin | None = None) -> dict[str, str]:
         """Return the texts of queries, by id.
@@ -87,19 +52,19 @@ class QueryFile:
             other_than: An origin to leave out.
         """
         return {
-            line.identifier: line.text
-            for line in self.lines
-            if line.origin != other_than and origin in {None, line.origin}
+            name: query.text
+            for name, query in self.queries.items()
+            if query.origin != other_than and origin in {None, query.origin}
         }
 
     @property
     def unanswerable(self) -> set[str]:
         """Ids of the queries whose lines say that no document answers them."""
-        return {line.identifier for line in self.lines if not line.answerable}
+        return {name for name, query in self.queries.items() if not query.answerable}
 
     def bytes_without(self, ids: Collection[str]) -> bytes:
         """Return the lines of all other queries, as they are in the file; the last one ends with a line break."""
-        lines = b"".join(line.line for line in self.lines if line.identifier not in ids)
+        lines = b"".join(line for name, line in self.lines.items() if name not in ids)
         return lines if not lines or lines.endswith(b"\n") else lines + b"\n"
 
 
@@ -107,7 +72,7 @@ def replace_queries(
     data: Path,
     split: str,
     before: QueryFile,
-    added: Mapping[str, NewQuery],
+    added: Mapping[str, DatasetQuery],
     judgements: Sequence[JudgementLine],
     removed: Collection[str] = (),
 ) -> None:
@@ -135,7 +100,7 @@ def replace_queries(
     deleted = {*removed} - added.keys() - judged_queries(data, other_than=split)
     replaced = {*removed, *added, *(judgement.query for judgement in judgements)}
     rows = [row for row in judgement_lines(qrels) if row.query not in replaced]
-    new = b"".join(_query_line(name, query) for name, query in added.items())
+    new = b"".join(query.line(name) for name, query in added.items())
     atomic_write(data / QUERIES, before.bytes_without(added.keys()) + new)
     if rows or judgements or qrels.exists():
         qrels.parent.mkdir(exist_ok=True)
@@ -188,11 +153,6 @@ def judgement_lines(qrels: Path) -> list[JudgementLine]:
     rows = read_lines(qrels)
     weighted = parse_header(qrels, next(rows, (0, ""))[1])
     return [parse_judgement(qrels, line, text, weighted=weighted) for line, text in rows]
-
-
-def _query_line(name: str, query: NewQuery) -> bytes:
-    record = {"_id": name} | {name: value for name, value in query._asdict().items() if value is not None}
-    return orjson.dumps(record) + b"\n"
 
 
 def _check_unpacked(path: Path) -> None:

@@ -4,6 +4,8 @@ import math
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
+import orjson
+
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 
@@ -25,23 +27,34 @@ class DatasetQuery(NamedTuple):
     Attributes:
         text: Text of the query.
         origin: Source of the query.
-        weight: Number of queries that it stands for, if it was sampled.
-        answerable: False if its line says that no document answers it; then it needs no judgement.
+        model: Language model that wrote it, if any; None in queries that were read, because no reader needs it.
         kind: What a near miss changes, None for other queries.
         source: Id of the query that a near miss was made from, None for other queries.
+        answerable: False if its line says that no document answers it; then it needs no judgement.
+        weight: Number of queries that it stands for, if it was sampled.
     """
 
     text: str
     origin: Origin = "human"
-    weight: float = 1.0
-    answerable: bool = True
+    model: str | None = None
     kind: NearMissKind | None = None
     source: str | None = None
+    answerable: bool = True
+    weight: float = 1.0
 
     @property
     def is_near_miss(self) -> bool:
         """Whether the query is a near miss that `taugate queries --unanswerable` wrote, and is still unanswerable."""
         return self.origin == "near_miss" and not self.answerable
+
+    def line(self, name: str) -> bytes:
+        """Return the line of queries.jsonl with the id `name`: text, origin, and what differs from the defaults."""
+        fields = {
+            field: value
+            for field, value in self._asdict().items()
+            if field == "origin" or value != self._field_defaults.get(field)
+        }
+        return orjson.dumps({"_id": name} | fields) + b"\n"
 
 
 def read_queries(path: Path) -> dict[str, DatasetQuery]:
@@ -56,9 +69,9 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
         required_id(path, line, record, seen): DatasetQuery(
             required_text(path, line, record, "text"),
             _origin(path, line, record),
-            _weight(path, line, record),
-            _answerable(path, line, record),
-            *_near_miss(path, line, record),
+            weight=_weight(path, line, record),
+            answerable=_answerable(path, line, record),
+            **_near_miss(path, line, record),
         )
         for line, record in read_objects(path)
     }
@@ -88,11 +101,11 @@ def _answerable(path: Path, line: int, record: dict[str, Any]) -> bool:
     return answerable
 
 
-def _near_miss(path: Path, line: int, record: dict[str, Any]) -> tuple[NearMissKind | None, str | None]:
-    """Return kind and source of a near miss; None and None for another query, whatever these fields hold."""
+def _near_miss(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
+    """Return kind and source of a near miss; nothing for another query, whatever these fields hold."""
     if record.get("origin") != "near_miss":
-        return None, None
+        return {}
     kind: Any = record.get("kind")
     if kind not in NEAR_MISS_KINDS:
         raise LineError(path, line, f'"kind" {str(kind)[:20]!r} is none of {", ".join(NEAR_MISS_KINDS)}', "correct it")
-    return cast(NearMissKind, kind), required_text(path, line, record, "source")
+    return {"kind": kind, "source": required_text(path, line, record, "source")}

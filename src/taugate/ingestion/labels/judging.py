@@ -105,7 +105,7 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
         for remark in candidates.remarks:
             say(f"warning: {remark}")
         number = 1 if latest is None else latest.number + 1
-        draw = Draw(number, _QUERIES if request.n is None else request.n, request.seed or 0)
+        draw = Draw(number=number, n=_QUERIES if request.n is None else request.n, seed=request.seed or 0)
         drawn = draw_round(draw, release, candidates, earlier, say)
         save_round(data, split, drawn)
         return drawn

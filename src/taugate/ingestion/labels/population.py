@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
 
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
@@ -14,7 +15,7 @@ from taugate.ingestion.dataset.queries import PEOPLE, Origin
 from taugate.retrieval.documents.visible_text import has_visible_text
 
 
-class PopulationQuery(NamedTuple):
+class PopulationQuery(BaseModel):
     """A query that may be judged.
 
     Attributes:
@@ -24,10 +25,12 @@ class PopulationQuery(NamedTuple):
         new: Whether queries.jsonl does not have it yet.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     id: str
     text: str
     origin: Origin
-    new: bool = False
+    new: bool
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             left_out["without a text"] += 1
         elif has_visible_text(record.query):
             name = f"traffic:{hashed(record.query)}"
-            queries.setdefault(record.query, PopulationQuery(name, record.query, "traffic", new=True))
+            queries.setdefault(record.query, PopulationQuery(id=name, text=record.query, origin="traffic", new=True))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
     hint = "; TAUGATE_QUERY_LOG_TEXTS=true logs texts from now on" if left_out["without a text"] else ""
     names = ", ".join(map(str, logs))
@@ -96,8 +99,12 @@ def population(data: Path, judged: Collection[str], logged_queries: Population) 
     """
     before = QueryFile.read(data)
     texts = set(before.texts().values())
-    lines = [line for line in before.lines if line.answerable]
-    human = [PopulationQuery(line.identifier, line.text, line.origin) for line in lines if line.origin in PEOPLE]
+    answerable = [
+        PopulationQuery(id=name, text=query.text, origin=query.origin, new=False)
+        for name, query in before.queries.items()
+        if query.answerable
+    ]
+    human = [query for query in answerable if query.origin in PEOPLE]
     left = [query for query in human if query.id not in judged]
     left += [query for query in logged_queries.queries if query.text not in texts]
     if left:
@@ -106,9 +113,7 @@ def population(data: Path, judged: Collection[str], logged_queries: Population) 
         raise InputError(
             f"{data}: all of its {len(human):,} human queries are judged; add new ones, or name a query log with --log"
         )
-    generated = [
-        PopulationQuery(line.identifier, line.text, line.origin) for line in lines if line.identifier not in judged
-    ]
+    generated = [query for query in answerable if query.id not in judged]
     if generated:
         remark = "all queries are generated, and say little about real queries; judge queries of a log soon"
         return Population(generated, [remark])

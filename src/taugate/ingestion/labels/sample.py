@@ -7,7 +7,6 @@ journals lie beside them.
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,7 +15,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.queries import QUERIES, Origin
+from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.labels.population import Population, PopulationQuery
 from taugate.ingestion.labels.results import lexical_candidates, search
 from taugate.ingestion.labels.sampling import NAMES, outcome_deviations, strata_of, stratum_order
@@ -29,37 +28,40 @@ MAX_SEARCHED = 5_000
 _MAX_BYTES = 64 << 20
 
 
-class SampledQuery(BaseModel):
-    """A query of the sample.
+class SampledQuery(PopulationQuery):
+    """A query of the sample; a new one is added to queries.jsonl once it is judged.
 
     Attributes:
-        id: Id of the query.
-        text: Text of the query.
-        origin: Source of the query.
-        new: Whether it comes from a log, and is added to queries.jsonl once it is judged.
         stratum: Number of its stratum.
         results: Ids of the passages that the release returns, best first.
         others: Ids of passages that it did not return, and that share words with the query.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    text: str
-    origin: Origin
-    new: bool
     stratum: int
     results: list[str]
     others: list[str]
 
 
-class Round(BaseModel):
-    """A sample, with everything that its weights depend on.
+class Draw(BaseModel):
+    """Parameters of a sample.
 
     Attributes:
         number: Number of the round, from 1.
         n: Requested number of queries.
-        seed: Requested seed.
+        seed: Seed of every random choice.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    n: int
+    seed: int
+
+
+class Round(Draw):
+    """A sample, with everything that its weights depend on.
+
+    Attributes:
         release: Id of the release whose results are judged.
         corpus: SHA-256 of corpus.jsonl.
         population: Number of queries that the sample stands for.
@@ -68,31 +70,12 @@ class Round(BaseModel):
         queries: Queries in the order of judging.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    number: int
-    n: int
-    seed: int
     release: str
     corpus: str
     population: int
     sizes: list[float]
     earlier: dict[str, float | None]
     queries: list[SampledQuery]
-
-
-class Draw(NamedTuple):
-    """Parameters of a sample.
-
-    Attributes:
-        number: Number of the round.
-        n: Number of queries.
-        seed: Seed of every random choice.
-    """
-
-    number: int
-    n: int
-    seed: int
 
 
 def draw_round(
@@ -128,21 +111,17 @@ def draw_round(
     texts = [searched[place].text for place in chosen]
     unseen = lexical_candidates(release, texts, results.positions[chosen])
     documents = release.documents
-    queries = []
-    for place, positions in zip(chosen, unseen, strict=True):
-        query: PopulationQuery = searched[place]
-        queries.append(
-            SampledQuery(
-                **query._asdict(),
-                stratum=int(strata[place]),
-                results=[documents[position].id for position in results.positions[place].tolist()],
-                others=[documents[position].id for position in positions],
-            )
+    queries = [
+        SampledQuery(
+            **dict(searched[place]),
+            stratum=int(strata[place]),
+            results=[documents[position].id for position in results.positions[place].tolist()],
+            others=[documents[position].id for position in positions],
         )
+        for place, positions in zip(chosen, unseen, strict=True)
+    ]
     return Round(
-        number=draw.number,
-        n=draw.n,
-        seed=draw.seed,
+        **dict(draw),
         release=release.manifest.release_id,
         corpus=release.manifest.data.sha256["corpus"],
         population=len(population),

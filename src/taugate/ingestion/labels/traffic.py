@@ -11,10 +11,11 @@ from typing import NamedTuple
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, max_weight
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, Vote, limit_by_key, majority, outlying_keys
 
@@ -133,7 +134,7 @@ def learn_from_traffic(
         if not rows:
             raise NothingLearnedError(f"{', '.join(map(str, logs))}: {_nothing_learned(left_out)}")
         added = {
-            taken[query]: NewQuery(traffic.texts[query], "traffic")
+            taken[query]: DatasetQuery(traffic.texts[query], "traffic")
             for query in rows
             if traffic.texts[query] not in names
         }

@@ -6,9 +6,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, judgement_lines, remove_judgements, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, judgement_lines, remove_judgements, replace_queries
 from taugate.ingestion.dataset.judgements import Judgement, JudgementLine, qrels_of
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.labels.agreement import Agreement, Vote, agreement
 from taugate.ingestion.labels.journal import Journal
 from taugate.ingestion.labels.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder
@@ -134,7 +135,6 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
         check_corpus(data, verdicts.sample)
         before = QueryFile.read(data)
         check_queries(data, before, verdicts.sample)
-        existing = {line.identifier for line in before.lines}
         lines = judgement_lines(data / qrels_of(split))
         rows = [
             line._replace(judgement=line.judgement._replace(weight=verdicts.earlier[line.query]))
@@ -147,9 +147,9 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts, seconds: float = 
             for document, grade in grades.items()
         ]
         added = {
-            query.id: NewQuery(query.text, query.origin)
+            query.id: DatasetQuery(query.text, query.origin)
             for query, _, _ in verdicts.judged
-            if query.new and query.id not in existing
+            if query.new and query.id not in before.queries
         }
         sampled = {query.id for query in verdicts.sample.queries}
         judged = {query.id for query, _, _ in verdicts.judged}

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, text_and_title
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import crop, sampling_key
 
@@ -74,7 +75,7 @@ def generate_crops(data: Path, max_documents: int, seed: int) -> GeneratedQuerie
         crops = _crops(sources, seed, before.texts(other_than="crop"), result)
         if not crops:
             raise InputError(f"{data / CORPUS}: {_nothing_kept(result.lost)}")
-        queries = {name: NewQuery(text, "crop") for name, (text, _) in crops.items()}
+        queries = {name: DatasetQuery(text, "crop") for name, (text, _) in crops.items()}
         judgements = [JudgementLine(name, document, Judgement(1)) for name, (_, document) in crops.items()]
         replace_queries(data, GENERATED, before, queries, judgements, removed=earlier)
         keep_accounting(data, "crop", result.kept, result.lost)

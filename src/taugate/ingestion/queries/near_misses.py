@@ -12,10 +12,10 @@ from pathlib import Path
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.lock import sole_writer
-from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS, NearMissKind
+from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS, DatasetQuery, NearMissKind
 from taugate.ingestion.queries.changed_queries import ChangedQueries
 from taugate.ingestion.queries.generate import check_request, free_id, normalized
 
@@ -115,10 +115,10 @@ def generate_near_misses(data: Path, split: str, max_queries: int, seed: int) ->
             )
         before = QueryFile.read(data)
         existing = before.texts(other_than="near_miss")
-        added: dict[str, NewQuery] = {}
+        added: dict[str, DatasetQuery] = {}
         for near_miss in questions:
             source = dataset.answerable[near_miss.source].id
             name = free_id(f"{near_miss.kind}:{source}", existing, added)
-            added[name] = NewQuery(near_miss.text, "near_miss", None, near_miss.kind, source, answerable=False)
+            added[name] = DatasetQuery(near_miss.text, "near_miss", None, near_miss.kind, source, answerable=False)
         replace_queries(data, GENERATED, before, added, [], removed=before.texts("near_miss"))
     return questions

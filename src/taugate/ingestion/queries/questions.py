@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
-from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.editing import QueryFile, replace_queries
 from taugate.ingestion.dataset.judgements import (
     GENERATED,
     CorpusIds,
@@ -20,6 +20,7 @@ from taugate.ingestion.dataset.judgements import (
     splits_in,
 )
 from taugate.ingestion.dataset.lines import read_lines, stored_file
+from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.queries.accounting import Losses, keep_accounting
 from taugate.ingestion.queries.crop import sampling_key
 from taugate.ingestion.queries.generate import check_request, free_id, normalized, sample_documents
@@ -248,11 +249,11 @@ def write_questions(plan: QuestionPlan, questions: Questions, model: str) -> Non
             f"{plan.data}: no query was kept ({lost}); use a larger model, or give examples of your own with --examples"
         )
     existing = plan.before.texts(other_than="llm")
-    added: dict[str, NewQuery] = {}
+    added: dict[str, DatasetQuery] = {}
     judgements = []
     for document, text in questions.texts.items():
         name = free_id(f"llm:{document}", existing, added)
-        added[name] = NewQuery(text, "llm", model)
+        added[name] = DatasetQuery(text, "llm", model)
         judgements.append(JudgementLine(name, document, Judgement(1)))
     replace_queries(plan.data, GENERATED, plan.before, added, judgements, removed=plan.before.texts("llm"))
     keep_accounting(plan.data, "llm", len(added), questions.lost, model)
