@@ -128,7 +128,7 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
         say(f"{name}: an earlier upload was interrupted; uploading again")
         return False
     if state.pending or not state.loaded:  # the build was interrupted, or the collection is not loaded yet
-        engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
+        engine.finish(name, record, time.monotonic() + _INDEX_TIMEOUT)
         _wait_for_replicas(engine, record)
     try:
         open_verified(engine, record, record.dimension, _soon())
@@ -147,7 +147,7 @@ def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedV
             engine.upload(name, first, rows, time.monotonic() + _SHARD_TIMEOUT)
             task.done += len(rows.documents)
     with watch.task("building the engine's index"):
-        engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
+        engine.finish(name, record, time.monotonic() + _INDEX_TIMEOUT)
 
 
 def _wait_for_replicas(engine: Engine, record: EngineRecord) -> None:

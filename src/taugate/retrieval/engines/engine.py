@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
@@ -27,14 +28,15 @@ _CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
-class GraphParameters:
+class GraphParameters(BaseModel):
     """How an engine builds the graph of a collection, and how broadly it searches.
 
     The defaults are those of the in-process graph (retrieval/index/build.py): `edges` per document and layer (M),
     `edge_candidates` during the build (efConstruction). `breadth` is the length of a search's candidate list (ef),
     raised to the number of requested results if that is larger.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     edges: int = 32
     edge_candidates: int = 200

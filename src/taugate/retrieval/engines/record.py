@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
@@ -47,7 +47,7 @@ _Texts = Annotated[tuple[str, ...], BeforeValidator(lambda texts: tuple(texts) i
 _Fields = Annotated[FieldTypes, PlainValidator(_read), PlainSerializer(_written)]
 
 
-class EngineRecord(BaseModel):
+class EngineRecord(GraphParameters):
     """The collection of a release in an engine, with the digests that identify it.
 
     Attributes:
@@ -58,13 +58,8 @@ class EngineRecord(BaseModel):
         sample: SHA-256 of the 4,096 rows that `verify.sampled_positions` draws, or of all rows if there are fewer.
         fields: Metadata fields that filters can name, with the kinds of their values. The collection's name depends
             only on whether any field has dates.
-        edges: Edges per document and layer of the graph.
-        edge_candidates: Candidates considered while the graph is built.
-        breadth: Breadth of a search in the graph.
         consistency: Consistency of searches. A finished collection never changes, so the weakest level finds all rows.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: EngineKind
     rows: int = Field(ge=1)
@@ -72,15 +67,7 @@ class EngineRecord(BaseModel):
     shards: _Texts
     sample: str
     fields: _Fields = FieldTypes()
-    edges: int = GraphParameters.edges
-    edge_candidates: int = GraphParameters.edge_candidates
-    breadth: int = GraphParameters.breadth
     consistency: Literal["eventual"] = "eventual"
-
-    @property
-    def graph(self) -> GraphParameters:
-        """The parameters of the graph and of its searches."""
-        return GraphParameters(self.edges, self.edge_candidates, self.breadth)
 
     @property
     def collection(self) -> str:

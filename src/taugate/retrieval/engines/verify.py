@@ -77,7 +77,7 @@ def open_verified(engine: Engine, record: EngineRecord, dimension: int, deadline
     name = record.collection
     if engine.kind != record.kind:
         raise ReleaseError(f"the release's vectors are in {record.kind}, not in {engine.kind}; name that engine's URL")
-    collection = engine.collection(name, record.graph.breadth, min(deadline, time.monotonic() + _FIRST_REPLY))
+    collection = engine.collection(name, record.breadth, min(deadline, time.monotonic() + _FIRST_REPLY))
     state = collection.state(deadline)
     if state.dimension != dimension or record.dimension != dimension:
         raise ReleaseError(

@@ -43,7 +43,7 @@ class ScoreCandidate(Record):
         auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
         answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
             of answerable ones.
-        standard_error: Standard error of `answered`.
+        standard_error: Standard error of `answered`, by document.
     """
 
     name: str
