@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.adaptation.decision import EncoderDecision, K
@@ -28,7 +28,6 @@ from taugate.ingestion.queries.accounting import read_accounting
 from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.evidence import IsotropyRecord
 
 
 @dataclass(frozen=True)
@@ -270,8 +269,8 @@ def _record(
         gain=decision.gain,
         recall=decision.recall,
         lexical_weight=decision.lexical_weight,
-        isotropy_before=IsotropyRecord(**asdict(isotropy(pairs.documents))),
-        isotropy_after=IsotropyRecord(**asdict(isotropy(learned.chosen.documents))),
+        isotropy_before=isotropy(pairs.documents),
+        isotropy_after=isotropy(learned.chosen.documents),
         gate=decision.gate,
         training=learned.training,
     )

@@ -1,7 +1,7 @@
 """The papers' measures of an encoder before and after adaptation; none of them affects acceptance."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphras
 from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder.encoder import Role
-from taugate.retrieval.release.evidence import Estimate, Interval, IsotropyRecord
+from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.measures import (
     Distances,
     EncoderRow,
@@ -212,7 +212,7 @@ class EncoderComparison:
             tau=threshold.tau,
             psi=threshold.psi,
             accuracy_at_tau=_interval(metrics.accuracy_at_tau),
-            isotropy=IsotropyRecord(**asdict(isotropy(trial.documents))),
+            isotropy=isotropy(trial.documents),
         )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -92,7 +92,7 @@ def manifest_facts(
         "metrics": findings.metrics,
         "alternatives": findings.alternatives,
         "relevance": findings.relevance,
-        "isotropy": asdict(findings.isotropy),
+        "isotropy": findings.isotropy.model_dump(),
         "query_set": findings.query_set,
         "evidence": findings.units.record,
         "strata": findings.strata,

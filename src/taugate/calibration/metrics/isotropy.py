@@ -1,29 +1,14 @@
 """Isotropy, how evenly embeddings use the directions of their space, from 0 (one direction) to 1 (all alike)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.vectors.similarity import CorpusVectors, moments
 
 
-@dataclass(frozen=True)
-class Isotropy:
-    """Two measures of isotropy as fractions; Table 7 of the thresholds paper gives them in percent.
-
-    Attributes:
-        i_a: Second-order approximation of Mu et al. (2017), of the vectors as they are, including their common
-            direction.
-        i_b: IsoScore of Rudman et al. (2021), of the vectors around their mean, independent of their scale.
-    """
-
-    i_a: float
-    i_b: float
-
-
-def isotropy(vectors: CorpusVectors) -> Isotropy:
+def isotropy(vectors: CorpusVectors) -> IsotropyRecord:
     """Return I_A and I_B (thresholds paper, Appendix A.3) of (n, d) float32 vectors of unit length, n ≥ 1, d ≥ 2.
 
     Both are computed from the mean and the d × d scatter of V in float64, without an n × n matrix or a decomposition
@@ -34,7 +19,7 @@ def isotropy(vectors: CorpusVectors) -> Isotropy:
         mean, scatter = moments(vectors)
         n = vectors.shape[0]
         gram = scatter + n * np.outer(mean, mean)
-        return Isotropy(_i_a(n, mean, gram), _i_b(scatter))
+        return IsotropyRecord(i_a=_i_a(n, mean, gram), i_b=_i_b(scatter))
 
 
 def _i_a(n: int, mean: NDArray[np.float64], gram: NDArray[np.float64]) -> float:

@@ -13,7 +13,7 @@ from taugate.calibration.abstention.no_answer import answered_of, answered_off_t
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, sampling_clusters
-from taugate.calibration.metrics.isotropy import Isotropy, isotropy
+from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
@@ -47,7 +47,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.word_match import DocumentWords
-from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
+from taugate.retrieval.release.evidence import Alternative, IsotropyRecord, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
@@ -104,7 +104,7 @@ class Findings:
     metrics: dict[str, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
-    isotropy: Isotropy
+    isotropy: IsotropyRecord
     query_set: QuerySetRecord
     wording: Wording
     units: SamplingUnits

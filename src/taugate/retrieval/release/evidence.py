@@ -322,11 +322,12 @@ class RelevanceRecord(Record):
 
 
 class IsotropyRecord(Record):
-    """Isotropy of the document vectors (thresholds paper §2.5).
+    """Isotropy of the document vectors as fractions; the thresholds paper gives them in percent (§2.5, Table 7).
 
     Attributes:
-        i_a: I_A (Mu et al., second order).
-        i_b: I_B (IsoScore).
+        i_a: I_A, the second-order approximation of Mu et al. (2017), of the vectors as they are, including their common
+            direction.
+        i_b: I_B, IsoScore of Rudman et al. (2021), of the vectors around their mean, independent of their scale.
     """
 
     i_a: float
