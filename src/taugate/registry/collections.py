@@ -7,7 +7,6 @@ name all of them.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import release_ids, unverified_manifest
 from taugate.registry.lock import calibration_lock
+from taugate.registry.prune import PruneDecision
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.record import EngineRecord
 
@@ -22,17 +22,9 @@ HOURS = 24  # a younger collection may have just been uploaded by a calibration 
 _TIMEOUT = 60.0  # seconds for one request
 
 
-@dataclass(frozen=True)
-class CollectionDecision:
-    """The decision on a collection, and why it is kept; `kept` is None if it is dropped."""
-
-    name: str
-    kept: str | None
-
-
 def prune_collections(
     engine: Engine, directories: Sequence[Path], *, dry_run: bool = False, now: float | None = None
-) -> Iterator[CollectionDecision]:
+) -> Iterator[PruneDecision]:
     """Drop collections one by one; yields each decision once it is done, in the order of their names.
 
     Locks out calibrations in all of the directories, because they may be about to name a collection.
@@ -56,7 +48,7 @@ def prune_collections(
             kept = needed.get(name) or _too_young(engine, name, time.time() if now is None else now)
             if kept is None and not dry_run:
                 engine.drop(name, _deadline())
-            yield CollectionDecision(name, kept)
+            yield PruneDecision(name, kept)
 
 
 def _needed(engine: Engine, directories: Sequence[Path]) -> dict[str, str]:

@@ -20,10 +20,10 @@ _OPEN = "open in a service, or its lock cannot be checked"
 
 @dataclass(frozen=True)
 class PruneDecision:
-    """The decision on a release that is not among the newest.
+    """The decision on a release that is not among the newest, or on a collection.
 
     Attributes:
-        name: Id of the release.
+        name: Id of the release, or name of the collection.
         kept: Why it is kept, None if it is removed.
     """
 

@@ -14,7 +14,7 @@ from taugate.cli.terminal.promotion_rule import FORCE_HELP, add_rule_options, ru
 from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.collections import HOURS, CollectionDecision, prune_collections
+from taugate.registry.collections import HOURS, prune_collections
 from taugate.registry.prune import KEEP, PruneDecision, prune
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.engines.connect import engine_from_environment
@@ -128,7 +128,7 @@ def _prune_engine(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report_decisions(outcomes: Iterable[PruneDecision | CollectionDecision], word: str) -> tuple[int, int]:
+def _report_decisions(outcomes: Iterable[PruneDecision], word: str) -> tuple[int, int]:
     """Print the decisions as they are carried out; returns their number, and how many removed something."""
     count = removed = 0
     for outcome in outcomes:

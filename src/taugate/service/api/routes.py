@@ -11,10 +11,10 @@ from starlette.routing import Route
 from taugate.service.access.authorization import REFERENCE_PATH
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse
+from taugate.service.api.schemas import Health, LiveDrift, ReleaseResponse
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
-from taugate.service.lifecycle.reference import ComputedOnce
+from taugate.service.lifecycle.reference import ComputedOnce, ReferenceResponse
 from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import Metrics
 

@@ -22,7 +22,6 @@ from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
-from taugate.retrieval.release.threshold_curve import CurvePoint
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.service.settings import MAX_QUERIES
 
@@ -299,30 +298,6 @@ class ReleaseResponse(BaseModel):
     precision: Literal["float32", "int8"] = Field(description="precision of the encoder")
     drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
     manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
-
-
-_Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
-
-
-class ReferenceResponse(BaseModel):
-    """The calibration of the release in service, as data for a chart.
-
-    `topk`, `correct` and `random` are the percentiles 0 to 100 of the similarity between calibration queries and their
-    top-K results, their most similar relevant document, and a random document.
-    """
-
-    release: str
-    policy: PolicyKind
-    threshold: float | None = Field(description="threshold of the policy; null if it keeps everything")
-    queries: int = Field(ge=1, description="number of answerable calibration queries")
-    k: int = Field(ge=1, description="results considered per query")
-    topk: _Quantiles
-    correct: _Quantiles
-    random: _Quantiles
-    curve: list[CurvePoint] = Field(
-        description="at most 203 points in ascending order of threshold; empty if the policy is `probability` and the "
-        "release does not record the relevance of its calibration results"
-    )
 
 
 class Health(BaseModel):
