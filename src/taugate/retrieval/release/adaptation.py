@@ -1,12 +1,12 @@
 """The record of an adapted encoder, adaptation.json: its training queries and the evidence that it is better."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Field, ValidationError
 
 from taugate.errors import EncoderError
-from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.evidence import UNLESS_NONE, Interval, IsotropyRecord, Record
 from taugate.retrieval.release.measures import MeasuresRecord
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.storage.files import read_bounded
@@ -169,37 +169,24 @@ class AdaptationRecord(Record):
     budget: str
     steps: int
     whitening: WhiteningRecord | None
-    keeps_documents: bool = False
+    keeps_documents: bool = Field(default=False, exclude_if=lambda value: not value)
     curve: list[RecipeTrial] = Field(repr=False)
     admitted: bool
     reason: str | None
     evidence: Literal["human", "generated"]
     gain: AdaptationGain
     recall: BeforeAfter
-    lexical_weight: BeforeAfter | None = None
+    lexical_weight: Annotated[BeforeAfter | None, UNLESS_NONE] = None
     isotropy_before: IsotropyRecord
     isotropy_after: IsotropyRecord
     gate: list[GateRecord]
-    training: TrainingRecord | None = None
-    measures: MeasuresRecord | None = Field(default=None, repr=False)
+    training: Annotated[TrainingRecord | None, UNLESS_NONE] = None
+    measures: Annotated[MeasuresRecord | None, UNLESS_NONE] = Field(default=None, repr=False)
 
     @property
     def unmerged(self) -> bool:
         """Whether the encoder contains trained weights that are not merged with the base."""
         return self.training is not None and self.training.merge_weight == 1
-
-    @model_serializer(mode="wrap")
-    def _without_absent_parts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = dump(self)
-        for name in (
-            "training",
-            "measures",
-            "keeps_documents",
-            "lexical_weight",
-        ):  # records of earlier versions keep their digest
-            if fields[name] is None or fields[name] is False:
-                del fields[name]
-        return fields
 
 
 def read_adaptation(folder: Path) -> AdaptationRecord | None:

@@ -1,12 +1,15 @@
 """Records of the evidence for a policy in the manifest: certificates, the choice of a policy, and measurements."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from taugate.retrieval.policy.policy import PolicyKind
+
+# Of fields that are written only if they say something, so that the digests of releases without them do not change.
+UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 
 
 class Record(BaseModel):
@@ -29,11 +32,6 @@ class Interval(Record):
         return cls(mean=float(values.mean()), lower=float(lower), upper=float(upper))
 
 
-def without_absent(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Omit the named fields if they are None, so that the digests of releases without them do not change."""
-    return {name: value for name, value in fields.items() if value is not None or name not in names}
-
-
 class Estimate(Interval):
     """A metric with its interval.
 
@@ -41,11 +39,7 @@ class Estimate(Interval):
         by_document: Interval with documents drawn instead of queries; None if queries are the units.
     """
 
-    by_document: Interval | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_interval(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_absent(dump(self), "by_document")
+    by_document: Annotated[Interval | None, UNLESS_NONE] = None
 
 
 # How τ was chosen; "fixed" is a τ set by the user.
@@ -72,11 +66,7 @@ class EvidenceRecord(Record):
     unit: Literal["query", "document"]
     units: int
     design_effect: float
-    drawn: Drawn | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_assumption(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_absent(dump(self), "drawn")
+    drawn: Annotated[Drawn | None, UNLESS_NONE] = None
 
 
 class Certificate(Record):
@@ -109,11 +99,7 @@ class Certificate(Record):
     bound: float
     upper: float | None = None
     queries_needed: int
-    count_at_most: int | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_cap(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_absent(dump(self), "count_at_most")
+    count_at_most: Annotated[int | None, UNLESS_NONE] = None
 
 
 class Shortage(Record):
@@ -310,15 +296,10 @@ class RelevanceRecord(Record):
     brier_skill: Interval | None = None
     error: Interval | None = None
     error_of_likely: Interval | None = None
-    unanswerable_share: float | None = None
-    unanswerable: int | None = None
-    error_of_answerable: Interval | None = None
+    unanswerable_share: Annotated[float | None, UNLESS_NONE] = None
+    unanswerable: Annotated[int | None, UNLESS_NONE] = None
+    error_of_answerable: Annotated[Interval | None, UNLESS_NONE] = None
     bins: list[ReliabilityBin] = Field(repr=False)
-
-    @model_serializer(mode="wrap")
-    def _without_absent_mixture(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the fields of a mixture without one, so that the digests of such releases do not change."""
-        return without_absent(dump(self), "unanswerable_share", "unanswerable", "error_of_answerable")
 
 
 class IsotropyRecord(Record):

@@ -1,14 +1,12 @@
 """The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import (
     Field,
     FiniteFloat,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -19,6 +17,7 @@ from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import (
+    UNLESS_NONE,
     Alternative,
     Certificate,
     Choice,
@@ -34,7 +33,6 @@ from taugate.retrieval.release.evidence import (
     Shortage,
     Statement,
     StrataRecord,
-    without_absent,
 )
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
@@ -79,13 +77,8 @@ class DataRecord(Record):
     unanswerable: int
     truncated_documents: int
     sha256: dict[Literal["corpus", "queries", "qrels"], str]
-    empty_documents: int | None = None
-    own_documents: int | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_counts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit counts that most data sets lack, so that the digests of their releases do not change."""
-        return {name: value for name, value in dump(self).items() if value is not None}
+    empty_documents: Annotated[int | None, UNLESS_NONE] = None
+    own_documents: Annotated[int | None, UNLESS_NONE] = None
 
 
 class EncoderRecord(EncoderConfig):
@@ -158,11 +151,7 @@ class PolicyRecord(Record):
     levels: list[Level] = Field(default_factory=list)
     choice: Choice | None
     evidence: EvidenceRecord | None = None
-    shortage: Shortage | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent_shortage(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_absent(dump(self), "shortage")
+    shortage: Annotated[Shortage | None, UNLESS_NONE] = None
 
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:
@@ -324,7 +313,7 @@ class Manifest(Record):
     parent: str | None
     data: DataRecord
     encoder: EncoderRecord
-    query_encoder: EncoderRecord | None = None
+    query_encoder: Annotated[EncoderRecord | None, UNLESS_NONE] = None
     float32_encoder: EncoderRecord | None = None
     projection: ProjectionRecord | None
     index: IndexRecord
@@ -339,38 +328,22 @@ class Manifest(Record):
     strata: StrataRecord | None = None
     calibration: CalibrationRecord | None = None
     abstention: AbstentionRecord | None = None
-    refusal: RefusalRecord | None = None
-    summary: str | None = None
+    refusal: Annotated[RefusalRecord | None, UNLESS_NONE] = None
+    summary: Annotated[str | None, UNLESS_NONE] = None
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
     erasure: ErasureRecord | None = None
-    update: UpdateRecord | None = None
-    labels: LabelsRecord | None = None
-    adaptation: AdaptationRecord | None = None
-    encoder_fit: EncoderFitRecord | None = None
-    engine: EngineRecord | None = None
-    lexical: LexicalRecord | None = None
+    update: Annotated[UpdateRecord | None, UNLESS_NONE] = None
+    labels: Annotated[LabelsRecord | None, UNLESS_NONE] = None
+    adaptation: Annotated[AdaptationRecord | None, UNLESS_NONE] = None
+    encoder_fit: Annotated[EncoderFitRecord | None, UNLESS_NONE] = None
+    engine: Annotated[EngineRecord | None, UNLESS_NONE] = None
+    lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
     reference: str
     files: dict[str, FileRecord]
-
-    @model_serializer(mode="wrap")
-    def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit records that most releases lack, so that their digests do not change."""
-        rare = (
-            "query_encoder",
-            "update",
-            "labels",
-            "adaptation",
-            "encoder_fit",
-            "engine",
-            "refusal",
-            "summary",
-            "lexical",
-        )
-        return without_absent(dump(self), *rare)
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:
