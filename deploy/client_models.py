@@ -18,8 +18,8 @@ Schema = dict[str, Any]
 
 # In an order in which each model comes after those within it.
 _REPLIES = (
-    "Parts", "Result", "Refusal", "Drift", "SearchResponse", "ExplainResponse", "FeedbackResponse", "Interval",
-    "LiveDrift", "ReleaseResponse",
+    "Parts", "Result", "Refusal", "Drift", "SearchResponse", "BatchResponse", "ExplainResponse", "FeedbackResponse",
+    "Interval", "LiveDrift", "ReleaseResponse",
 )  # fmt: skip
 _OMITTED_BY_EARLIER_SERVICES = {"ReleaseResponse": {"drift"}}
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

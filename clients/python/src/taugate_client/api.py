@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from taugate_client.errors import TaugateError, UnexpectedReply, error_type
 from taugate_client.models import (
+    BatchResponse,
     ExplainOptions,
     ExplainResponse,
     FeedbackResponse,
@@ -71,7 +72,9 @@ def search(query: str, **options: Unpack[SearchOptions]) -> Call[SearchResponse]
 
 def search_batch(queries: Iterable[str | SearchRequest]) -> Call[list[SearchResponse]]:
     """Search for several texts at once. Replies come in the order of the queries."""
-    return Call("POST", "/search/batch", {"queries": list(queries)}, _read_batch)
+    return Call(
+        "POST", "/search/batch", {"queries": list(queries)}, lambda body: [*read(BatchResponse, body).responses]
+    )
 
 
 def feedback(query_id: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:
@@ -98,13 +101,6 @@ def release() -> Call[ReleaseResponse]:
 def _feedback(judged: dict[str, object], document_id: str, relevant: bool) -> Call[FeedbackResponse]:
     body = judged | {"document_id": document_id, "relevant": relevant}
     return Call("POST", "/feedback", body, partial(read, FeedbackResponse))
-
-
-def _read_batch(body: object) -> list[SearchResponse]:
-    replies = body.get("responses") if isinstance(body, Mapping) else None
-    if not isinstance(replies, list):
-        raise UnexpectedReply("the reply lacks responses: is this the URL of a Taugate service?")
-    return [read(SearchResponse, reply) for reply in replies]
 
 
 def _error(status: int, headers: Mapping[str, str], body: Any) -> TaugateError:  # noqa: ANN401 (any JSON)

@@ -164,6 +164,13 @@ class SearchResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchResponse:
+    """Replies to a batch, in request order."""
+
+    responses: Sequence[SearchResponse]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainResponse:
     """Why a document is, or is not, among the results of a search.
 

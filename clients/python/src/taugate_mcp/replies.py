@@ -67,7 +67,7 @@ def search_reply(reply: SearchResponse, kept: SearchResponse) -> SearchReply:
         kept: The same reply after the caller's own, stricter threshold.
     """
     own: dict[str, Any] = {
-        "passages": [Passage(**_shared(Passage, result)) for result in kept.results],
+        "passages": [Passage(**_shared(Passage, result) | {"text": result.text or ""}) for result in kept.results],
         "note": " ".join([_outcome(reply, kept), *_doubts(kept)]),
         "drift": kept.drift.signals if kept.drift.alarm else [],
     }
