@@ -104,7 +104,7 @@ def _measured(engine: Engine, words: str, asked: _Asked, truth: TopK) -> tuple[S
     engine.create(record.collection, rows.vectors.shape[1], _soon())
     for first, shard in _shards(rows):
         engine.upload(record.collection, first, shard, _soon())
-    engine.finish(record.collection, record.graph, _soon())
+    engine.finish(record.collection, record, _soon())
     loaded = time.perf_counter() - began
     try:
         collection = open_verified(engine, record, rows.vectors.shape[1], _soon())
