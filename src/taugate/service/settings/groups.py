@@ -72,7 +72,7 @@ def _collector(url: str) -> str:
 
 def _redis_url(url: SecretStr) -> SecretStr:
     """Refuse a URL that redis-py cannot use, without quoting its messages, which may contain part of the password."""
-    from redis import ConnectionPool  # takes 0.2 s
+    from redis.asyncio import ConnectionPool  # takes 0.2 s
 
     try:
         parts = urlsplit(url.get_secret_value())
