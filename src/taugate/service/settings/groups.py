@@ -80,7 +80,8 @@ def _redis_url(url: SecretStr) -> SecretStr:
             int(database)  # redis-py would use database 0 if it is not a number
         if parts.scheme == "unix" and (parts.hostname or not parts.path.strip("/")):
             raise ValueError  # redis-py would read unix://run/redis.sock as the path /redis.sock
-        ConnectionPool.from_url(url.get_secret_value()).make_connection()  # opens no connection yet
+        pool = ConnectionPool.from_url(url.get_secret_value())
+        pool.make_connection()  # type: ignore[no-untyped-call]  # opens no connection yet
     except (TypeError, ValueError):  # TypeError: an option that redis-py does not know
         message = (
             "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or "
