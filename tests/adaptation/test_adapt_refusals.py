@@ -172,7 +172,7 @@ def test_locked_work_folder_is_refused(
 ) -> None:
     target, work = tmp_path / "encoder", tmp_path / ".encoder.work"
     work.mkdir()
-    with exclusive_lock(work / "lock", 0):
+    with exclusive_lock(work / "lock", 0, RuntimeError):
         text = refusal(adapt(sample, spoilt, target), target, capfd)
     assert text.startswith(f"{work}: process ")
     assert text.endswith("is adapting there; wait until it ends, or name another folder with --to")

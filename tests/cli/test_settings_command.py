@@ -55,4 +55,4 @@ def test_unusable_value_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setenv("TAUGATE_MAX_K", "0")
     assert cli.main(["settings"]) == 2
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "taugate: TAUGATE_MAX_K=0: must be a whole number of 1 or more\n")
+    assert (printed.out, printed.err) == ("", "taugate: TAUGATE_MAX_K=0: must be greater than or equal to 1\n")

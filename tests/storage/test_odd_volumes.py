@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
+from taugate.errors import ReleaseError
 from taugate.ingestion.labels.journal import open_journal
 from taugate.registry.lock import calibration_lock, change_lock
 from taugate.registry.remote.copy import _copy_lock
@@ -95,8 +96,8 @@ def test_folder_without_locks_warns_once(
     remove_locks(monkeypatch, code)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            with exclusive_lock(tmp_path / ".lock", 0) as holder:
-                assert holder is None
+            with exclusive_lock(tmp_path / ".lock", 0, ReleaseError):
+                pass
         with change_lock(tmp_path), calibration_lock(tmp_path), _copy_lock(tmp_path):
             pass
         with open_journal(tmp_path / "ann.jsonl"):
@@ -109,7 +110,7 @@ def test_folder_without_locks_warns_once(
 
 def test_lock_failure_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove_locks(monkeypatch, errno.EIO)
-    with pytest.raises(OSError, match="Input/output"), exclusive_lock(tmp_path / ".lock", 0):
+    with pytest.raises(OSError, match="Input/output"), exclusive_lock(tmp_path / ".lock", 0, ReleaseError):
         pass
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from taugate.errors import InputError, TaugateError
@@ -33,14 +33,11 @@ def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
             f"{work}: the unfinished work cannot be written there ({error.strerror or error}); name another folder "
             "with --to"
         ) from error
-    with ExitStack() as stack:
-        holder = None
-        with suppress(OSError):  # a file system without locks
-            holder = stack.enter_context(exclusive_lock(work / _LOCK, 0))
-        if holder is not None:
-            raise InputError(
-                f"{work}: {holder} is adapting there; wait until it ends, or name another folder with --to"
-            )
+
+    def busy(holder: str) -> InputError:
+        return InputError(f"{work}: {holder} is adapting there; wait until it ends, or name another folder with --to")
+
+    with exclusive_lock(work / _LOCK, 0, busy):
         try:
             yield
         except BaseException as error:

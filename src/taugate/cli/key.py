@@ -111,14 +111,12 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _change_file(path: Path, change: Callable[[Entries], Entries]) -> None:
     """Change the file of keys under a lock: two commands at once would undo each other's changes."""
-    lock = path.with_name(f".{path.name}.lock")
-    with exclusive_lock(lock, _LOCK_SECONDS) as holder:
-        if holder is not None:
-            raise InputError(f"{path}: {holder} has been changing it for {_LOCK_SECONDS} s; end it, and try again")
-        try:
-            _replace_file(path, change)
-        finally:
-            lock.unlink(missing_ok=True)  # only the holder removes it, so no other lock is lost
+
+    def busy(holder: str) -> InputError:
+        return InputError(f"{path}: {holder} has been changing it for {_LOCK_SECONDS} s; end it, and try again")
+
+    with exclusive_lock(path.with_name(f".{path.name}.lock"), _LOCK_SECONDS, busy, temporary=True):
+        _replace_file(path, change)
 
 
 def _replace_file(path: Path, change: Callable[[Entries], Entries]) -> None:

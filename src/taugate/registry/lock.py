@@ -5,10 +5,8 @@ All of them are flock, so that nothing has to be cleaned up after a kill -9. Rea
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import MANIFEST
@@ -21,20 +19,20 @@ _CHANGE_SECONDS = 30
 _PRUNE_SECONDS = 5  # prune locks a release for one rename
 
 
-@contextmanager
-def change_lock(releases: Path) -> Iterator[None]:
+def change_lock(releases: Path) -> AbstractContextManager[None]:
     """Lock `current`, `shadow`, the history and the removal of releases for a change, and wait for other changes.
 
     Raises:
         ReleaseError: If that takes more than half a minute, or if the directory is not writable.
     """
-    with exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS) as holder:
-        if holder is not None:
-            raise ReleaseError(
-                f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; end that process if it hangs, and "
-                "try again"
-            )
-        yield
+
+    def busy(holder: str) -> ReleaseError:
+        return ReleaseError(
+            f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; end that process if it hangs, and try "
+            "again"
+        )
+
+    return exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS, busy)
 
 
 @contextmanager
@@ -49,66 +47,44 @@ def calibration_lock(releases: Path) -> Iterator[None]:
     """
     created = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
-    path = releases / CALIBRATION_LOCK
+
+    def busy(holder: str) -> ReleaseError:
+        return ReleaseError(
+            f"{releases}: {holder} is calibrating into it; wait until that is done, or name another --releases"
+        )
+
     try:
-        with exclusive_lock(path, 0) as holder:
-            if holder is not None:
-                raise ReleaseError(
-                    f"{releases}: {holder} is calibrating into it; wait until that is done, or name another --releases"
-                )
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)  # by its holder, so that no other process's lock is removed
+        with exclusive_lock(releases / CALIBRATION_LOCK, 0, busy, temporary=True):
+            yield
     finally:
         for folder in created:
             with suppress(OSError):  # not empty
                 folder.rmdir()
 
 
-class ReadLock:
-    """A shared lock on a release: prune skips the release until `close`, or until the process ends."""
+def lock_for_reading(release: Path) -> ExitStack:
+    """Keep a release from being pruned until the returned lock is closed, or the process ends.
 
-    def __init__(self, descriptor: int) -> None:
-        """Own the open and locked descriptor of the release's manifest."""
-        self._descriptor: int | None = descriptor
-
-    def close(self) -> None:
-        """Release the lock; a second call does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def lock_for_reading(release: Path) -> ReadLock:
-    """Keep a release from being pruned; take the lock before reading anything of the release.
-
-    Needs no write permission. On a file system without locks it succeeds: serving is more important than pruning.
+    Take the lock before reading anything of the release. It is shared and needs no write permission. On a file system
+    without locks it succeeds: serving is more important than pruning.
 
     Raises:
         ReleaseError: If the release does not exist, or is being pruned.
     """
     path = release / MANIFEST
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # never blocks, even on a named pipe
-    except OSError as error:
-        raise ReleaseError(f"{path}: cannot be opened ({error.strerror}); promote another release") from error
-    try:
-        acquired = acquire(descriptor, SHARED, _PRUNE_SECONDS)
-    except OSError:  # a file system without locks, as of some object stores
-        acquired = True
-    if not acquired or not is_at(descriptor, path):
-        os.close(descriptor)
-        raise ReleaseError(f"{release}: is being pruned; promote another release")
-    return ReadLock(descriptor)
+    with ExitStack() as lock:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # never blocks, even on a named pipe
+        except OSError as error:
+            raise ReleaseError(f"{path}: cannot be opened ({error.strerror}); promote another release") from error
+        lock.callback(os.close, descriptor)
+        try:
+            acquired = acquire(descriptor, SHARED, _PRUNE_SECONDS)
+        except OSError:  # a file system without locks, as of some object stores
+            acquired = True
+        if not acquired or not is_at(descriptor, path):
+            raise ReleaseError(f"{release}: is being pruned; promote another release")
+        return lock.pop_all()
 
 
 @contextmanager

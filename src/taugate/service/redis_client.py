@@ -1,22 +1,21 @@
-"""Redis clients with limits on the time and size of replies, and a circuit breaker for when Redis is failing.
+"""Clients of Redis with limits on the time and size of replies, and a circuit breaker for when Redis is failing.
 
-redis-py has no option that limits the size of a reply, so its connections are subclassed here (docs/dependencies.md).
+redis-py has no option that limits the size of a reply. Here its parsers read from a limited stream, by public methods
+of its connections and parsers (docs/dependencies.md).
 """
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio import ConnectionPool as AsyncConnectionPool
-from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection
 
 _log = logging.getLogger(__name__)
 # Size of the reply to a command or a pipeline. The state of the drift alarms has 70 kB; 770 kB with blocks of 10,000.
@@ -24,7 +23,7 @@ MAX_STATE_BYTES = 1 << 20
 # The same for the cache. Positions and a vector, 4 bytes per number, have some 2 kB. Parsed bytes take thirty times as
 # much memory.
 MAX_CACHED_BYTES = 128 << 10
-# Per process. A round trip on the loopback takes 0.2 ms, so 16 connections carry far more than an encoder needs.
+# Per client. A round trip on the loopback takes 0.2 ms, so 16 connections carry far more than an encoder needs.
 _CONNECTIONS = 16
 # Seconds after a failure: long enough that only one query in hundreds waits for a Redis that is down, short enough that
 # a Redis that has recovered is used again within seconds.
@@ -49,56 +48,11 @@ class _ReadBudget:
             raise redis.ConnectionError(f"the reply is longer than {self._limit:,} bytes")
 
 
-class _LimitedSocket:
-    """A socket that does not read a reply beyond its budget, nor for longer than twice the timeout."""
-
-    def __init__(self, inner: socket.socket, timeout: float | None) -> None:
-        self._inner, self._timeout = inner, timeout
-        self._budget = _ReadBudget(MAX_STATE_BYTES)
-        self._began = time.monotonic()
-
-    def sendall(self, data: bytes) -> None:
-        """Send a command, whose reply has a new budget."""
-        self._budget.renew()
-        self._began = time.monotonic()
-        self._inner.sendall(data)
-
-    def recv(self, size: int) -> bytes:
-        """Read at most `size` bytes."""
-        self._check_time()
-        data = self._inner.recv(size)
-        self._budget.spend(len(data))
-        return data
-
-    def recv_into(self, buffer: Any, *arguments: int) -> int:  # noqa: ANN401 (any buffer; hiredis reads this way)
-        """Read into a buffer."""
-        self._check_time()
-        size = self._inner.recv_into(buffer, *arguments)
-        self._budget.spend(size)
-        return size
-
-    def _check_time(self) -> None:
-        """Raise TimeoutError if the whole reply takes too long; the socket's own timeout applies to each read.
-
-        A non-blocking read only checks whether the connection is alive, perhaps long after the reply.
-        """
-        waits = self._inner.gettimeout() != 0
-        if waits and self._timeout is not None and time.monotonic() - self._began > self._timeout:
-            raise TimeoutError
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the socket)
-        return getattr(self._inner, name)
-
-
 class _LimitedReader:
-    """A stream reader that does not read a reply beyond its budget; its callers have their own timeouts."""
+    """A stream reader that does not read a reply beyond its budget; redis-py limits the time of each reply."""
 
-    def __init__(self, inner: asyncio.StreamReader) -> None:
-        self._inner, self._budget = inner, _ReadBudget(MAX_CACHED_BYTES)
-
-    def renew(self) -> None:
-        """Start with the next reply."""
-        self._budget.renew()
+    def __init__(self, inner: asyncio.StreamReader, budget: _ReadBudget) -> None:
+        self._inner, self._budget = inner, budget
 
     async def readexactly(self, size: int) -> bytes:
         """Read exactly `size` bytes."""
@@ -121,65 +75,56 @@ class _LimitedReader:
         return getattr(self._inner, name)
 
 
-def limit_replies(pool: redis.ConnectionPool) -> redis.ConnectionPool:
-    """Limit the size of replies on all connections that a pool opens from now on, and return the pool."""
+class _LimitedView:
+    """A connection as its parser sees it, with a `_LimitedReader` in place of the stream reader."""
+
+    def __init__(self, connection: AbstractConnection, budget: _ReadBudget) -> None:
+        self._connection, self._budget = connection, budget
+        self.is_limited = False
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the connection)
+        value = getattr(self._connection, name)
+        if not isinstance(value, asyncio.StreamReader):
+            return value
+        self.is_limited = True
+        return _LimitedReader(value, self._budget)
+
+
+def _limit_replies(pool: ConnectionPool, limit: int) -> None:
+    """Limit the replies on all connections that a pool opens to a number of bytes."""
     base: type[AbstractConnection] = pool.connection_class
 
     class LimitedConnection(base):  # type: ignore[misc,valid-type]
-        """A connection with a `_LimitedSocket`. redis-py opens the socket in `_connect`, since version 3.0."""
+        """A connection whose parser, whichever redis-py chooses, reads from a `_LimitedReader`."""
 
-        def _connect(self) -> Any:  # noqa: ANN401
-            return _LimitedSocket(super()._connect(), self.socket_timeout)
+        def set_parser(self, parser_class: Any) -> None:  # noqa: ANN401 (redis-py's classes of parsers are private)
+            """Make a parser of a subclass that sees the connection as a `_LimitedView`."""
+            budget = self.reply_budget = _ReadBudget(limit)
 
-    pool.connection_class = LimitedConnection
-    return pool
+            class LimitedParser(parser_class):  # type: ignore[misc]
+                def on_connect(self, connection: AbstractConnection) -> None:
+                    view = _LimitedView(connection, budget)
+                    super().on_connect(view)
+                    if not view.is_limited:
+                        raise redis.ConnectionError("this version of redis-py does not let its replies be limited")
 
-
-def _limit_async_replies(pool: AsyncConnectionPool) -> AsyncConnectionPool:
-    """Do the same as `limit_replies` for asyncio."""
-    base: type[AsyncConnection] = pool.connection_class
-
-    class LimitedAsyncConnection(base):  # type: ignore[misc,valid-type]
-        """A connection with a `_LimitedReader` as `_reader`, from which redis-py's parsers read.
-
-        `_reader` is a property, because a connection over a Unix socket sends its first commands within `_connect`,
-        right after setting `_reader`. A TCP connection does so later.
-        """
-
-        @property
-        def _reader(self) -> Any:  # noqa: ANN401
-            """The limited stream reader, None if not connected."""
-            return self._limited_reader
-
-        @_reader.setter
-        def _reader(  # pyright: ignore[reportIncompatibleVariableOverride] (redis-py sets it as an attribute)
-            self, reader: asyncio.StreamReader | None
-        ) -> None:
-            self._limited_reader = None if reader is None else _LimitedReader(reader)
-
-        async def _connect(self) -> None:
-            try:
-                await super()._connect()
-            except redis.RedisError:  # else a Unix socket would remain open, with database 0 or the wrong user
-                await self.disconnect()
-                raise
+            super().set_parser(LimitedParser)
 
         async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
             """Send a command, whose reply has a new budget."""
-            if self.is_connected:
-                self._reader.renew()
+            self.reply_budget.renew()
             await super().send_packed_command(*arguments, **options)
 
-    pool.connection_class = LimitedAsyncConnection
-    return pool
+    pool.connection_class = LimitedConnection
 
 
-def connect(url: str, timeout: float) -> Redis:
-    """Make a client for asyncio, which connects on first use.
+def connect(url: str, timeout: float, max_reply_bytes: int) -> Redis:
+    """Make a client for one event loop, which connects on first use.
 
     Args:
         url: URL with the scheme redis, rediss or unix.
         timeout: Longest wait for a connection, for a reply, and for a free connection, in seconds.
+        max_reply_bytes: Largest reply to a command or a pipeline.
 
     Raises:
         ValueError: If the URL is malformed.
@@ -192,21 +137,30 @@ def connect(url: str, timeout: float) -> Redis:
         socket_connect_timeout=timeout,
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(_limit_async_replies(pool))
+    _limit_replies(pool, max_reply_bytes)
+    return Redis.from_pool(pool)
 
 
 # Called with None when Redis starts to respond, and with the error when it stops.
 OnChange = Callable[[Exception | None], None]
 
 
+class RedisUnavailable(Exception):
+    """Redis did not reply as expected, or is not used after a failure.
+
+    Attributes:
+        tried: Whether it was used.
+    """
+
+    def __init__(self, *, tried: bool) -> None:
+        super().__init__("Redis is not responding")
+        self.tried = tried
+
+
 class CircuitBreaker:
     """Keeps callers from waiting for a failing Redis: after a failure, it is not used for a while.
 
-    The pause doubles with each further failure. After the pause, a single caller tries on behalf of all. Usage:
-
-        if breaker.allows():
-            failures = breaker.failures
-            ... send a command, then call breaker.succeeded() or breaker.failed(error, failures)
+    The pause doubles with each further failure. After the pause, a single caller tries on behalf of all.
     """
 
     def __init__(
@@ -230,8 +184,32 @@ class CircuitBreaker:
         self._open_until = 0.0
         self.failures = 0  # since the last reply
 
-    def allows(self) -> bool:
-        """Return whether a caller may use Redis. If so, it must report the outcome."""
+    @contextmanager
+    def attempt(self, *, confirms: bool = True) -> Iterator[None]:
+        """Use Redis in the body of a `with` statement; any exception there counts as a failure.
+
+        Args:
+            confirms: Whether a body that ends without an exception shows that Redis is responding.
+
+        Raises:
+            RedisUnavailable: If the body raises an exception, or before it after another caller's failure.
+        """
+        if not self._allows():
+            raise RedisUnavailable(tried=False)
+        failures = self.failures
+        try:
+            yield
+        except Exception as error:  # another server may send anything, and redis-py raise anything
+            if failures == self.failures:  # otherwise another caller has already reported the failure
+                self._fail(error)
+            raise RedisUnavailable(tried=True) from error
+        if confirms:
+            self.failures, self._open_until = 0, 0.0
+            if not self._up:
+                self._up = True
+                self._on_change(None)
+
+    def _allows(self) -> bool:
         now = time.monotonic()
         if now < self._open_until:
             return False
@@ -239,23 +217,7 @@ class CircuitBreaker:
             self._open_until = now + self._pause()
         return True
 
-    def succeeded(self) -> None:
-        """Record that Redis replied."""
-        self.failures, self._open_until = 0, 0.0
-        if not self._up:
-            self._up = True
-            self._on_change(None)
-
-    def failed(self, error: Exception, failures: int) -> None:
-        """Record that Redis did not reply as expected.
-
-        Args:
-            error: The exception.
-            failures: Number of failures when the command was sent. If it has changed since, another caller has already
-                reported the failure.
-        """
-        if failures != self.failures:
-            return
+    def _fail(self, error: Exception) -> None:
         self.failures += 1
         self._open_until = time.monotonic() + self._pause()
         if self._up is not False:

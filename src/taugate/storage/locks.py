@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -79,14 +79,18 @@ def open_or_create(path: Path, flags: int) -> int:
 
 
 @contextmanager
-def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
-    """Lock a file exclusively; yields None with the lock, or the name of the holder after the deadline.
+def exclusive_lock(
+    path: Path, seconds: float, busy: Callable[[str], Exception], *, temporary: bool = False
+) -> Iterator[None]:
+    """Lock a file exclusively.
 
-    On a volume without locks it also yields None, and logs a warning that commands are not kept apart.
+    On a volume without locks it does nothing but log a warning that commands are not kept apart.
 
     Args:
-        path: Lock file, created if needed; its holder may remove it.
+        path: Lock file, created if needed.
         seconds: Timeout.
+        busy: Makes the error that is raised after the timeout, from the name of the holder.
+        temporary: Remove the file before the lock is released.
 
     Raises:
         ReleaseError: If the directory is not writable.
@@ -95,14 +99,17 @@ def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
         descriptor = open_or_create(path, os.O_RDWR)
         try:
             if not acquire_if_possible(descriptor, path.parent, seconds):
-                yield os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-                return
+                raise busy(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
             if not is_at(descriptor, path):  # its last holder removed it, and it may exist again
                 continue
             with suppress(OSError):  # the name is only informative; pruning must work on a full disk
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            yield None
+            try:
+                yield
+            finally:
+                if temporary:  # by its holder, so that no other process's lock is removed
+                    path.unlink(missing_ok=True)
             return
         finally:
             os.close(descriptor)

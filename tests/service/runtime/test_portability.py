@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.registry.remote.private import PrivateFolder
+from taugate.registry.remote.private import private_folder
 from taugate.retrieval.encoder.processors import processors
 from taugate.service.runtime.resources import allocate_file
 from tests.service_process import ServiceProcess
@@ -32,9 +32,8 @@ def test_allocated_file_without_fallocate_has_size(tmp_path: Path, monkeypatch: 
 
 def test_private_folder_without_proc_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    private = PrivateFolder(tmp_path / "private")
-    assert private.path == (tmp_path / "private").resolve()
-    private.close()
+    with private_folder(tmp_path / "private") as path:
+        assert path == (tmp_path / "private").resolve()
 
 
 def test_processors_without_affinity_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """One recalibration, from newer data to a release in service; `_Run.result` shows the steps in order."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -325,12 +325,8 @@ def _digests(data: str, splits: Sequence[str]) -> dict[str, str]:
     return {"corpus": corpus, "queries": queries, "qrels": digest_of_splits(qrels)}
 
 
-@contextmanager
-def _one_at_a_time(releases: Path) -> Iterator[None]:
-    with exclusive_lock(releases / LOCK, 0) as holder:
-        if holder is not None:
-            raise ReleaseError(f"{releases}: {holder} is already recalibrating there; wait until it has finished")
-        try:
-            yield
-        finally:
-            (releases / LOCK).unlink(missing_ok=True)
+def _one_at_a_time(releases: Path) -> AbstractContextManager[None]:
+    def busy(holder: str) -> ReleaseError:
+        return ReleaseError(f"{releases}: {holder} is already recalibrating there; wait until it has finished")
+
+    return exclusive_lock(releases / LOCK, 0, busy, temporary=True)

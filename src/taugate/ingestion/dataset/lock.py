@@ -1,7 +1,6 @@
 """A lock that admits one writer at a time to the folder of a data set."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taugate.errors import InputError
@@ -14,8 +13,7 @@ class DatasetBusy(InputError):
     """Another command is writing to the data set."""
 
 
-@contextmanager
-def sole_writer(data: Path, seconds: float = 0) -> Iterator[None]:
+def sole_writer(data: Path, seconds: float = 0) -> AbstractContextManager[None]:
     """Keep other commands from writing to a data set.
 
     Args:
@@ -25,7 +23,8 @@ def sole_writer(data: Path, seconds: float = 0) -> Iterator[None]:
     Raises:
         DatasetBusy: If the other command has not ended by then.
     """
-    with exclusive_lock(data / LOCK, seconds) as holder:
-        if holder is not None:
-            raise DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
-        yield
+
+    def busy(holder: str) -> DatasetBusy:
+        return DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
+
+    return exclusive_lock(data / LOCK, seconds, busy)

@@ -9,12 +9,13 @@ import os
 import shutil
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import release_ids
-from taugate.registry.lock import ReadLock, lock_for_reading, try_lock_for_removal
+from taugate.registry.lock import lock_for_reading, try_lock_for_removal
 from taugate.registry.remote.download import DirectorySource, install_release
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.storage.locks import exclusive_lock
@@ -26,73 +27,39 @@ _CLOSE_SECONDS = 5  # wait for another worker that closes its copy, which takes 
 _REMEDY = "name another folder in TAUGATE_RELEASES_COPY"
 
 
-class PrivateFolder:
-    """A folder that only this user can enter, created if needed.
+@contextmanager
+def private_folder(folder: Path) -> Iterator[Path]:
+    """Open a folder that only this user can enter, created if needed.
 
-    Attributes:
-        path: The folder through an open descriptor, so that renaming a parent folder cannot redirect it. On
-            macOS, which has no such paths for folders, it is the resolved path.
+    Yields its path through an open descriptor, so that renaming a parent folder cannot redirect it. On macOS, which has
+    no such paths for folders, it is the resolved path.
 
     Raises:
         InputError: If the folder belongs to another user, or others can enter it.
     """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot keep a private copy ({error.strerror}); {_REMEDY}") from error
-        self._descriptor: int | None = descriptor
-        self.path = Path(f"/proc/self/fd/{descriptor}") if sys.platform == "linux" else folder.resolve()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot keep a private copy ({error.strerror}); {_REMEDY}") from error
+    try:
+        path = Path(f"/proc/self/fd/{descriptor}") if sys.platform == "linux" else folder.resolve()
         status = os.fstat(descriptor)
-        problem = None
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            problem = f"other users may enter it; `chmod 700` it if it is this user's, or {_REMEDY}"
-        elif not self.path.is_dir():
-            problem = "cannot be opened through its descriptor, which needs /proc (Linux)"
-        if problem is not None:
-            self.close()
-            raise InputError(f"{folder}: {problem}")
-
-    def close(self) -> None:
-        """Close the descriptor, after which the path is invalid; a second call does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            raise InputError(f"{folder}: other users may enter it; `chmod 700` it if it is this user's, or {_REMEDY}")
+        if not path.is_dir():
+            raise InputError(f"{folder}: cannot be opened through its descriptor, which needs /proc (Linux)")
+        yield path
+    finally:
+        os.close(descriptor)
 
 
-class PrivateRelease:
-    """A release in a private folder, open until `close`.
-
-    Attributes:
-        release: Folder of the release.
-    """
-
-    def __init__(self, folder: PrivateFolder, name: str, lock: ReadLock | None = None) -> None:
-        """Own the folder, and the lock on the release if it is to be removed once it is no longer open."""
-        self.release = folder.path / name
-        self._folder, self._lock = folder, lock
-
-    def close(self) -> None:
-        """Release the lock, and remove unused copies; a second call does nothing.
-
-        Files that are mapped into memory remain readable.
-        """
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-            with suppress(ReleaseError, OSError), exclusive_lock(self._folder.path / _LOCK, _CLOSE_SECONDS) as holder:
-                if holder is None:  # else the holder removes them
-                    _remove_unused(self._folder.path)
-        self._folder.close()
-
-
-def copy_to_private(release: Path, folder: Path, trusted: TrustedKeys) -> PrivateRelease:
+@contextmanager
+def private_copy(release: Path, folder: Path, trusted: TrustedKeys) -> Iterator[Path]:
     """Copy a release into a private folder, unless another process of this user has it open from there.
 
-    One copy serves all workers, and is removed when the last of them closes it; copies left by killed processes are
-    removed first.
+    Yields the folder of the copy. One copy serves all workers, and is removed when the last of them closes it; copies
+    left by killed processes are removed first. Files that are mapped into memory remain readable.
 
     Args:
         release: Folder of the release.
@@ -104,43 +71,46 @@ def copy_to_private(release: Path, folder: Path, trusted: TrustedKeys) -> Privat
         InputError: If the folder is not private.
         OSError: If the disk is full.
     """
-    private = PrivateFolder(folder)
-    try:
-        with exclusive_lock(private.path / _LOCK, _COPY_SECONDS) as holder:
-            if holder is not None:
-                raise ReleaseError(
-                    f"{folder}: {holder} has been copying for {_COPY_SECONDS} s; end that process if it hangs"
-                )
-            _remove_unused(private.path)
-            if not (private.path / release.name).exists():
-                install_release(DirectorySource(release.parent), private.path, release.name, trusted)
-            return PrivateRelease(private, release.name, lock_for_reading(private.path / release.name))
-    except ReleaseError as error:
-        private.close()
-        raise type(error)(str(error).replace(str(private.path), str(folder))) from error
-    except BaseException:
-        private.close()
-        raise
+
+    def busy(holder: str) -> ReleaseError:
+        return ReleaseError(f"{folder}: {holder} has been copying for {_COPY_SECONDS} s; end that process if it hangs")
+
+    with private_folder(folder) as private:
+        copy = private / release.name
+        try:
+            with exclusive_lock(private / _LOCK, _COPY_SECONDS, busy):
+                _remove_unused(private)
+                if not copy.exists():
+                    install_release(DirectorySource(release.parent), private, release.name, trusted)
+                lock = lock_for_reading(copy)
+        except ReleaseError as error:
+            raise type(error)(str(error).replace(str(private), str(folder))) from error
+        try:
+            with lock:
+                yield copy
+        finally:
+            with suppress(ReleaseError, OSError), exclusive_lock(private / _LOCK, _CLOSE_SECONDS, ReleaseError):
+                _remove_unused(private)
 
 
-def open_in_place(release: Path) -> PrivateRelease:
-    """Open a release of a directory that is itself private, as the copy of a URL is.
+@contextmanager
+def private_in_place(release: Path) -> Iterator[Path]:
+    """Open a release of a directory that is itself private, as the copy of a URL is; yields its folder.
 
     Raises:
         InputError: If the directory is not private.
         ReleaseError: If a file of the release belongs to another user, or has a second name by which it can be changed.
     """
-    private = PrivateFolder(release.parent)
-    opened = PrivateRelease(private, release.name)
-    for path in opened.release.rglob("*"):
-        status = path.lstat()
-        if status.st_uid != os.geteuid() or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-            name = path.relative_to(opened.release)
-            opened.close()
-            raise ReleaseError(
-                f"{release / name}: other users can change it; remove {release.parent}, and the service recreates it"
-            )
-    return opened
+    with private_folder(release.parent) as directory:
+        opened = directory / release.name
+        for path in opened.rglob("*"):
+            status = path.lstat()
+            if status.st_uid != os.geteuid() or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+                raise ReleaseError(
+                    f"{release / path.relative_to(opened)}: other users can change it; remove {release.parent}, and "
+                    "the service recreates it"
+                )
+        yield opened
 
 
 def _remove_unused(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
-from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -48,14 +49,6 @@ from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
 
-class Closable(Protocol):
-    """A resource that is closed once it is no longer needed, such as a lock."""
-
-    def close(self) -> None:
-        """Release the resource; a second call does nothing."""
-        ...
-
-
 @dataclass(frozen=True)
 class Release:
     """An open release with everything needed to serve it.
@@ -67,7 +60,8 @@ class Release:
         precision: Precision of the encoder in use.
         golden: Golden queries with their recorded scores.
         reference: Similarities of the calibration queries, for comparison with live ones.
-        resources: Resources that are closed with the release, such as the lock that prevents its removal.
+        engine: The engine that holds vectors and texts; None if they are in the release.
+        resources: What is closed with the release, such as the lock that prevents its removal.
     """
 
     manifest: Manifest
@@ -76,12 +70,12 @@ class Release:
     precision: Literal["float32", "int8"]
     golden: Sequence[GoldenQuery]
     reference: Reference
-    resources: Sequence[Closable] = ()
+    engine: EngineCorpus | None = None
+    resources: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
         """Allow the release to be removed; memory-mapped files remain readable. May wait for the disk."""
-        for resource in self.resources:
-            resource.close()
+        self.resources.close()
 
     @property
     def metadata(self) -> Metadata:
@@ -104,7 +98,7 @@ class _Corpus:
         metadata: Metadata of the documents.
         remote_passages: Passages in an engine; None if they are in the release.
         read: Reads documents for the relevance model from an engine; None if they are in the release.
-        resources: Resources that are closed with the release.
+        engine: The engine; None if the corpus is in the release.
     """
 
     index: Index
@@ -112,7 +106,7 @@ class _Corpus:
     metadata: Metadata
     remote_passages: Passages | None = None
     read: Read | None = None
-    resources: Sequence[Closable] = ()
+    engine: EngineCorpus | None = None
 
 
 def load(
@@ -141,12 +135,11 @@ def load(
     manifest = verify(release, trusted)
     _check_optional_files(release, manifest)
     corpus = _open_corpus(release, manifest, engine)
-    try:
-        return _open(release, manifest, corpus, threads, precision)
-    except BaseException:
-        for resource in corpus.resources:
-            resource.close()
-        raise
+    with ExitStack() as resources:
+        if corpus.engine is not None:
+            resources.callback(corpus.engine.close)
+        opened = _open(release, manifest, corpus, threads, precision)
+        return replace(opened, resources=resources.pop_all())
 
 
 def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Corpus:
@@ -170,7 +163,7 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
     lexical = _load_lexical(release, manifest)
     hybrid = None if lexical is None else EngineHybridIndex(opened.index, *lexical)
     passages = replace(opened.passages, hybrid=hybrid)
-    return _Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, (opened,))
+    return _Corpus(hybrid or opened.index, opened.documents, Metadata(), passages, read, opened)
 
 
 def _open(
@@ -209,7 +202,7 @@ def _open(
                 raise
             continue
         used = encoder.config.precision
-        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.resources)
+        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
     raise AssertionError("encoder_folders returns one at least")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from taugate.service.access.keys import ApiKey
 from taugate.service.errors import RateLimited
 from taugate.service.metrics import Metrics
-from taugate.service.redis_client import CircuitBreaker, connect, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
 from taugate.service.settings import MAX_QUERIES, Settings
 
 _BURST_SECONDS = 1.0
@@ -85,29 +85,25 @@ class SharedRates:
         Raises:
             ValueError: If the URL is malformed.
         """
-        self._redis = connect(url, timeout)
+        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
         self._timeout = timeout
         self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
 
     async def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float | None:
         """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
-        if not self._breaker.allows():
-            return None
-        failures = self._breaker.failures
         ahead = tolerance(rate) + prepaid / rate
         furthest = ahead + MAX_QUERIES / rate
         arguments = [repr(seconds) for seconds in (queries / rate, ahead, furthest)]
         try:
-            async with asyncio.timeout(self._timeout):
-                reply = await self._spend(keys=[_PREFIX + name], args=arguments)
-            wait = float(reply)
-            if not (isinstance(reply, bytes) and 0 <= wait <= furthest):
-                raise ValueError("unexpected reply from Redis")
-        except Exception as error:  # noqa: BLE001 (a server that is not Redis may send anything, redis-py raise anything)
-            self._breaker.failed(error, failures)
+            with self._breaker.attempt():
+                async with asyncio.timeout(self._timeout):
+                    reply = await self._spend(keys=[_PREFIX + name], args=arguments)
+                wait = float(reply)
+                if not (isinstance(reply, bytes) and 0 <= wait <= furthest):
+                    raise ValueError("unexpected reply from Redis")
+        except RedisUnavailable:
             return None
-        self._breaker.succeeded()
         return wait
 
     async def close(self) -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, connect, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
 
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
@@ -28,7 +29,7 @@ class RedisCache:
         Raises:
             ValueError: If the URL is malformed.
         """
-        self._redis = connect(url, timeout)
+        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
         self._timeout, self._ttl = timeout, ttl
         self._breaker = CircuitBreaker(log_changes("cache", timeout, on_change))
         self._writes: set[asyncio.Task[None]] = set()
@@ -36,17 +37,13 @@ class RedisCache:
     async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
         """Return the values of keys, None for each absent one. The outcome is "hit" if at least one is present."""
         nothing: list[bytes | None] = [None] * len(keys)
-        if not self._breaker.allows():
-            return "bypass", nothing
-        failures = self._breaker.failures
         try:
-            async with asyncio.timeout(self._timeout):
-                values = cast("list[bytes | None]", await self._redis.mget(keys))
-                _check(values, len(keys))
-        except Exception as error:  # noqa: BLE001 (a server that is not Redis may send anything, redis-py raise anything)
-            self._breaker.failed(error, failures)
-            return "error", nothing
-        self._breaker.succeeded()
+            with self._breaker.attempt():
+                async with asyncio.timeout(self._timeout):
+                    values = cast("list[bytes | None]", await self._redis.mget(keys))
+                    _check(values, len(keys))
+        except RedisUnavailable as error:
+            return ("error" if error.tried else "bypass"), nothing
         return ("miss" if values == nothing else "hit"), values
 
     def put(self, values: Mapping[str, bytes]) -> None:
@@ -66,14 +63,11 @@ class RedisCache:
         await self._redis.aclose()
 
     async def _write(self, values: Mapping[str, bytes]) -> None:
-        failures = self._breaker.failures
-        try:
+        with suppress(RedisUnavailable), self._breaker.attempt(confirms=False):
             async with asyncio.timeout(self._timeout), self._redis.pipeline(transaction=False) as pipeline:
                 for key, value in values.items():
                     pipeline.set(key, value, ex=self._ttl)
                 await pipeline.execute()
-        except Exception as error:  # noqa: BLE001 (as in `get`)
-            self._breaker.failed(error, failures)
 
 
 def _check(values: object, count: int) -> None:

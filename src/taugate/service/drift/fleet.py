@@ -1,16 +1,16 @@
 """Shares replies and judgements with other replicas through Redis; no request waits for it."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis import ConnectionPool, Redis, ResponseError, WatchError
-from redis.backoff import NoBackoff
-from redis.client import Pipeline
-from redis.retry import Retry
+from redis import RedisError, ResponseError, WatchError
+from redis.asyncio.client import Pipeline
 
-from taugate.service.redis_client import CircuitBreaker, limit_replies
+from taugate.service.redis_client import MAX_STATE_BYTES, CircuitBreaker, RedisUnavailable, connect
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 1.0  # a round trip on a local network takes under a millisecond, and no request waits for it
@@ -21,17 +21,18 @@ Result = TypeVar("Result")
 
 
 class Fleet:
-    """The replicas that serve one release. While Redis is not responding, this replica works alone."""
+    """The replicas that serve one release. While Redis is not responding, this replica works alone.
+
+    Any thread but that of an event loop may call; the client has an event loop in a thread of its own.
+    """
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
         """Connect to Redis at the first call; replies of the release are remembered for `seconds`."""
-        pool = ConnectionPool.from_url(
-            url,
-            socket_timeout=_TIMEOUT_SECONDS,
-            socket_connect_timeout=_TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
-        self._redis = Redis.from_pool(limit_replies(pool))
+        self._redis = connect(url, _TIMEOUT_SECONDS, MAX_STATE_BYTES)
+        self._timeout = _TIMEOUT_SECONDS
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="taugate-fleet", daemon=True)
+        self._thread.start()
         self._prefix = f"taugate:drift:3:{release}"
         self._seconds = int(seconds)
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
@@ -46,82 +47,99 @@ class Fleet:
             seconds: Lifetime of the value after its last change.
         """
         key = f"{self._prefix}:{kind}"
-
-        def attempt() -> bool:
-            with self._redis.pipeline() as pipeline:
+        pipeline = self._redis.pipeline()
+        with suppress(RedisUnavailable), self._breaker.attempt():
+            try:
                 for _ in range(_ATTEMPTS):
-                    pipeline.watch(key)  # type: ignore[no-untyped-call]
-                    value = work(_bytes_at(pipeline, key))
-                    if value is None:
+                    value = work(self._wait(_watch(pipeline, key)))
+                    if value is None or self._wait(_replace(pipeline, key, value, int(seconds))):
                         return True
-                    pipeline.multi()
-                    pipeline.set(key, value, ex=int(seconds))
-                    with suppress(WatchError):
-                        pipeline.execute()
-                        return True
-            return False
-
-        return self._call(attempt, default=False)
+            finally:
+                self._wait(pipeline.aclose())
+        return False
 
     def drop(self, kind: str) -> None:
         """Delete the value that replicas share under a kind."""
-        self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
+        self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), default=0)
 
     def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
         """Keep what replies showed, by their id; `at` is a Unix time in seconds."""
         key = self._bucket(at)
 
-        def commands(pipeline: Pipeline) -> None:
+        def add(pipeline: Pipeline) -> None:
             pipeline.hset(key, items=[part for item in replies.items() for part in item])
             pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
 
-        self._call_pipelined(commands, [])
+        self._call(lambda: self._pipelined(add), default=[])
 
     def find(self, query_id: str, now: float) -> bytes | None:
         """Return what a reply showed, None if no replica remembers it; `now` is a Unix time in seconds."""
 
-        def commands(pipeline: Pipeline) -> None:
+        def read(pipeline: Pipeline) -> None:
             # From the next bucket on: the clock of the replica that remembered the reply may be ahead of this one.
             for age in range(-_BUCKET_SECONDS, self._seconds + _BUCKET_SECONDS, _BUCKET_SECONDS):
                 pipeline.hget(self._bucket(now - age), query_id)
 
-        shown = self._call_pipelined(commands, [])
+        shown = self._call(lambda: self._pipelined(read), default=list[Any]())
         return next((reply for reply in shown if isinstance(reply, bytes)), None)
 
     def is_first(self, judgement: str) -> bool:
         """Return whether no replica has had this judgement before; True while Redis is not responding."""
         key = f"{self._prefix}:judged:{judgement}"
-        return self._call(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), default=True)
+
+        async def claim() -> bool:
+            return bool(await self._redis.set(key, b"", nx=True, ex=self._seconds))
+
+        return self._call(claim, default=True)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._redis.close()
+        """Close the connections and end the thread."""
+        with suppress(RedisError, OSError):
+            self._wait(self._redis.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def _bucket(self, at: float) -> str:
         return f"{self._prefix}:shown:{int(at // _BUCKET_SECONDS)}"
 
-    def _call_pipelined(self, commands: Callable[[Pipeline], None], default: list[Any]) -> list[Any]:
-        """Return the results of commands sent in one round trip."""
+    async def _pipelined(self, add: Callable[[Pipeline], None]) -> list[Any]:
+        """Return the results of the commands that `add` gives to a pipeline, sent in one round trip."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            add(pipeline)
+            return await pipeline.execute()
 
-        def work() -> list[Any]:
-            with self._redis.pipeline(transaction=False) as pipeline:
-                commands(pipeline)
-                return list(pipeline.execute())
-
-        return self._call(work, default)
-
-    def _call(self, work: Callable[[], Result], default: Result) -> Result:
+    def _call(self, work: Callable[[], Awaitable[Result]], default: Result) -> Result:
         """Return the result of `work`, or `default` while Redis is not responding, which is logged once."""
-        if not self._breaker.allows():
-            return default
-        failures = self._breaker.failures
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 (another server may send anything, and redis-py raise anything)
-            self._breaker.failed(error, failures)
-            return default
-        self._breaker.succeeded()
-        return result
+        with suppress(RedisUnavailable), self._breaker.attempt():
+            return self._wait(work())
+        return default
+
+    def _wait(self, work: Awaitable[Result]) -> Result:
+        """Return the result of `work`, which the event loop runs; raises TimeoutError if it takes too long in all."""
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, self._timeout), self._loop).result()
+
+
+async def _watch(pipeline: Pipeline, key: str) -> bytes | None:
+    """Return the value of a key, None if there is none or if it is not bytes, and notice changes from now on."""
+    await pipeline.watch(key)
+    try:
+        value = await pipeline.get(key)
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return None
+    return value if isinstance(value, bytes) else None
+
+
+async def _replace(pipeline: Pipeline, key: str, value: bytes, seconds: int) -> bool:
+    """Set a key unless it has changed since `_watch`; returns whether that succeeded."""
+    pipeline.multi()  # type: ignore[no-untyped-call]
+    pipeline.set(key, value, ex=seconds)
+    with suppress(WatchError):
+        await pipeline.execute()
+        return True
+    return False
 
 
 def _log_change(error: Exception | None) -> None:
@@ -129,16 +147,5 @@ def _log_change(error: Exception | None) -> None:
     if error is None:
         _log.info("Redis sync restored; replicas share feedback again")
     else:
-        fields = {"reason": str(error)}
+        fields = {"reason": str(error) or f"no reply within {_TIMEOUT_SECONDS:g} s"}
         _log.warning("Redis sync lost; replicas no longer share feedback", extra={"fields": fields})
-
-
-def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:
-    """Return the value of a key, None if there is none or if it is not bytes."""
-    try:
-        value = pipeline.get(key)
-    except ResponseError as error:
-        if not str(error).startswith("WRONGTYPE"):
-            raise
-        return None
-    return value if isinstance(value, bytes) else None

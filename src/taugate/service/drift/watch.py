@@ -91,7 +91,7 @@ class DriftWatch:
         await asyncio.to_thread(self._analysis.close, forget=forget)  # may have to wait for Redis
         self._recent.close(forget=forget)
         if self._fleet is not None:
-            self._fleet.close()
+            await asyncio.to_thread(self._fleet.close)
 
     async def _run(self) -> None:
         while True:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.remote.copy import update_copy
 from taugate.registry.remote.download import remote_current_id
-from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
+from taugate.registry.remote.private import PRIVATE, private_copy, private_in_place
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess
 from taugate.retrieval.release import golden
@@ -79,19 +79,18 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
         trusted = trusted_keys(settings)
         if trusted is None:
             return load(release, threads, precision, engine=engine)
-        private = (
-            open_in_place(release)
-            if isinstance(settings.releases.location, str)
-            else copy_to_private(release, settings.releases.copies / PRIVATE, trusted)
-        )
-        try:
-            loaded = load(private.release, threads, precision, trusted, engine)
-            return replace(loaded, resources=(private, *loaded.resources))
-        except BaseException as error:
-            private.close()
-            if isinstance(error, TaugateError):  # name the release, not its copy
-                raise type(error)(str(error).replace(str(private.release), str(release))) from error
-            raise
+        with ExitStack() as stack:
+            private = stack.enter_context(
+                private_in_place(release)
+                if isinstance(settings.releases.location, str)
+                else private_copy(release, settings.releases.copies / PRIVATE, trusted)
+            )
+            try:
+                loaded = load(private, threads, precision, trusted, engine)
+            except TaugateError as error:  # name the release, not its copy
+                raise type(error)(str(error).replace(str(private), str(release))) from error
+            loaded.resources.push(stack.pop_all())
+            return loaded
 
     return load_trusted
 
@@ -161,13 +160,10 @@ class ReleaseLoader:
         self._thread.shutdown(wait=False)
 
     def _load_locked(self, release: Path, threads: int) -> Release:
-        lock = lock_for_reading(release)
-        try:
+        with lock_for_reading(release) as lock:
             loaded = self._load(release, threads, self._settings.compute.precision)
-            return replace(loaded, resources=(lock, *loaded.resources))
-        except BaseException:
-            lock.close()
-            raise
+            loaded.resources.push(lock.pop_all())
+            return loaded
 
     def _start_pipeline(self, release: Release) -> SearchPipeline:
         settings, manifest = self._settings, release.manifest
@@ -183,12 +179,11 @@ class ReleaseLoader:
             observe=self._metrics.observe_stage,
             observe_batch=self._metrics.observe_batch,
         )
-        try:
+        with ExitStack() as stack:
+            stack.callback(pipeline.close)
             if pipeline.single_threaded is not release.retriever:  # the latter was checked by `load`
                 golden.check(pipeline.single_threaded, release.golden, manifest.golden_tolerance)
-        except BaseException:
-            pipeline.close()
-            raise
+            stack.pop_all()
         return pipeline
 
     async def _run(self, work: Callable[[], Result]) -> Result:

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.engines.corpus import EngineCorpus
 from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache, open_cache
@@ -178,9 +177,8 @@ class Serving:
         if self._ending_announced:
             raise NotReady("the service is shutting down")
         active = self.active
-        for resource in active.release.resources:
-            if isinstance(resource, EngineCorpus):
-                resource.check()
+        if active.release.engine is not None:
+            active.release.engine.check()
         return active
 
     async def is_behind(self) -> bool:

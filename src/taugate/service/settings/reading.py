@@ -1,16 +1,13 @@
 """Reading of settings from flags and the environment, with their sources, and messages for invalid values."""
 
 import os
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from taugate.errors import InputError
@@ -20,7 +17,7 @@ from taugate.service.settings.settings import PREFIX, VARIABLES, Settings, Varia
 # Variables that other parts of Taugate read, and those that Kubernetes sets in pods if a Service is named "taugate".
 _OTHER_VARIABLES = frozenset({"TAUGATE_CACHE", "TAUGATE_DATA", "TAUGATE_HOST_PORT", "TAUGATE_SIGNING_PASSPHRASE"})
 _OF_KUBERNETES = ("TAUGATE_PORT_", "TAUGATE_SERVICE_")
-_BY_NAME = {name: variable for variable in VARIABLES.values() for name in variable.names}
+_NAMES = frozenset(name for variable in VARIABLES.values() for name in variable.names)
 _MAX_SHOWN = 60  # characters of a value in an error
 
 
@@ -60,7 +57,7 @@ def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of
     try:
         return Settings(**set_flags)
     except ValidationError as error:
-        raise InputError(_message(error.errors()[0], set_flags)) from error
+        raise InputError(_message(error.errors(), set_flags)) from error
 
 
 def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a value for any of the settings)
@@ -118,60 +115,30 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _message(detail: ErrorDetails, flags: Mapping[str, object]) -> str:
+def _message(details: Sequence[ErrorDetails], flags: Mapping[str, object]) -> str:
     """Return a one-line message that says what is wrong with a setting, and which values are allowed.
 
     Args:
-        detail: First validation error of pydantic.
+        details: Errors of pydantic, of which the first setting's are told.
         flags: Values that did not come from the environment.
     """
-    if not detail["loc"]:  # a rule between two settings, whose message names both
-        return detail["msg"]
-    name = str(detail["loc"][:2][-1])  # group and name; further parts say which member of a union failed
-    if detail["type"] == "missing":
+    first = details[0]
+    if not first["loc"]:  # a rule between two settings, whose message names both
+        return first["msg"]
+    setting = first["loc"][:2]  # group and name; further parts say which member of a union failed
+    name = str(setting[-1])
+    if first["type"] == "missing":
         return f"no {name} directory given: use {_flag(name)} DIR or {PREFIX}{name.upper()}"
-    if name not in _BY_NAME:
-        return f"{name}: {detail['msg']}"
+    if name not in _NAMES:
+        return f"{name}: {first['msg']}"
     source = _flag(name) if name in flags else f"{PREFIX}{name.upper()}"
-    if detail["type"] == REFUSED:  # a URL, which may contain a password
-        return f"{source}: {detail['msg']}"
-    value = str(detail["input"])
+    if first["type"] == REFUSED:  # a URL, which may contain a password
+        return f"{source}: {first['msg']}"
+    value = str(first["input"])
     shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
-    return f"{source}={shown}: must be {allowed_values(_BY_NAME[name].info)}"
-
-
-def allowed_values(info: FieldInfo) -> str:
-    """Describe the values that a setting may have, such as "a whole number from 0 to 65535"."""
-    return _allowed(info.annotation, info.metadata)
-
-
-def _allowed(annotation: object, metadata: Iterable[object]) -> str:
-    """Describe the values of a type within its bounds, through unions and Annotated."""
-    if get_origin(annotation) is Annotated:
-        inner, *constraints = get_args(annotation)
-        return _allowed(inner, [*constraints, *metadata])
-    if get_origin(annotation) in {Union, types.UnionType}:
-        members = [member for member in get_args(annotation) if member is not types.NoneType]
-        return " or ".join(dict.fromkeys(_allowed(member, metadata) for member in members))
-    if get_origin(annotation) is Literal:
-        *choices, last = get_args(annotation)
-        return f"{', '.join(choices)} or {last}" if choices else last
-    if annotation is bool:
-        return "true or false"
-    words = {int: "a whole number", float: "a number", Path: "a path"}
-    return words.get(annotation, "text") + _range(metadata) if isinstance(annotation, type) else "text"
-
-
-def _range(metadata: Iterable[object]) -> str:
-    """Return the bounds of a number in words, with a leading space; empty if there are none."""
-    flat = [bound for item in metadata for bound in (item.metadata if isinstance(item, FieldInfo) else [item])]
-    low = next((bound for bound in flat if isinstance(bound, Ge | Gt)), None)
-    high = next((bound for bound in flat if isinstance(bound, Le | Lt)), None)
-    if isinstance(low, Ge) and isinstance(high, Le):
-        return f" from {low.ge} to {high.le}"
-    parts = []
-    if low is not None:
-        parts.append(f" of {low.ge} or more" if isinstance(low, Ge) else f" above {low.gt}")
-    if high is not None:
-        parts.append(f" of {high.le} or less" if isinstance(high, Le) else f" below {high.lt}")
-    return " and".join(parts)
+    allowed = [
+        detail["msg"].removeprefix("Input should be ").split(", unable")[0]
+        for detail in details
+        if detail["loc"][:2] == setting
+    ]
+    return f"{source}={shown}: must be {' or '.join(allowed)}"

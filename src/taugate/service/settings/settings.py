@@ -1,14 +1,14 @@
 """All settings of the service, read from TAUGATE_* variables at startup and then frozen."""
 
+import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self, cast
 
-from pydantic import AliasChoices, SecretStr, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from taugate.service.settings.groups import (
     AccessSettings,
@@ -31,10 +31,10 @@ from taugate.service.settings.groups import (
 PREFIX = "TAUGATE_"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Settings of the service in groups: TAUGATE_REDIS_URL is `settings.cache.redis_url`."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     releases: ReleaseSettings
     listen: ListenSettings
@@ -59,19 +59,7 @@ class Settings(BaseSettings):
         Raises:
             pydantic.ValidationError: If a value is invalid or missing.
         """
-        super().__init__(**values)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read each variable separately; pydantic-settings itself would expect one variable per group."""
-        return init_settings, _FlatEnvironment(settings_cls)
+        super().__init__(**_environment() | values)
 
     @model_validator(mode="before")
     @classmethod
@@ -138,14 +126,11 @@ class Settings(BaseSettings):
                 environment[f"{PREFIX}{name.upper()}"] = text
 
 
-class _FlatEnvironment(EnvSettingsSource):
-    """Reads the TAUGATE_* variables of this process, regardless of groups."""
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the values by name in lower case and without TAUGATE_. Other variables are omitted."""
-        prefix = PREFIX.lower()
-        values = {name.removeprefix(prefix): value for name, value in self.env_vars.items() if name.startswith(prefix)}
-        return {name: value for name, value in values.items() if name in _GROUPS}
+def _environment() -> dict[str, str]:
+    """Return the variables of this process that are settings, by name in lower case and without TAUGATE_."""
+    prefix = PREFIX.lower()
+    lower = {name.lower(): value for name, value in os.environ.items()}
+    return {name: lower[f"{prefix}{name}"] for name in _GROUPS if f"{prefix}{name}" in lower}
 
 
 @dataclass(frozen=True)
