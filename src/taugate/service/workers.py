@@ -21,23 +21,18 @@ from typing import cast
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from taugate.errors import InputError, ReleaseError, TaugateError
+from taugate.errors import ReleaseError, TaugateError
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.runtime.logs import configure_logging
-from taugate.service.runtime.resources import allocate_file, freeze_objects, limit_blas_threads
+from taugate.service.runtime.resources import freeze_objects, limit_blas_threads, reserve_metric_files
 from taugate.service.server import DrainingServer, duplicate_listener, log_listening
 from taugate.service.settings import Settings
 from taugate.storage.folders import staging_folder
 
 _log = logging.getLogger(__name__)
 _FOLDER_PREFIX = "taugate-workers-"
-# One file per type of metric and aggregation of gauges (service/metrics.py), named by prometheus_client.
-_METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
-# Four times the initial size in prometheus_client. The largest file, of counters, has 150 bytes per series: 200 API
-# keys take some 30 kB, and all other counters 15 kB.
-_METRIC_FILE_BYTES = 256 << 10
 # Tells a worker to stop without a drain period. SIGINT does not serve for this: a terminal also sends it to workers,
 # and a second SIGINT ends a process in the middle of its requests.
 _STOP_NOW = signal.SIGUSR1
@@ -45,28 +40,6 @@ _RETRY_SECONDS = 5.0  # before a worker that failed to start is replaced; a prom
 _MAX_EARLY_DEATHS = 3  # in a row, of a worker and its replacements before they are ready
 # Messages of a worker to its supervisor: READY, or the reason why it failed to start.
 _READY = ""
-
-
-def reserve_metric_files(folder: Path) -> None:
-    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later.
-
-    Raises:
-        InputError: If there is not enough space.
-    """
-    try:
-        for kind in _METRIC_FILES:
-            descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                allocate_file(descriptor, _METRIC_FILE_BYTES)
-            finally:
-                os.close(descriptor)
-    except OSError as error:
-        for path in folder.glob(f"*_{os.getpid()}.db"):  # they hold no metrics yet, and other workers need the space
-            path.unlink()
-        raise InputError(
-            f"{folder}: no space for the workers' metrics ({error.strerror}); free some, or name another folder with "
-            "TMPDIR"
-        ) from error
 
 
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
