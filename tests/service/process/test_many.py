@@ -88,7 +88,7 @@ def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked:
 
 
 @pytest.mark.slow
-def test_unread_replies_over_limit_close_oldest(releases: Path) -> None:
+def test_unread_replies_are_bounded(releases: Path) -> None:
     queries = [{"query": f"marmalade {number}", "k": 100, "threshold": -2.0} for number in range(64)]
     body = json.dumps({"queries": queries}).encode()
     batch = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(body) + body
