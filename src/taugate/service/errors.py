@@ -5,6 +5,7 @@ ApiError
 ├── Unauthorized       401 unauthorized, with WWW-Authenticate
 ├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
+├── RequestTimeout     408 request_timeout, of a connection: there is no whole request yet
 ├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
@@ -13,14 +14,14 @@ ApiError
 ├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, only in the log and the metrics: the client has gone
 ├── NotReady           503 not_ready, with Retry-After
+├── TooManyConnections 503 overloaded, with Retry-After, of a connection
 ├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
 Every package of the service raises these; service/api/replies.py turns them into replies. That module also replies to
 the framework's own errors (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
-service/api/request_context.py replies 500 internal to any other exception. Two refusals happen before there is a
-request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn replies 400 in plain text to
-bytes that are not HTTP.
+service/api/request_context.py replies 500 internal to any other exception. service/http/connection.py writes the
+replies of connections. uvicorn replies 400 in plain text to bytes that are not HTTP.
 """
 
 import math
@@ -64,6 +65,15 @@ class NotFound(ApiError):
     """The request names something that does not exist."""
 
     status, code = 404, "not_found"
+
+
+class RequestTimeout(ApiError):
+    """The client took too long to send a request."""
+
+    status, code, headers = 408, "request_timeout", {"Connection": "close"}
+
+    def __init__(self) -> None:
+        super().__init__("the request was not received in time (TAUGATE_RECEIVE_SECONDS)")
 
 
 class ReloadFailed(ApiError):
@@ -117,6 +127,15 @@ class NotReady(ApiError):
     """No release is loaded, or the service is shutting down. Retry-After is one second: loading takes a few."""
 
     status, code, headers = 503, "not_ready", {"Retry-After": "1"}
+
+
+class TooManyConnections(ApiError):
+    """The process has no room for another connection, and none that may be closed in its favour."""
+
+    status, code, headers = 503, "overloaded", {"Connection": "close", "Retry-After": "1"}
+
+    def __init__(self) -> None:
+        super().__init__("too many connections are open (TAUGATE_MAX_CONNECTIONS); try again later")
 
 
 class EngineAway(ApiError):

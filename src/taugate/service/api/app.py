@@ -13,7 +13,6 @@ from fastapi import FastAPI
 from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import BodyLimits
-from taugate.service.api.connections import CONNECTIONS, ConnectionTable
 from taugate.service.api.dialects.dify import add_dify_route
 from taugate.service.api.dialects.openai import add_openai_route
 from taugate.service.api.explain import add_explain_route
@@ -36,7 +35,7 @@ from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """Make an application that loads the current release when it starts; `app.state.serving` is its state.
+    """Make an application that loads the current release when it starts. Its state has `serving` and `metrics`.
 
     Args:
         settings: Settings of the service.
@@ -50,18 +49,17 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings, metrics)
     serving = Serving(settings, metrics, authorizer, load_release)
     reloading = Reloading(serving, authorizer.reload, settings.lifecycle.reload_seconds)
-    connections = ConnectionTable(settings, metrics)
     tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(serving.start())
         reloading.start()
         if accept_when_ready:
             await serving.attempted.wait()
         try:
-            async with authorizer.watching(), connections.checking_deadlines():
-                yield {CONNECTIONS: connections}
+            async with authorizer.watching():
+                yield
         finally:
             serving.give_up()
             await loading
@@ -86,7 +84,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
-    app.state.serving, app.state.connections = serving, connections
+    app.state.serving, app.state.metrics = serving, metrics
     searching = add_search_routes(app, settings, serving, metrics, limiter)
     for dialect in settings.requests.dialect_names:
         {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)

@@ -22,11 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from taugate.service.access.authorization import BATCH_PATH, PATH_RULES
 from taugate.service.access.keys import ApiKey
-from taugate.service.api.connections import CONNECTION
 from taugate.service.api.openapi import operation_id
 from taugate.service.api.replies import error_reply
 from taugate.service.api.request_context import request_headers, request_key
 from taugate.service.errors import ClientGone, Invalid, Overloaded, TooLarge
+from taugate.service.http.connection import current_connection
 from taugate.service.settings import Settings
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -97,7 +97,7 @@ class BodyLimits:
             self._check_totals(name)
             return message
 
-        connection = scope["state"].get(CONNECTION)
+        connection = current_connection()
         if connection is not None and scope["state"].get("authorized"):
             connection.request_authorized()
         self._batches[name] += is_batch

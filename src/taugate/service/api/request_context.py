@@ -7,7 +7,6 @@ The ASGI state of a request holds, for inner middleware and routes:
 | request_id | str | `RequestContext` |
 | key | ApiKey | `Guard`, if the request was authorized with a key |
 | authorized | bool | `Guard`: whether the request passed, on a path that is not public |
-| connection | HttpConnection | service/process/connection.py, if the server uses it |
 """
 
 import asyncio

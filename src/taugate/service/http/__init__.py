@@ -1,0 +1,1 @@
+"""How a request gets in: connections and their limits."""
