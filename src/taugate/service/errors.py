@@ -2,9 +2,11 @@
 
 ApiError
 ├── BadRequest         400 bad_request
+├── BadJson            400 bad_json
 ├── Unauthorized       401 unauthorized, with WWW-Authenticate
 ├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
+├── MethodNotAllowed   405 method_not_allowed, with Allow
 ├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
@@ -12,15 +14,14 @@ ApiError
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, only in the log and the metrics: the client has gone
+├── Internal           500 internal
 ├── NotReady           503 not_ready, with Retry-After
 ├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
-Every package of the service raises these; service/api/replies.py turns them into replies. That module also replies to
-the framework's own errors (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
-service/api/request_context.py replies 500 internal to any other exception. Two refusals happen before there is a
-request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn replies 400 in plain text to
-bytes that are not HTTP.
+Every package of the service raises these; service/http/middleware.py counts them and turns them into replies. Two
+refusals happen before there is a request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn
+replies 400 in plain text to bytes that are not HTTP.
 """
 
 import math
@@ -35,10 +36,12 @@ class ApiError(Exception):
         status: HTTP status.
         code: Stable name in `error.code` of the reply, which clients may rely on.
         headers: Additional headers of the reply.
+        is_refusal: Whether `taugate_refused_total` counts the error, by its code.
     """
 
     status: ClassVar[int]
     code: ClassVar[str]
+    is_refusal: ClassVar[bool] = False
     headers: Mapping[str, str] = {}
 
 
@@ -46,24 +49,44 @@ class BadRequest(ApiError):
     """The HTTP is ambiguous: two parsers could disagree about where the request ends."""
 
     status, code, headers = 400, "bad_request", {"Connection": "close"}
+    is_refusal = True
+
+
+class BadJson(ApiError):
+    """The body is not JSON in UTF-8."""
+
+    status, code = 400, "bad_json"
 
 
 class Unauthorized(ApiError):
     """The API key is missing, unknown or expired. The message names both headers that can carry a key."""
 
     status, code, headers = 401, "unauthorized", {"WWW-Authenticate": "Bearer"}
+    is_refusal = True
 
 
 class Forbidden(ApiError):
     """The key is valid, but not authorized for this request."""
 
     status, code = 403, "forbidden"
+    is_refusal = True
 
 
 class NotFound(ApiError):
     """The request names something that does not exist."""
 
     status, code = 404, "not_found"
+
+
+class MethodNotAllowed(ApiError):
+    """The path exists, but not with this method."""
+
+    status, code = 405, "method_not_allowed"
+
+    def __init__(self, message: str, allowed: str) -> None:
+        """Set the header Allow, with methods separated by commas."""
+        super().__init__(message)
+        self.headers = {"Allow": allowed}
 
 
 class ReloadFailed(ApiError):
@@ -88,18 +111,21 @@ class HeadersTooLarge(ApiError):
     """The request line and headers are too long or too many."""
 
     status, code, headers = 431, "headers_too_large", {"Connection": "close"}
+    is_refusal = True
 
 
 class Overloaded(ApiError):
     """The queue is full. Retry-After is one second, its smallest value: enough to empty the queue many times."""
 
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
+    is_refusal = True
 
 
 class RateLimited(ApiError):
     """The key has exceeded its rate."""
 
     status, code = 429, "rate_limited"
+    is_refusal = True
 
     def __init__(self, message: str, seconds: float) -> None:
         """Set Retry-After to the number of seconds until the next query may pass, rounded up."""
@@ -111,6 +137,15 @@ class ClientGone(ApiError):
     """The client closed the connection; nginx uses the status 499 for this."""
 
     status, code = 499, "client_gone"
+
+
+class Internal(ApiError):
+    """Any other exception, which is in the log."""
+
+    status, code = 500, "internal"
+
+    def __init__(self) -> None:
+        super().__init__("internal error; the log has the details under this request id")
 
 
 class NotReady(ApiError):

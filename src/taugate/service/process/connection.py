@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taugate.service.api.connections import CONNECTION, CONNECTIONS, ConnectionTable
-from taugate.service.api.request_context import request_headers
 from taugate.service.process.lingering import LingeringTransport
 from taugate.service.process.refusals import TOO_MANY, TOO_SLOW, raw_reply
 
@@ -221,7 +220,7 @@ class ConnectionProgress:
         if scope["type"] != "http" or connection is None:
             await self._app(scope, receive, send)
             return
-        headers = request_headers(scope)
+        headers = dict(scope["headers"])
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         connection.request_began(has_body=has_body)
 

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 import orjson
 
-from taugate.service.api.replies import error_body
-from taugate.service.api.request_context import SECURITY_HEADERS, new_id
+from taugate.service.http.ids import new_id
+from taugate.service.http.replies import SECURITY_HEADERS, error_body
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.process.connection import ConnectionProgress, HttpConnection
 from taugate.service.process.draining import DrainingServer

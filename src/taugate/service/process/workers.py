@@ -23,7 +23,7 @@ from typing import cast
 from prometheus_client.multiprocess import mark_process_dead
 
 from taugate.errors import InputError, ReleaseError, TaugateError
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.process.server import duplicate_listener, log_listening, make_server

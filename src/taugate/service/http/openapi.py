@@ -1,12 +1,12 @@
-"""The OpenAPI document: FastAPI's description of the routes, plus the limits, keys and errors that all routes share."""
+"""The OpenAPI document: FastAPI's description of the operations, plus limits, and the keys and errors of the table."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
-from taugate.service.access.authorization import PathRule, path_rule
-from taugate.service.api.schemas import ErrorResponse
+from taugate.service.http.endpoints import ENDPOINTS, Endpoint
+from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
 
 # Replies by status, in the form of FastAPI's argument `responses`.
@@ -40,7 +40,7 @@ _SECURITY_SCHEMES = {
     },
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # alternatives
-# Errors of the routes themselves, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
+# Errors of handlers, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
 # which changed for 413 and 422 in Python 3.13.
 _ERRORS = {
     404: "Unknown name or id",
@@ -50,7 +50,8 @@ _ERRORS = {
     500: "Internal error; the log has the reason under the request id",
     504: "The reply was not ready before the deadline",
 }
-# Refusals before a route is reached, by status.
+_QUERY_ERRORS = (413, 422, 429, 503, 504)  # of endpoints that run queries
+# Errors of any endpoint, by status.
 _REFUSALS = {
     "400": "Malformed HTTP or JSON",
     "408": "The request was not received in time",
@@ -66,34 +67,21 @@ _RATE_LIMITED_SCOPES = {"search", "feedback"}
 _DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
 
 
-def operation_id(route: APIRoute) -> str:
-    """Return the OpenAPI operation id of a route, which is its name, for FastAPI's `generate_unique_id_function`."""
-    return route.name
-
-
-def replies(status: int, model: object, **fields: Any) -> Responses:  # noqa: ANN401 (any field of OpenAPI)
-    """Describe the successful reply of a route.
+def responses(name: str, model: object, status: int = 200, **fields: Any) -> Responses:  # noqa: ANN401 (of OpenAPI)
+    """Describe the replies of an operation.
 
     Args:
-        status: HTTP status.
-        model: Pydantic model of the body, None for no JSON body.
-        fields: Further OpenAPI fields such as `links`.
+        name: Name of its row in the table of endpoints, which has its errors.
+        model: Pydantic model of a successful reply's body, None for no JSON body.
+        status: HTTP status of success.
+        fields: Further OpenAPI fields of the successful reply, such as `links`.
     """
-    return {status: {"model": model, "headers": _REQUEST_ID, **fields}}
-
-
-def errors(*statuses: int) -> Responses:
-    """Describe the errors of a route.
-
-    Args:
-        statuses: HTTP statuses; 500 is always added. `describe` adds the descriptions of errors that any path may
-            return.
-    """
-    described: Responses = {}
-    for status in sorted({*statuses, 500}):
-        described[status] = {"model": ErrorResponse, "headers": _error_headers(status)}
-        if status in _ERRORS:
-            described[status]["description"] = _ERRORS[status]
+    row = ENDPOINTS[name]
+    described: Responses = {status: {"model": model, "headers": _REQUEST_ID, **fields}}
+    for error in sorted({500, *row.errors, *(_QUERY_ERRORS if row.cost else ())}):
+        described[error] = {"model": ErrorResponse, "headers": _error_headers(error)}
+        if error in _ERRORS:
+            described[error]["description"] = _ERRORS[error]
     return described
 
 
@@ -123,12 +111,14 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
         app.openapi_schema = None  # FastAPI has set it, and the document is still incomplete
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
-        for path, operations in document["paths"].items():
-            rule = path_rule(path)
-            for operation in operations.values():
-                _add_refusals(operation, rule)
+        for operation in _operations(document):
+            _add_refusals(operation, ENDPOINTS[operation["operationId"]])
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _operations(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    return (operation for methods in document["paths"].values() for operation in methods.values())
 
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
@@ -167,13 +157,13 @@ def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     raise LookupError(f"expected a schema of type {kind}, got {schema}; adapt _add_limits to the changed model")
 
 
-def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
-    """Add to an operation the keys it needs, and the errors of requests that do not reach its route."""
+def _add_refusals(operation: dict[str, Any], row: Endpoint) -> None:
+    """Add to an operation the keys it needs, and the errors of requests that do not reach its handler."""
     refusals = dict(_REFUSALS)
-    if rule is None or not rule.public:
+    if not row.public:
         operation["security"] = _SECURITY
         refusals |= _KEY_REFUSALS
-    if rule is not None and rule.scope in _RATE_LIMITED_SCOPES:
+    if row.scope in _RATE_LIMITED_SCOPES:
         refusals |= _RATE_REFUSALS
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
     responses = operation["responses"]

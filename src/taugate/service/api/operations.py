@@ -1,0 +1,121 @@
+"""Handlers for operators: probes, metrics, the release in service, its reload, and openapi.json."""
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+from fastapi import FastAPI
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, ReleaseResponse, ReloadResponse
+from taugate.service.drift.watch import DriftWatch
+from taugate.service.errors import NotReady
+from taugate.service.http.caller import current_caller
+from taugate.service.http.endpoints import Operation
+from taugate.service.http.openapi import responses
+from taugate.service.http.replies import EncodedJsonResponse, model_reply
+from taugate.service.lifecycle.reference import ComputedOnce
+from taugate.service.lifecycle.serving import ReloadResult, Serving
+from taugate.service.metrics import Metrics
+
+
+class OperatorHandlers:
+    """Replies to operators, probes and scrapers."""
+
+    def __init__(
+        self, serving: Serving, reload_release: Callable[[], Awaitable[ReloadResult]], metrics: Metrics
+    ) -> None:
+        """Set what the handlers show and do.
+
+        Args:
+            serving: Holder of the release in service.
+            reload_release: Function that puts the current release into service.
+            metrics: Metrics that /metrics shows.
+        """
+        self._serving, self._reload, self._metrics = serving, reload_release, metrics
+
+    async def livez(self, request: Request) -> Response:
+        """Liveness probe: the process responds, also while a release is being loaded."""
+        return model_reply(Health(status="alive"), exclude_none=True)
+
+    async def readyz(self, request: Request) -> Response:
+        """Readiness probe: a release is loaded and verified, and its engine, if any, is responding.
+
+        Verified means that its golden queries return the recorded results.
+        """
+        return model_reply(Health(status="ready", release=self._serving.ready.release_id))
+
+    async def release(self, request: Request) -> Response:
+        """Get the release in service and its manifest."""
+        serving, active = self._serving, self._serving.active
+        manifest = active.release.manifest
+        if serving.loaded_at is None:
+            raise NotReady("the release is being loaded")
+        return model_reply(
+            ReleaseResponse(
+                release=manifest.release_id,
+                calibration=manifest.state,
+                shadow=serving.shadowing.release_id,
+                loaded_at=serving.loaded_at.isoformat(),
+                precision=active.release.precision,
+                drift=None if active.drift is None else _live_drift(active.drift),
+                manifest=manifest.model_dump(),
+            )
+        )
+
+    async def reference(self, request: Request) -> Response:
+        """Get the similarity distributions at calibration, and what other thresholds would keep and lose."""
+        return EncodedJsonResponse(await self._serving.active.reference.get())
+
+    async def prometheus(self, request: Request) -> Response:
+        """Get the metrics in Prometheus's text format, or in OpenMetrics if the scraper accepts it."""
+        encode, content_type = choose_encoder(current_caller().headers.get(b"accept", b"").decode("latin-1"))
+        return Response(encode(self._metrics.scrape()), headers={"Content-Type": content_type})
+
+    async def reload(self, request: Request) -> Response:
+        """Put the current release into service, if its golden queries return the recorded results.
+
+        Returns once the new release is active. Until then, or if it cannot be loaded, the previous release keeps
+        serving.
+        """
+        await request.body()  # not used, but must be received within the deadline of clients
+        result = await self._reload()
+        status = "unchanged" if result.release == result.previous else "loaded"
+        return model_reply(
+            ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
+        )
+
+
+def operator_operations(handlers: OperatorHandlers) -> list[Operation]:
+    """Return the operations of the handlers."""
+    exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
+    return [
+        Operation("livez", handlers.livez, responses("livez", Health)),
+        Operation("readyz", handlers.readyz, responses("readyz", Health)),
+        Operation("release", handlers.release, responses("release", ReleaseResponse)),
+        Operation("reference", handlers.reference, responses("reference", ReferenceResponse)),
+        Operation(
+            "metrics",
+            handlers.prometheus,
+            responses("metrics", None, content=exposition),
+            summary="Prometheus",
+            response_class=Response,
+        ),
+        Operation("reload", handlers.reload, responses("reload", ReloadResponse)),
+    ]
+
+
+def openapi_operation(app: FastAPI) -> Operation:
+    """Return the operation of openapi.json, which is serialized once, because any client may request it often."""
+    document = ComputedOnce(lambda: orjson.dumps(app.openapi()))  # takes some 25 ms
+
+    async def openapi(request: Request) -> Response:
+        return EncodedJsonResponse(await document.get())
+
+    return Operation("openapi", openapi, responses("openapi", None))
+
+
+def _live_drift(watch: DriftWatch) -> LiveDrift:
+    overlap = watch.overlap
+    return LiveDrift(**orjson.loads(watch.report), coe=overlap.coe, coe_expected=overlap.expected_coe, roe=overlap.roe)
