@@ -49,8 +49,8 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     Raises:
         ReleaseError: If the release cannot be loaded.
     """
-    from taugate.service.process.server import serve_here
-    from taugate.service.process.workers import serve_in_workers
+    from taugate.service.server import serve_here
+    from taugate.service.workers import serve_in_workers
     from taugate.service.runtime.resources import raise_file_limit
 
     raise_file_limit()

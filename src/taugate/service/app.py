@@ -17,7 +17,6 @@ from fastapi import FastAPI
 
 from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.connections import CONNECTIONS, ConnectionTable
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
 from taugate.service.api.explain import explain_operation
@@ -39,7 +38,7 @@ from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """Make an application that loads the current release when it starts; `app.state.serving` is its state.
+    """Make an application that loads the current release when it starts. Its state has `serving` and `metrics`.
 
     Args:
         settings: Settings of the service.
@@ -53,18 +52,17 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings)
     serving = Serving(settings, metrics, authorizer, load_release)
     reloading = Reloading(serving, authorizer.reload, settings.lifecycle.reload_seconds)
-    connections = ConnectionTable(settings, metrics)
     tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(serving.start())
         reloading.start()
         if accept_when_ready:
             await serving.attempted.wait()
         try:
-            async with authorizer.watching(), connections.checking_deadlines():
-                yield {CONNECTIONS: connections}
+            async with authorizer.watching():
+                yield
         finally:
             serving.give_up()
             await loading
@@ -76,18 +74,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
 
     app = _make_app(lifespan)
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
-    app.state.serving, app.state.connections = serving, connections
-    searching = SearchHandlers(settings, serving, metrics)
-    dialects: dict[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
-    operations = [
-        *search_operations(searching),
-        *(dialects[name](searching) for name in settings.requests.dialect_names),
-        explain_operation(settings, serving),
-        feedback_operation(settings, serving, metrics),
-        *operator_operations(OperatorHandlers(serving, reloading.reload, metrics)),
-        openapi_operation(app),
-        *(playground_operations() if settings.listen.has_playground else ()),
-    ]
+    app.state.serving, app.state.metrics = serving, metrics
+    operations = _operations(app, settings, serving, reloading, metrics)
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     app.add_middleware(
         RequestSteps,
@@ -100,7 +88,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     return app
 
 
-def _make_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]]) -> FastAPI:
+def _make_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
     return FastAPI(
         title="taugate",
         version=version("taugate"),
@@ -113,6 +101,22 @@ def _make_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str
         # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+
+
+def _operations(
+    app: FastAPI, settings: Settings, serving: Serving, reloading: Reloading, metrics: Metrics
+) -> list[Operation]:
+    searching = SearchHandlers(settings, serving, metrics)
+    dialects: dict[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
+    return [
+        *search_operations(searching),
+        *(dialects[name](searching) for name in settings.requests.dialect_names),
+        explain_operation(settings, serving),
+        feedback_operation(settings, serving, metrics),
+        *operator_operations(OperatorHandlers(serving, reloading.reload, metrics)),
+        openapi_operation(app),
+        *(playground_operations() if settings.listen.has_playground else ()),
+    ]
 
 
 def openapi_document() -> dict[str, Any]:

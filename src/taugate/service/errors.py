@@ -7,6 +7,7 @@ ApiError
 ├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
 ├── MethodNotAllowed   405 method_not_allowed, with Allow
+├── RequestTimeout     408 request_timeout, of a connection: there is no whole request yet
 ├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
@@ -16,12 +17,13 @@ ApiError
 ├── ClientGone         499 client_gone, only in the log and the metrics: the client has gone
 ├── Internal           500 internal
 ├── NotReady           503 not_ready, with Retry-After
+├── TooManyConnections 503 overloaded, with Retry-After, of a connection
 ├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
-Every package of the service raises these; service/http/middleware.py counts them and turns them into replies. Two
-refusals happen before there is a request: 408 request_timeout and 503 overloaded (service/process/refusals.py). uvicorn
-replies 400 in plain text to bytes that are not HTTP.
+Every package of the service raises these; service/http/middleware.py counts them and turns them into replies.
+service/http/connection.py writes the replies of connections. uvicorn replies 400 in plain text to bytes that are not
+HTTP.
 """
 
 import math
@@ -89,6 +91,15 @@ class MethodNotAllowed(ApiError):
         self.headers = {"Allow": allowed}
 
 
+class RequestTimeout(ApiError):
+    """The client took too long to send a request."""
+
+    status, code, headers = 408, "request_timeout", {"Connection": "close"}
+
+    def __init__(self) -> None:
+        super().__init__("the request was not received in time (TAUGATE_RECEIVE_SECONDS)")
+
+
 class ReloadFailed(ApiError):
     """The current release cannot be loaded; the previous one keeps serving."""
 
@@ -152,6 +163,15 @@ class NotReady(ApiError):
     """No release is loaded, or the service is shutting down. Retry-After is one second: loading takes a few."""
 
     status, code, headers = 503, "not_ready", {"Retry-After": "1"}
+
+
+class TooManyConnections(ApiError):
+    """The process has no room for another connection, and none that may be closed in its favour."""
+
+    status, code, headers = 503, "overloaded", {"Connection": "close", "Retry-After": "1"}
+
+    def __init__(self) -> None:
+        super().__init__("too many connections are open (TAUGATE_MAX_CONNECTIONS); try again later")
 
 
 class EngineAway(ApiError):

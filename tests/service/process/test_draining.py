@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.process.draining import refuse_handshakes
+from taugate.service.server import refuse_handshakes
 from tests.prometheus_process import until
 from tests.restarts.keeping import KeepingClients
 from tests.service.process.wire import HALF, HEAD, WHOLE, answer, connected, rest

@@ -1,4 +1,4 @@
-"""`python -m taugate.service.process.healthcheck`, as container images run it."""
+"""`python -m taugate.service.healthcheck`, as container images run it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.service_process import ServiceProcess
 
 def check(port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TAUGATE_PORT": str(port), "TAUGATE_HOST": host}
-    command = [sys.executable, "-m", "taugate.service.process.healthcheck"]
+    command = [sys.executable, "-m", "taugate.service.healthcheck"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -31,6 +31,6 @@ def test_healthcheck_follows_readiness(releases: Path) -> None:
 
 
 def test_healthcheck_imports_no_slow_module() -> None:
-    code = "import sys, taugate.service.process.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
+    code = "import sys, taugate.service.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.api.connections import ConnectionTable
+from taugate.service.http.connection_table import ConnectionTable, Rank
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.process.wire import WHOLE, answer, connected, error, rest
@@ -63,34 +63,30 @@ def test_unused_connection_closes_sooner(brief: ServiceProcess) -> None:
 
 
 class _Connection:
-    """A connection of a table, which notes how it ended."""
+    """A connection of a table, which notes whether it was closed."""
 
-    def __init__(self) -> None:
-        self.ended = ""
+    def __init__(self, since: float = 0.0) -> None:
+        self.since = self.last_reply = since
+        self.closed = False
 
     def abort(self) -> None:
-        self.ended = "aborted"
-
-    def close(self) -> None:
-        self.ended = "closed"
+        self.closed = True
 
     def unread(self) -> int:
         return 0
 
-    def end_if_late(self, now: float, seconds: float) -> None:
+    def close_if_late(self, now: float) -> None:
         raise AssertionError
 
 
 def _full_table(*idle_seconds: float | None) -> tuple[ConnectionTable, list[_Connection]]:
-    """A full table of admitted connections that have been idle for so long; None: a request is under way."""
+    """A full table of authenticated connections that have been idle for so long; None: a request is in progress."""
     table = ConnectionTable(Settings(releases=Path("nowhere"), max_connections=len(idle_seconds)), Metrics())
-    connections = [_Connection() for _ in idle_seconds]
     now = asyncio.get_running_loop().time()
+    connections = [_Connection(now - (seconds or 0)) for seconds in idle_seconds]
     for connection, seconds in zip(connections, idle_seconds, strict=True):
         assert table.enter(connection)
-        table.authenticated(connection)
-        if seconds is not None:
-            table.idle(connection, now - seconds)
+        table.move(connection, Rank.BUSY if seconds is None else Rank.IDLE)
     return table, connections
 
 
@@ -99,9 +95,9 @@ def test_full_table_closes_longest_idle() -> None:
         table, connections = _full_table(None, 40, 30, 20)
         for further in (_Connection(), _Connection(), _Connection()):
             assert table.enter(further)
-            table.authenticated(further)
-        assert [connection.ended for connection in connections] == ["", "closed", "closed", "closed"]
-        assert not table.enter(_Connection()), "all others have a request under way"
+            table.move(further, Rank.BUSY)
+        assert [connection.closed for connection in connections] == [False, True, True, True]
+        assert not table.enter(_Connection()), "all others have a request in progress"
 
     asyncio.run(run())
 
@@ -110,7 +106,7 @@ def test_full_table_of_active_connections_refuses() -> None:
     async def run() -> None:
         table, connections = _full_table(None, 4, 3)
         assert not table.enter(_Connection())
-        assert not any(connection.ended for connection in connections)
+        assert not any(connection.closed for connection in connections)
 
     asyncio.run(run())
 
@@ -118,9 +114,9 @@ def test_full_table_of_active_connections_refuses() -> None:
 def test_full_table_spares_busy_connection() -> None:
     async def run() -> None:
         table, (first, second) = _full_table(40, 30)
-        table.busy(first)
+        table.move(first, Rank.BUSY)
         assert table.enter(_Connection())
-        assert (first.ended, second.ended) == ("", "closed")
+        assert (first.closed, second.closed) == (False, True)
 
     asyncio.run(run())
 
@@ -132,7 +128,7 @@ def test_full_table_replaces_unauthenticated_first() -> None:
         silent = _Connection()
         assert table.enter(silent)
         assert table.enter(_Connection())
-        assert (idle.ended, silent.ended) == ("", "aborted")
+        assert (idle.closed, silent.closed) == (False, True)
 
     asyncio.run(run())
 

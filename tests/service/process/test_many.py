@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.api.connections import ConnectionTable
+from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, bearer, entry, write
@@ -87,11 +87,12 @@ def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked:
 
 
 def test_unread_replies_are_bounded() -> None:
-    """Those that wait longest are given up, and never the one that was written last."""
+    """The connections with the oldest last reply are closed, and never the one that was just written to."""
     table, closed = ConnectionTable(Settings(releases=Path("nowhere")), Metrics()), []
 
     class Waiting:
-        def __init__(self, unread: int) -> None:
+        def __init__(self, since: float, unread: int) -> None:
+            self.since = self.last_reply = since
             self._unread = unread
 
         def unread(self) -> int:
@@ -101,21 +102,22 @@ def test_unread_replies_are_bounded() -> None:
             closed.append(self)
             table.leave(self)
 
-        def end_if_late(self, now: float, seconds: float) -> None:
+        def close_if_late(self, now: float) -> None:
             raise AssertionError
 
-    connections = [Waiting(3 << 20) for _ in range(30)]
-    connections[5]._unread = 0  # its client has read it meanwhile
-    for each in connections:
-        assert table.enter(each)
-        table.wrote(each, 3 << 20)
-    left = [each for each in connections if each not in closed]
-    assert sum(each.unread() for each in left) <= 64 << 20
-    assert closed == [each for each in connections[: len(closed) + 1] if each.unread()]
-    huge = Waiting(200 << 20)
-    table.wrote(huge, huge.unread())
+    connections = [Waiting(float(number), 3 << 20) for number in range(30)]
+    for connection in connections:
+        assert table.enter(connection)
+        table.wrote(connection)
+        connections[5]._unread = 0  # its client has read it meanwhile
+    left = [connection for connection in connections if connection not in closed]
+    assert sum(connection.unread() for connection in left) <= 64 << 20
+    assert closed == [connection for connection in connections[: len(closed) + 1] if connection.unread()]
+    huge = Waiting(30.0, 200 << 20)
+    assert table.enter(huge)
+    table.wrote(huge)
     assert huge not in closed
-    assert [each for each in connections if each not in closed] == [connections[5]]
+    assert [connection for connection in connections if connection not in closed] == [connections[5]]
 
 
 def test_workers_have_connection_limits(releases: Path) -> None:
@@ -150,7 +152,7 @@ def test_low_open_file_limit_is_logged(
 ) -> None:
     """The default is lowered on many machines, and nobody has to act on it."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
-    with caplog.at_level("INFO", "taugate.service.api.connections"):
+    with caplog.at_level("INFO", "taugate.service.http.connection_table"):
         ConnectionTable(Settings(releases=Path("releases"), **settings), Metrics())
     (record,) = caplog.records
     assert record.levelname == level

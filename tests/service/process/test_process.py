@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.process.server import duplicate_listener
+from taugate.service.server import duplicate_listener
 from tests.service_process import ServiceProcess
 
 WORD = "marmalade"  # in every query, so in no log line
@@ -31,7 +31,7 @@ def stop(record):
         os.kill(os.getpid(), signal.SIGTERM)
     return True
 
-logging.getLogger("taugate.service.process.server").addFilter(stop)
+logging.getLogger("taugate.service.server").addFilter(stop)
 sys.exit(cli.main(["serve", "--releases", sys.argv[1], "--port", "0"]))
 """
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.process.workers import _run_worker
+from taugate.service.workers import _run_worker
 from tests.prometheus_process import until
 from tests.service.drift.traffic import FastDriftService
 from tests.service.test_metrics import scrape

@@ -3,19 +3,11 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.keys import ApiKey
+from taugate.service.http.connection import Connection
 from taugate.service.runtime.traces import SpanRef, Trace
-
-
-class Connection(Protocol):
-    """A connection as a request sees it."""
-
-    def request_authorized(self) -> None:
-        """Record that the request is authorized. Once all of it was received, the connection is not replaced."""
-        ...
 
 
 @dataclass(slots=True)
@@ -25,7 +17,7 @@ class Caller:
     Attributes:
         id: Id of the request, also in its reply and in the log.
         headers: Headers by lower-case name, the last line of a repeated one.
-        connection: Connection of the request, None if the server reports none.
+        connection: Connection of the request, None if another server runs the application.
         span: Span of the caller, None if the request names none.
         trace: Trace of the request, None if it is not traced.
         key: API key that the request was authorized with, None if it needed none.

@@ -28,6 +28,7 @@ from taugate.service.errors import (
 )
 from taugate.service.http.bodies import BodyLimits, read_json
 from taugate.service.http.caller import Caller, set_caller
+from taugate.service.http.connection import current_connection
 from taugate.service.http.endpoints import ENDPOINTS, Operation, Operations
 from taugate.service.http.ids import request_id
 from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
@@ -110,8 +111,7 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        connection = scope.get("state", {}).get("connection")
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, connection, span, trace)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection(), span, trace)
         set_caller(caller)
         return caller
 
@@ -128,10 +128,10 @@ class RequestSteps:
             error = Internal()
         if error.is_refusal:
             self._request_log.count_refusal(error.code)
-        status, code, further = error.status, error.code, {}
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
-        return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+            return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
         """Take a request through the steps; raises ApiError if one of them refuses it."""

@@ -1,4 +1,4 @@
-"""`python -m taugate.service.process.healthcheck` checks whether the service in this container is ready.
+"""`python -m taugate.service.healthcheck` checks whether the service in this container is ready.
 
 Container images have no curl. Only the standard library is imported, so that a check takes a few hundredths of a
 second.

@@ -26,9 +26,9 @@ from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.service.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.process.server import duplicate_listener, log_listening, make_server
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import allocate_file, freeze_objects, limit_blas_threads
+from taugate.service.server import DrainingServer, duplicate_listener, log_listening
 from taugate.service.settings import Settings
 from taugate.storage.folders import staging_folder
 
@@ -245,10 +245,9 @@ def _run_worker(listener: socket.socket, tokens: "Connection[None, None]", super
         freeze_objects()
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder, supervisor)
-    server = make_server(application, settings, lambda: _is_last(tokens))
     # A terminal also sends SIGINT to the supervisor, which passes it on. Received after that, it would count as a
     # second one, which ends a process in the middle of its requests.
-    server.ignores_interrupts = True
+    server = DrainingServer(application, settings, lambda: _is_last(tokens), ignores_interrupts=True)
     # SIGTERM too, because uvicorn raises it again at the end, and its default would kill the process before the last
     # lines of the log are written.
     for stop in (signal.SIGTERM, _STOP_NOW):

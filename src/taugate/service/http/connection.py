@@ -1,0 +1,260 @@
+"""A client's connection: what it waits for, and the deadlines of clients that send or read slowly, or not at all.
+
+No ASGI server limits how long a client may take to send a request, and to read its reply. This is uvicorn's
+`H11Protocol` with such limits. h11 tracks both sides of a request; `_advance` derives from them what the connection
+waits for. It is called after every event, and nothing else changes that state.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from email.utils import formatdate
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any
+
+import h11
+import orjson
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
+from taugate.service.http.connection_table import ConnectionTable, Rank
+from taugate.service.http.ids import new_id
+from taugate.service.http.replies import SECURITY_HEADERS, error_body
+
+_FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
+_LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
+_PASSED_ON = ("abort", "get_extra_info", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
+
+
+class Stage(Enum):
+    """The next event that a connection waits for."""
+
+    FIRST_REQUEST = auto()
+    NEXT_REQUEST = auto()
+    REST_OF_REQUEST = auto()
+    REPLY = auto()  # from the service
+    REST_OF_REPLIED = auto()  # the rest of a request whose reply did not wait for it
+    NOTHING = auto()  # malformed bytes were received, after which no request can be told from another
+
+
+class Connection(H11Protocol):
+    """A connection with deadlines, which uvicorn creates in place of its own protocol.
+
+    Of `H11Protocol` it uses the constructor, methods and attributes without an underscore.
+
+    Attributes:
+        stage: What the connection waits for.
+        since: When it began to wait for that, as a time of the event loop in seconds.
+        last_reply: When the last reply was written, as a time of the event loop in seconds.
+    """
+
+    def __init__(self, table: ConnectionTable, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
+        """Prepare a connection.
+
+        Args:
+            table: Table of the process's connections.
+            uvicorn: Arguments of uvicorn's protocol.
+        """
+        super().__init__(**uvicorn)
+        self._table, self._application = table, self.app
+        self.app = self._run_application
+        self.stage, self.since, self.last_reply = Stage.FIRST_REQUEST, self.loop.time(), 0.0
+        self._unread_since: float | None = None
+        self._is_registered = self._has_authorized_request = self._is_stopping = False
+        self._rank = Rank.UNAUTHENTICATED
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Register the connection, or refuse it if the table is full."""
+        self.transport = _LingeringTransport(transport, lambda: self._table.is_ending)
+        self._is_registered = self._table.enter(self)
+        if self._is_registered:
+            super().connection_made(self.transport)
+        else:
+            self._refuse(TooManyConnections())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from the table."""
+        self._table.leave(self)
+        if self._is_registered:
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes, unless the connection is closing."""
+        if self.transport.is_closing():
+            return
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # the input cannot be parsed, and a reply has begun, so 400 cannot be sent
+            self.abort()
+        self._advance()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request. The reply is written to the transport, which may wait for the client to read."""
+        super().on_response_complete()
+        self.last_reply = self.loop.time()
+        self._advance()
+        if self.unread():
+            self._table.wrote(self)
+
+    def request_authorized(self) -> None:
+        """Record that a request is authorized. Once all of it was received, the connection is no longer replaced."""
+        self._has_authorized_request = True
+        self._advance()
+
+    def shutdown(self) -> None:
+        """Close now or, if a request is in progress, after its reply; uvicorn's own version would lose requests.
+
+        uvicorn calls this once it has stopped accepting.
+        """
+        self._is_stopping = True
+        self._advance()
+
+    def unread(self) -> int:
+        """Return the number of bytes of replies that the client has not read yet."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close at once, and discard what the client has not read."""
+        self.transport.abort()
+
+    def close_if_late(self, now: float) -> None:
+        """Close the connection if its client has kept the service waiting for too long.
+
+        Args:
+            now: Time of the event loop, in seconds.
+        """
+        if not self.unread():
+            self._unread_since = None
+        elif self._unread_since is None:
+            self._unread_since = now
+        elif now - self._unread_since > self._table.receive_seconds:
+            self._table.count_refusal("unread")
+            self.abort()
+        if self.transport.is_closing() or now - self.since <= self._max_seconds():
+            return
+        if self.stage is Stage.REST_OF_REQUEST:
+            self._table.count_refusal("receive_timeout")
+            self._refuse(RequestTimeout())
+        else:  # there was no request, or its reply has been sent
+            self.transport.close()
+
+    def _max_seconds(self) -> float:
+        """Return for how long the connection may wait in its stage."""
+        if self.stage is Stage.REPLY:
+            return math.inf
+        if self.stage is Stage.NEXT_REQUEST:  # uvicorn's timer does not run if the reply did not wait for the request
+            return self.timeout_keep_alive
+        if self.stage is Stage.FIRST_REQUEST and self._is_stopping:  # it arrives within a round trip
+            return min(_FIRST_REQUEST_SECONDS, self._table.receive_seconds)
+        return self._table.receive_seconds
+
+    def _advance(self) -> None:
+        """Update the stage and the rank after an event. The deadline of a request starts with its first byte."""
+        stage = self._parsed_stage()
+        if stage is not self.stage:
+            self.stage, self.since = stage, self.loop.time()
+            if stage is Stage.NOTHING:
+                self._table.count_refusal("malformed")
+        if self._rank is not Rank.UNAUTHENTICATED or (self._has_authorized_request and stage is Stage.REPLY):
+            rank = Rank.IDLE if stage is Stage.NEXT_REQUEST else Rank.BUSY
+            if rank is not self._rank:
+                self._rank = rank
+                self._table.move(self, rank)
+        if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):
+            self.transport.close()
+
+    def _parsed_stage(self) -> Stage:
+        client, service = self.conn.their_state, self.conn.our_state
+        if client is h11.ERROR:
+            return Stage.NOTHING
+        if client is h11.IDLE and not self._has_more_input():
+            return Stage.FIRST_REQUEST if self.cycle is None else Stage.NEXT_REQUEST
+        if client is h11.SEND_BODY and service is h11.DONE:
+            return Stage.REST_OF_REPLIED
+        return Stage.REST_OF_REQUEST if client in (h11.IDLE, h11.SEND_BODY) else Stage.REPLY
+
+    def _has_more_input(self) -> bool:
+        """Return whether bytes after those of the current request have been received."""
+        return self.conn.their_state in (h11.DONE, h11.IDLE) and bool(self.conn.trailing_data[0])
+
+    async def _run_application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application; its replies say `Connection: close` while the process is ending.
+
+        A pipelined request that was already received is handled first, so that its client does not lose it.
+        """
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._table.is_ending and not self._has_more_input():
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        _current.set(self)
+        await self._application(scope, receive, send_last)
+
+    def _refuse(self, error: ApiError) -> None:
+        """Close the connection after an error reply that is written past uvicorn, as there is no request."""
+        self.transport.write(_raw_reply(error))
+        self.transport.close()
+
+
+_current: ContextVar[Connection | None] = ContextVar("connection", default=None)
+
+
+def current_connection() -> Connection | None:
+    """Return the connection of the request in progress, None if another server runs the application."""
+    return _current.get()
+
+
+def _raw_reply(error: ApiError) -> bytes:
+    """Return a whole HTTP/1.1 error reply that closes its connection."""
+    request_id = new_id()
+    body = orjson.dumps(error_body(error.code, str(error), request_id))
+    headers = [
+        (b"date", formatdate(usegmt=True).encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
+        *SECURITY_HEADERS,
+        (b"x-request-id", request_id.encode()),
+    ]
+    line = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n".encode()
+    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body
+
+
+class _LingeringTransport(asyncio.Transport):
+    """A TCP transport whose `close` may linger: it ends its own stream, and waits for the client to end the other.
+
+    Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also discards
+    data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112, section 9.6).
+    """
+
+    def __init__(self, inner: asyncio.Transport, lingers: Callable[[], bool]) -> None:
+        """Wrap a transport; `close` calls `lingers` to decide."""
+        super().__init__()
+        self._inner, self._lingers = inner, lingers
+        self._is_lingering = False
+        for name in _PASSED_ON:
+            setattr(self, name, getattr(inner, name))
+
+    def close(self) -> None:
+        """End the stream to the client, then close. Bytes that still arrive must be discarded."""
+        if self.is_closing():
+            return
+        if not self._lingers():
+            self._inner.close()
+            return
+        self._is_lingering = True
+        try:
+            self._inner.write_eof()
+            self._inner.resume_reading()  # else the end of the client's stream would not be noticed
+        except (OSError, RuntimeError):  # the client has gone
+            self._inner.close()
+        else:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._inner.close)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closing, so that nothing is to be read or written any more."""
+        return self._is_lingering or self._inner.is_closing()

@@ -1,0 +1,163 @@
+"""The open connections of a process: a limit on their number, and which of them a new connection replaces."""
+
+import asyncio
+import logging
+import time
+from enum import Enum, auto
+from itertools import chain
+from typing import Protocol
+
+from taugate.service.metrics import Metrics
+from taugate.service.runtime.resources import connections_that_fit
+from taugate.service.settings import Settings
+
+_log = logging.getLogger(__name__)
+# A sixteenth of a pod of 1 GiB: 15,000 usual replies of five documents with their texts. One more reply of any length
+# may be in memory.
+_MAX_UNREAD_BYTES = 64 << 20
+_CHECKED_AT_ONCE = 500  # takes some tenths of a millisecond, after which requests have priority
+_MAX_CHECK_SECONDS = 1.0  # between two checks, and so the most that a connection may outlive its deadline
+# A connection with an authorized request is not replaced before it has been idle for this long. It is the keep-alive
+# time of uvicorn, Node and Apache: an active client sends its next request sooner.
+_MIN_IDLE_SECONDS = 5.0
+
+
+class Rank(Enum):
+    """When a connection is replaced by a new one if the table is full."""
+
+    UNAUTHENTICATED = auto()  # first; no request over it has been authorized
+    IDLE = auto()  # if there is no unauthenticated one: an authenticated connection that waits for its next request
+    BUSY = auto()  # never
+
+
+class OpenConnection(Protocol):
+    """A connection as the table sees it; service/http/connection.py has the one in use."""
+
+    since: float
+    last_reply: float
+
+    def unread(self) -> int:
+        """Return the number of bytes of replies that the client has not read yet."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once, and discard what the client has not read."""
+        ...
+
+    def close_if_late(self, now: float) -> None:
+        """Close the connection if its client is late at `now`, a time of the event loop in seconds."""
+        ...
+
+
+class ConnectionTable:
+    """Connections by rank, in the order in which they reached it; belongs to one event loop.
+
+    When the table is full, a new connection replaces the oldest unauthenticated one, so that clients without a key
+    cannot lock others out. If all connections are authenticated, it replaces the one that has been idle the longest; it
+    is refused if that one has been idle for less than five seconds.
+
+    Attributes:
+        receive_seconds: Deadline of clients.
+        is_ending: Whether further replies are the last of their connections, because the process is about to stop.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Start with no connections; lower `max_connections` if the process may not open as many files."""
+        self._max = connections_that_fit(settings.connections.max_connections)
+        if self._max < settings.connections.max_connections:
+            # The default exceeds the limit of many machines and is meant to be lowered; a number that was set is not.
+            was_set = "max_connections" in settings.connections.model_fields_set
+            _log.log(
+                logging.WARNING if was_set else logging.INFO,
+                f"open-file limit is too low for TAUGATE_MAX_CONNECTIONS; using {self._max:,}",
+                extra={"fields": {"max_connections": settings.connections.max_connections, "using": self._max}},
+            )
+        self.receive_seconds = settings.connections.receive_seconds
+        self._metrics = metrics
+        self._queues: dict[Rank, dict[OpenConnection, None]] = {rank: {} for rank in Rank}
+        self._unread_bytes = 0  # upper bound of the bytes of replies that clients have not read
+        self.is_ending = False
+        self._last_left = 0.0
+        metrics.connections.set(0)
+
+    def __len__(self) -> int:
+        """Return the number of open connections."""
+        return sum(map(len, self._queues.values()))
+
+    def enter(self, connection: OpenConnection) -> bool:
+        """Register a new connection, and return False if it must be refused."""
+        if len(self) >= self._max:
+            self.count_refusal("connections")
+            replaced = self._replaceable()
+            if replaced is None:
+                return False
+            self.leave(replaced)
+            replaced.abort()
+        self._queues[Rank.UNAUTHENTICATED][connection] = None
+        return True
+
+    def _replaceable(self) -> OpenConnection | None:
+        """Return the connection that is closed in favour of a new one, None if all are in use."""
+        if self._queues[Rank.UNAUTHENTICATED]:
+            return next(iter(self._queues[Rank.UNAUTHENTICATED]))
+        longest_idle = next(iter(self._queues[Rank.IDLE]), None)
+        if longest_idle is None or asyncio.get_running_loop().time() - longest_idle.since < _MIN_IDLE_SECONDS:
+            return None
+        return longest_idle
+
+    def move(self, connection: OpenConnection, rank: Rank) -> None:
+        """Give a connection another rank, unless it has left the table."""
+        for queue in self._queues.values():
+            if connection in queue:
+                del queue[connection]
+                self._queues[rank][connection] = None
+                return
+
+    def leave(self, connection: OpenConnection) -> None:
+        """Remove a connection, if it is in the table."""
+        for queue in self._queues.values():
+            queue.pop(connection, None)
+        self._last_left = time.monotonic()
+
+    def announce_end(self) -> None:
+        """Mark every further reply as the last of its connection, because the process is about to stop."""
+        self.is_ending = True
+        self._last_left = time.monotonic()
+
+    def seconds_unused(self) -> float:
+        """Return for how many seconds there has been no connection since `announce_end`, 0 while there is one."""
+        return 0.0 if len(self) else time.monotonic() - self._last_left
+
+    def wrote(self, connection: OpenConnection) -> None:
+        """Record a reply that was not read at once, and close connections if the unread bytes exceed their limit.
+
+        The connections with the oldest last reply are closed first, but never the one that was just written to.
+        """
+        self._unread_bytes += connection.unread()
+        if self._unread_bytes <= _MAX_UNREAD_BYTES:
+            return
+        slow = sorted((other for other in self._open() if other.unread()), key=lambda other: other.last_reply)
+        self._unread_bytes = sum(other.unread() for other in slow)
+        for other in slow:
+            if self._unread_bytes > _MAX_UNREAD_BYTES and other is not connection:
+                self._unread_bytes -= other.unread()
+                self.count_refusal("unread")
+                other.abort()
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a connection that was refused or closed, for one of the reasons in service.metrics.REFUSALS."""
+        self._metrics.refused.labels(reason).inc()
+
+    async def check_deadlines(self) -> None:
+        """Check the deadline of every connection once a second, which is cheaper than a timer per request."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(_MAX_CHECK_SECONDS, self.receive_seconds / 4))
+            self._metrics.connections.set(len(self))
+            for number, connection in enumerate(self._open(), 1):
+                connection.close_if_late(loop.time())
+                if number % _CHECKED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _open(self) -> list[OpenConnection]:
+        return list(chain.from_iterable(self._queues.values()))

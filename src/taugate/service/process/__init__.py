@@ -1,1 +1,0 @@
-"""Server processes on uvicorn: a single process or several workers, their sockets and connections."""
