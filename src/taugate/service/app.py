@@ -24,9 +24,9 @@ from taugate.service.api.feedback import feedback_operation
 from taugate.service.api.operations import OperatorHandlers, openapi_operation, operator_operations
 from taugate.service.api.playground.routes import playground_operations
 from taugate.service.api.search import SearchHandlers, search_operations
-from taugate.service.http.endpoints import Operation
 from taugate.service.http.middleware import RequestSteps
 from taugate.service.http.openapi import describe
+from taugate.service.http.operation import Operation
 from taugate.service.http.request_log import RequestLog
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading

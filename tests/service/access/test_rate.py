@@ -171,8 +171,8 @@ def test_batch_is_charged_once_by_its_queries(releases: Path, tmp_path: Path) ->
     keys = write(tmp_path / "keys", [entry(key, key, "search", queries_per_second=0.1) for key in batches])
     with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service:
         http = service.ready().http
-        for key, (queries, cost) in batches.items():
-            http.post("/search/batch", json={"queries": queries}, headers=bearer(key))
+        for key, (batch, cost) in batches.items():
+            http.post("/search/batch", json={"queries": batch}, headers=bearer(key))
             refused = http.post("/search", json={"query": "permit"}, headers=bearer(key))
             assert refused.status_code == 429
             assert 10 * cost - 5 < int(refused.headers["Retry-After"]) <= 10 * cost

@@ -9,8 +9,7 @@ from taugate.service.api.schemas import ExplainRequest, ExplainResponse
 from taugate.service.api.search import read_query, while_connected
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.http.caller import current_caller
-from taugate.service.http.endpoints import Operation
-from taugate.service.http.openapi import responses
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.settings import Settings
@@ -36,4 +35,4 @@ def explain_operation(settings: Settings, serving: Serving) -> Operation:
         policy, release = active.release.manifest.policy.kind, active.release_id
         return json_reply({**explanation.fields(), "policy": policy, "release": release})
 
-    return Operation("explain", explain, responses("explain", ExplainResponse))
+    return Operation("explain", explain, ExplainResponse)

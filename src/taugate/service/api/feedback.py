@@ -11,9 +11,8 @@ from taugate.service.api.search import search_task, while_connected
 from taugate.service.drift.feedback import Feedback, SearchedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.http.caller import current_caller
-from taugate.service.http.endpoints import Operation
 from taugate.service.http.ids import may_judge
-from taugate.service.http.openapi import responses
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -75,7 +74,7 @@ class FeedbackHandler:
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:
     """Return the operation. It replies 202, because a judgement is counted within a few seconds, not at once."""
     handler = FeedbackHandler(settings, serving, metrics).feedback
-    return Operation("feedback", handler, responses("feedback", FeedbackResponse, 202))
+    return Operation("feedback", handler, FeedbackResponse)
 
 
 def _name(key: ApiKey | None) -> str | None:

@@ -12,8 +12,7 @@ from taugate.service.api.schemas import Health, LiveDrift, ReferenceResponse, Re
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
 from taugate.service.http.caller import current_caller
-from taugate.service.http.endpoints import Operation
-from taugate.service.http.openapi import responses
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.reference import ComputedOnce
 from taugate.service.lifecycle.serving import ReloadResult, Serving
@@ -91,18 +90,19 @@ def operator_operations(handlers: OperatorHandlers) -> list[Operation]:
     """Return the operations of the handlers."""
     exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
     return [
-        Operation("livez", handlers.livez, responses("livez", Health)),
-        Operation("readyz", handlers.readyz, responses("readyz", Health)),
-        Operation("release", handlers.release, responses("release", ReleaseResponse)),
-        Operation("reference", handlers.reference, responses("reference", ReferenceResponse)),
+        Operation("livez", handlers.livez, Health),
+        Operation("readyz", handlers.readyz, Health),
+        Operation("release", handlers.release, ReleaseResponse),
+        Operation("reference", handlers.reference, ReferenceResponse),
         Operation(
             "metrics",
             handlers.prometheus,
-            responses("metrics", None, content=exposition),
+            None,
+            described={"content": exposition},
             summary="Prometheus",
             response_class=Response,
         ),
-        Operation("reload", handlers.reload, responses("reload", ReloadResponse)),
+        Operation("reload", handlers.reload, ReloadResponse),
     ]
 
 
@@ -113,7 +113,7 @@ def openapi_operation(app: FastAPI) -> Operation:
     async def openapi(request: Request) -> Response:
         return EncodedJsonResponse(await document.get())
 
-    return Operation("openapi", openapi, responses("openapi", None))
+    return Operation("openapi", openapi, None)
 
 
 def _live_drift(watch: DriftWatch) -> LiveDrift:

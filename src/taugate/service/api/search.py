@@ -18,9 +18,9 @@ from taugate.service.api.queries import results_to_consider, to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, NotFound
 from taugate.service.http.caller import current_caller
-from taugate.service.http.endpoints import Operation
 from taugate.service.http.ids import reply_id
-from taugate.service.http.openapi import judging, responses
+from taugate.service.http.openapi import judging
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -127,11 +127,12 @@ class SearchHandlers:
 def search_operations(handlers: SearchHandlers) -> list[Operation]:
     """Return the operations of the two endpoints."""
     return [
-        Operation("search", handlers.search, responses("search", SearchResponse, links=judging(""))),
+        Operation("search", handlers.search, SearchResponse, described={"links": judging("")}),
         Operation(
             "search_batch",
             handlers.search_batch,
-            responses("search_batch", BatchResponse, links=judging("/responses/0")),
+            BatchResponse,
+            described={"links": judging("/responses/0")},
             queries=lambda body: len(body.queries),
         ),
     ]

@@ -29,8 +29,9 @@ from taugate.service.errors import (
 from taugate.service.http.bodies import BodyLimits, read_json
 from taugate.service.http.caller import Caller, set_caller
 from taugate.service.http.connection import current_connection
-from taugate.service.http.endpoints import ENDPOINTS, Operation, Operations
+from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.http.ids import request_id
+from taugate.service.http.operation import Operation, Operations
 from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.http.request_log import RequestLog
 from taugate.service.runtime.traces import CompletedRequest, SpanRef

@@ -1,16 +1,14 @@
 """The OpenAPI document: FastAPI's description of the operations, plus limits, and the keys and errors of the table."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 
 from taugate.service.http.endpoints import ENDPOINTS, Endpoint
 from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
-
-# Replies by status, in the form of FastAPI's argument `responses`.
-Responses = dict[int | str, dict[str, Any]]
 
 _REQUEST_ID = {
     "X-Request-ID": {
@@ -67,21 +65,18 @@ _RATE_LIMITED_SCOPES = {"search", "feedback"}
 _DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
 
 
-def responses(name: str, model: object, status: int = 200, **fields: Any) -> Responses:  # noqa: ANN401 (of OpenAPI)
-    """Describe the replies of an operation.
+def success_reply(model: type[BaseModel] | None, further: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a successful reply by its model, None for no JSON, and further OpenAPI fields such as `links`."""
+    return {"model": model, "headers": _REQUEST_ID, **further}
 
-    Args:
-        name: Name of its row in the table of endpoints, which has its errors.
-        model: Pydantic model of a successful reply's body, None for no JSON body.
-        status: HTTP status of success.
-        fields: Further OpenAPI fields of the successful reply, such as `links`.
-    """
-    row = ENDPOINTS[name]
-    described: Responses = {status: {"model": model, "headers": _REQUEST_ID, **fields}}
-    for error in sorted({500, *row.errors, *(_QUERY_ERRORS if row.cost else ())}):
-        described[error] = {"model": ErrorResponse, "headers": _error_headers(error)}
-        if error in _ERRORS:
-            described[error]["description"] = _ERRORS[error]
+
+def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors of a handler, by status. `describe` adds those that any handler may reply."""
+    described: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({500, *row.errors, *(_QUERY_ERRORS if row.cost else ())}):
+        described[status] = {"model": ErrorResponse, "headers": _error_headers(status)}
+        if status in _ERRORS:
+            described[status]["description"] = _ERRORS[status]
     return described
 
 
@@ -111,14 +106,10 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
         app.openapi_schema = None  # FastAPI has set it, and the document is still incomplete
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
-        for operation in _operations(document):
+        for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
             _add_refusals(operation, ENDPOINTS[operation["operationId"]])
         app.openapi_schema = document
     return app.openapi_schema
-
-
-def _operations(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    return (operation for methods in document["paths"].values() for operation in methods.values())
 
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:

@@ -18,8 +18,7 @@ from taugate.service.api.dialects.results import FilterValue, combined, conditio
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
 from taugate.service.api.search import SearchHandlers
 from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
-from taugate.service.http.endpoints import Operation
-from taugate.service.http.openapi import responses
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
@@ -119,8 +118,7 @@ def dify_operation(searching: SearchHandlers) -> Operation:
         (reply,) = await searching.answer_dialect(request, [search], form, body.knowledge_id, _NO_KNOWLEDGE)
         return EncodedJsonResponse(reply)
 
-    described = responses("dify_retrieval", DifyRecords)
-    return Operation("dify_retrieval", dify_retrieval, described, error_form=_error_form)
+    return Operation("dify_retrieval", dify_retrieval, DifyRecords, error_form=_error_form)
 
 
 def _error_form(error: ApiError, headers: Mapping[bytes, bytes]) -> tuple[int, str, dict[str, Any]]:

@@ -15,8 +15,7 @@ from taugate.service.api.dialects.results import FilterValue, combined, conditio
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
 from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
-from taugate.service.http.endpoints import Operation
-from taugate.service.http.openapi import responses
+from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, json_reply
 from taugate.service.pipeline.reply import SearchForm
 from taugate.service.settings import MAX_QUERIES
@@ -165,7 +164,7 @@ def openai_operation(searching: SearchHandlers) -> Operation:
     return Operation(
         "search_vector_store",
         search_vector_store,
-        responses("search_vector_store", VectorStoreResults),
+        VectorStoreResults,
         queries=lambda body: 1 if isinstance(body.query, str) else len(body.query),
         openapi_extra={"parameters": [parameter | {"example": CURRENT}]},
     )

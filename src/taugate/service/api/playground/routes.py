@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.service.api.playground.files import PAGE_HEADERS, PageFile, page_files
-from taugate.service.http.endpoints import ENDPOINTS, Operation
-from taugate.service.http.openapi import responses
+from taugate.service.http.endpoints import ENDPOINTS
+from taugate.service.http.operation import Operation
 
 # The browser revalidates its copy each time, because the page must match the version of the service.
 _CACHE_HEADERS = {"Cache-Control": "no-cache"}
@@ -28,5 +28,5 @@ def _operation(name: str, file: PageFile) -> Operation:
             return Response(None, 304, headers)
         return Response(file.content, 200, {**headers, "Content-Type": file.media_type})
 
-    content = {file.media_type.partition(";")[0]: {"schema": {"type": "string"}}}
-    return Operation(name, page_file, responses(name, None, content=content), response_class=Response)
+    described = {"content": {file.media_type.partition(";")[0]: {"schema": {"type": "string"}}}}
+    return Operation(name, page_file, None, described=described, response_class=Response)
