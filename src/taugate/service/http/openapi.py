@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from taugate.service.http.endpoints import ENDPOINTS, Endpoint
 from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
+from taugate.service.settings.groups import RequestSettings
 
 _REQUEST_ID = {
     "X-Request-ID": {
@@ -62,7 +63,13 @@ _KEY_REFUSALS = {
 }
 _RATE_REFUSALS = {"429": "The queue is full, or the key is over its rate limit; Retry-After says when to try again"}
 _RATE_LIMITED_SCOPES = {"search", "feedback"}
-_DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
+# Fields of requests that have configured limits, by model.
+_LIMITED = {
+    **dict.fromkeys(("SearchRequest", "ExplainRequest"), ("query", "k", "min_results")),
+    **dict.fromkeys(("FeedbackRequest", "VectorStoreQuery", "DifyQuery"), ("query",)),
+    "BatchRequest": ("queries",),
+    "RetrievalSetting": ("top_k",),
+}
 
 
 def success_reply(model: type[BaseModel] | None, further: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,38 +121,23 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     """Add the limits that JSON Schema can express to the schemas of requests."""
-    for search in (schemas[name]["properties"] for name in ("SearchRequest", "ExplainRequest")):
-        search["query"]["maxLength"] = settings.requests.max_query_chars
-        for name in ("k", "min_results"):
-            _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
-    judged_query = _schema_of_type(schemas["FeedbackRequest"]["properties"]["query"], "string")
-    judged_query["maxLength"] = settings.requests.max_query_chars
-    batch = schemas["BatchRequest"]["properties"]
-    batch["queries"]["maxItems"] = settings.requests.max_batch
-    _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
-    if "RetrievalSetting" in schemas:
-        _schema_of_type(schemas["RetrievalSetting"]["properties"]["top_k"], "integer")["maximum"] = (
-            settings.requests.max_k
-        )
-    for name in _DIALECT_QUERIES & schemas.keys():
-        query = schemas[name]["properties"]["query"]
-        _schema_of_type(query, "string")["maxLength"] = settings.requests.max_query_chars
-        for array in (option for option in query.get("anyOf", ()) if option.get("type") == "array"):
-            array["maxItems"] = settings.requests.max_batch
-            array["items"]["maxLength"] = settings.requests.max_query_chars
+    for model in _LIMITED.keys() & schemas.keys():
+        for field in _LIMITED[model]:
+            _limit(schemas[model]["properties"][field], settings.requests)
 
 
-def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the schema itself or its first alternative of the type `kind`.
-
-    Raises:
-        LookupError: If there is none, because a model has changed and `_add_limits` has not.
-    """
-    alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
-    for alternative in alternatives:
-        if alternative.get("type") == kind:
-            return alternative
-    raise LookupError(f"expected a schema of type {kind}, got {schema}; adapt _add_limits to the changed model")
+def _limit(schema: dict[str, Any], limits: RequestSettings) -> None:
+    """Limit a query, a list of them or a number of results, and all alternatives of such a field."""
+    kind = schema.get("type")
+    if kind == "string":
+        schema["maxLength"] = limits.max_query_chars
+    elif kind == "integer":
+        schema["maximum"] = limits.max_k
+    elif kind == "array":
+        schema["maxItems"] = limits.max_batch
+        _limit(schema["items"], limits)
+    for alternative in schema.get("anyOf", ()):
+        _limit(alternative, limits)
 
 
 def _add_refusals(operation: dict[str, Any], row: Endpoint) -> None:
