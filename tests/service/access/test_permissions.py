@@ -17,7 +17,6 @@ from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.access.keys import ApiKey, digest
 from taugate.service.drift.alarms import drift_field
 from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.http.ids import may_judge, reply_id
@@ -283,7 +282,7 @@ def test_overly_broad_key_filter_is_refused(change: dict[str, Any], message: str
 
 def test_entry_filter_becomes_key_filter() -> None:
     (key,) = parse([entry(A, "a", "search", filter=TENANT_A)])
-    assert key == ApiKey("a", digest(A.encode()), frozenset({"search"}), filter=all_of(OneOf.of("category", "bygglov")))
+    assert key.filter == all_of(OneOf.of("category", "bygglov"))
 
 
 def test_release_unfit_for_filter_is_refused(releases: Path, tmp_path: Path) -> None:

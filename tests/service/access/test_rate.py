@@ -11,7 +11,7 @@ from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import LocalRates, RateLimiter
 from taugate.service.errors import RateLimited
 from taugate.service.settings import Settings
-from tests.service.access.files import bearer, entry, write
+from tests.service.access.files import api_key, bearer, entry, write
 from tests.service_process import ServiceProcess
 
 
@@ -99,7 +99,7 @@ async def admitted(of: RateLimiter, key: ApiKey | None) -> int:
 
 @pytest.mark.parametrize(("own", "default", "at_once"), [(None, 0, 1000), (None, 5, 5), (7, 0, 7), (7, 5, 7)], ids=str)
 def test_key_rate_overrides_default(own: float | None, default: float, at_once: int) -> None:
-    key = ApiKey("app", b"", frozenset(), own)
+    key = api_key("app", queries_per_second=own)
     assert asyncio.run(admitted(spending(queries_per_second=default), key)) == at_once
 
 
@@ -143,8 +143,8 @@ def test_refused_key_is_refused_before_its_body_is_read(monkeypatch: pytest.Monk
     monkeypatch.setattr("time.monotonic", lambda: now)
     of, key, other = (
         spending(queries_per_second=0.1),
-        ApiKey("app", b"", frozenset()),
-        ApiKey("other", b"", frozenset()),
+        api_key("app"),
+        api_key("other"),
     )
     of.check(key)
     asyncio.run(of.charge(key, 64))

@@ -124,7 +124,7 @@ class Authorizer:
         key = find_key(self._keys, sent)
         if key is None:
             raise Unauthorized("this API key is unknown")
-        if key.expires is not None and key.expires <= time.time():
+        if key.expires is not None and key.expires.timestamp() <= time.time():
             raise Unauthorized("this API key has expired")
         return key
 
@@ -147,9 +147,9 @@ def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
         keys: All configured keys.
         sent: The key in plain text, as the request sent it.
     """
-    hashed, matched = digest(sent), None
+    hashed, matched = digest(sent).hex(), None
     for key in keys:
-        if hmac.compare_digest(hashed, key.digest):
+        if hmac.compare_digest(hashed, key.sha256):
             matched = key
     return matched
 

@@ -167,7 +167,8 @@ class RateLimiter:
             raise self._over(key, wait)
 
     def _rate(self, key: ApiKey | None) -> float:
-        return self._default_rate if key is None or key.rate is None else key.rate
+        own = None if key is None else key.queries_per_second
+        return self._default_rate if own is None else own
 
     def _over(self, key: ApiKey | None, wait: float) -> RateLimited:
         limited = "all clients together" if key is None else f"the key {key.name}"
