@@ -6,9 +6,9 @@ from starlette.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.explanation import UnknownDocument
 from taugate.service.api.schemas import ExplainRequest, ExplainResponse
-from taugate.service.api.search import read_query, while_connected
+from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.http.caller import current_caller
+from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving

@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
-from taugate.service.api.search import search_task, while_connected
+from taugate.service.api.search import search_task
 from taugate.service.drift.feedback import Feedback, SearchedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
-from taugate.service.http.caller import current_caller
+from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import may_judge
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply

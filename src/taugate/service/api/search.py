@@ -1,9 +1,8 @@
 """POST /search and POST /search/batch, which share one implementation."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,8 +15,8 @@ from taugate.retrieval.query import Query
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.queries import results_to_consider, to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import ClientGone, Invalid, NotFound
-from taugate.service.http.caller import current_caller
+from taugate.service.errors import Invalid, NotFound
+from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
@@ -27,11 +26,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.reply import Reply, ReplyForm, SearchForm, SearchTask
 from taugate.service.settings import Settings
 
-Result = TypeVar("Result")
-
 CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
-# Only a request that takes longer than this gets a task that watches for its client to disconnect.
-_WATCH_AFTER_SECONDS = 0.05
 
 
 class SearchHandlers:
@@ -183,46 +178,3 @@ def read_query(
         return to_query(request, active.release, allowed)
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled if the client closes the connection.
-
-    The body of the request must have been read, so that the next ASGI message is the disconnect.
-
-    Raises:
-        ClientGone: If the connection was closed.
-    """
-    caller = asyncio.current_task()
-    assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)
-    watching: asyncio.Task[None] | None = None
-    answered = False
-
-    def cancel_work(closed: asyncio.Task[None]) -> None:
-        # The connection may close just as the work finishes; then there is nothing to cancel.
-        if not closed.cancelled() and not answered:
-            caller.cancel()
-
-    def watch() -> None:
-        nonlocal watching
-        watching = asyncio.ensure_future(_closed(request))
-        watching.add_done_callback(cancel_work)
-
-    timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, watch)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        # `uncancel` returns how many other cancellations are pending.
-        if watching is not None and watching.done() and not caller.uncancel():
-            raise ClientGone("the connection was closed before the reply was ready") from None
-        raise
-    finally:
-        answered = True
-        timer.cancel()
-        if watching is not None:
-            watching.cancel()
-
-
-async def _closed(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
