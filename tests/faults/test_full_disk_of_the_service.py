@@ -17,7 +17,7 @@ from taugate.registry.prune import prune
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.service.drift.query_log import QueryLog, ServedReply
-from taugate.service.workers import reserve_metric_files
+from taugate.service.runtime.resources import reserve_metric_files
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until

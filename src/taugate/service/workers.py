@@ -12,8 +12,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -22,25 +21,18 @@ from typing import cast
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from taugate.errors import InputError, ReleaseError, TaugateError
+from taugate.errors import ReleaseError, TaugateError
 from taugate.service.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.runtime.logs import configure_logging
-from taugate.service.runtime.resources import allocate_file, freeze_objects, limit_blas_threads
+from taugate.service.runtime.resources import freeze_objects, limit_blas_threads, reserve_metric_files
 from taugate.service.server import DrainingServer, duplicate_listener, log_listening
 from taugate.service.settings import Settings
 from taugate.storage.folders import staging_folder
 
 _log = logging.getLogger(__name__)
 _FOLDER_PREFIX = "taugate-workers-"
-# One file per type of metric and aggregation of gauges (service/metrics.py), named by prometheus_client.
-_METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
-# Four times the initial size in prometheus_client. The largest file, of counters, has 150 bytes per series: 200 API
-# keys take some 30 kB, and all other counters 15 kB.
-_METRIC_FILE_BYTES = 256 << 10
-_READY_FILE = "answered"  # exists in the folder of the workers once any of them has been ready
-_NONE_CAN_START = 3  # exit status of a worker that failed to start before any was ready
 # Tells a worker to stop without a drain period. SIGINT does not serve for this: a terminal also sends it to workers,
 # and a second SIGINT ends a process in the middle of its requests.
 _STOP_NOW = signal.SIGUSR1
@@ -50,35 +42,6 @@ _MAX_EARLY_DEATHS = 3  # in a row, of a worker and its replacements before they 
 _READY = ""
 
 
-@contextmanager
-def worker_folder() -> Iterator[Path]:
-    """Make a temporary folder for the workers of this service, and remove the folders of services that were killed."""
-    with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
-        yield folder
-
-
-def reserve_metric_files(folder: Path) -> None:
-    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later.
-
-    Raises:
-        InputError: If there is not enough space.
-    """
-    try:
-        for kind in _METRIC_FILES:
-            descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                allocate_file(descriptor, _METRIC_FILE_BYTES)
-            finally:
-                os.close(descriptor)
-    except OSError as error:
-        for path in folder.glob(f"*_{os.getpid()}.db"):  # they hold no metrics yet, and other workers need the space
-            path.unlink()
-        raise InputError(
-            f"{folder}: no space for the workers' metrics ({error.strerror}); free some, or name another folder with "
-            "TMPDIR"
-        ) from error
-
-
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until it is told to stop.
 
@@ -86,7 +49,7 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
         ReleaseError: If workers fail to start.
     """
     configure_logging(settings.telemetry.log_level)
-    with worker_folder() as folder:
+    with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
         # Workers read their settings from the environment, so those from command-line options must be there as well.
         os.environ[SHARED_FOLDER] = str(folder)
         settings.export(os.environ)
@@ -138,7 +101,7 @@ class _Supervisor:
     """Starts workers and replaces those that die, until it is told to stop.
 
     SIGHUP is passed on, and makes each worker check for another current release. SIGTERM makes the workers drain
-    (service/process/draining.py), SIGINT does not. A worker that is told to stop takes a token when it stops accepting
+    (service/server.py), SIGINT does not. A worker that is told to stop takes a token when it stops accepting
     connections; the worker that takes the last token is the last to accept, and empties the queue of the listener.
     """
 
@@ -146,7 +109,7 @@ class _Supervisor:
         self._listener, self._folder = listener, folder
         self._context = multiprocessing.get_context("spawn")  # a fork would copy threads and locks in any state
         self._workers: list[_Worker] = []
-        self._stopping = False
+        self._has_served = self._stopping = False
         self._failure: str | None = None
         self._tokens, self._tokens_sent = self._context.Pipe(duplex=False)
 
@@ -167,6 +130,7 @@ class _Supervisor:
                 self._listener.close()
             for worker in self._workers:
                 worker.read_messages()
+                self._has_served = self._has_served or worker.ready
             for worker in [worker for worker in self._workers if worker.process.exitcode is not None]:
                 self._workers.remove(worker)
                 # Removes its gauges, such as the queue depth; its counters remain.
@@ -179,32 +143,32 @@ class _Supervisor:
 
     def _after_death(self, worker: _Worker) -> None:
         """Replace a worker, or stop the service if that is of no use."""
-        if worker.process.exitcode == _NONE_CAN_START and self._failure is None:
-            self._failure = f"no worker could start: {worker.failure or 'the log has the reason'}"
-        if self._failure is not None:
-            self._stop_now()
-            return
+        if worker.failure is not None and not self._has_served:
+            self._fail(f"no worker could start: {worker.failure}")
         if self._stopping:
             return
         # A worker that says why it failed is retried for as long as others serve: the cause may be mended meanwhile.
         retried = worker.failure is not None and any(other.ready for other in self._workers)
         early_deaths = 0 if worker.ready or retried else worker.early_deaths + 1
         if early_deaths == _MAX_EARLY_DEATHS:
-            self._failure = f"a worker died {early_deaths} times before it was ready ({worker.exit_reason()})"
-            self._stop_now()
+            self._fail(f"a worker died {early_deaths} times before it was ready ({worker.exit_reason()})")
             return
         fields = {"pid": worker.process.pid, "status": worker.process.exitcode}
         _log.error("worker died; starting another", extra={"fields": fields})
-        self._start(early_deaths)
+        self._start(early_deaths, 0.0 if worker.failure is None else _RETRY_SECONDS)
 
-    def _start(self, early_deaths: int = 0) -> None:
+    def _start(self, early_deaths: int = 0, delay: float = 0.0) -> None:
         messages, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_run_worker, args=(self._listener, self._tokens, sender))
+        process = self._context.Process(target=_run_worker, args=(self._listener, self._tokens, sender, delay))
         process.start()
         sender.close()
         self._workers.append(_Worker(process, cast("Connection[str, str]", messages), early_deaths))
         if self._stopping:  # a signal came while the worker was being started
             process.terminate()
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._stop_now()
 
     def _stop(self, *_: object) -> None:
         if not self._stopping:
@@ -223,28 +187,30 @@ class _Supervisor:
                 os.kill(process.pid, number)
 
 
-def _run_worker(listener: socket.socket, tokens: "Connection[None, None]", supervisor: "Connection[str, str]") -> None:
-    """Run a worker from start to end."""
+def _run_worker(
+    listener: socket.socket, tokens: "Connection[None, None]", supervisor: "Connection[str, str]", delay: float = 0.0
+) -> None:
+    """Run a worker from start to end, after a delay in seconds."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until a release is loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal also sends it to the supervisor, which passes it on
     threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
-    settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # set by serve_in_workers
+    time.sleep(delay)
+    settings = Settings()  # from the environment that serve_in_workers set
     configure_logging(settings.telemetry.log_level)
     try:
-        reserve_metric_files(folder)
+        reserve_metric_files(Path(os.environ[SHARED_FOLDER]))
     except TaugateError as error:
-        _give_up(error, folder, supervisor)
+        _give_up(error, supervisor)
     limit_blas_threads()
     application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
 
     def ready() -> None:
-        (folder / _READY_FILE).touch()
         with suppress(OSError):  # the supervisor was killed
             supervisor.send(_READY)
         freeze_objects()
 
-    serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder, supervisor)
+    serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, supervisor)
     # A terminal also sends SIGINT to the supervisor, which passes it on. Received after that, it would count as a
     # second one, which ends a process in the middle of its requests.
     server = DrainingServer(application, settings, lambda: _is_last(tokens), ignores_interrupts=True)
@@ -271,14 +237,11 @@ def _stop_with_supervisor() -> None:
         os.kill(os.getpid(), _STOP_NOW)
 
 
-def _give_up(failure: Exception | None, folder: Path, supervisor: "Connection[str, str]") -> None:
-    """End this worker, and the whole service if no worker has been ready yet; else the other workers continue."""
+def _give_up(failure: Exception | None, supervisor: "Connection[str, str]") -> None:
+    """Tell the supervisor why this worker fails to start, and end it."""
     traceback = None if isinstance(failure, TaugateError) else failure
     _log.critical("worker failed to start", exc_info=traceback, extra={"fields": {"reason": str(failure)}})
     with suppress(OSError):  # the supervisor was killed
         supervisor.send(str(failure) or type(failure).__name__)
     logging.shutdown()
-    if not (folder / _READY_FILE).exists():
-        os._exit(_NONE_CAN_START)
-    time.sleep(_RETRY_SECONDS)
     os._exit(1)

@@ -111,7 +111,9 @@ def test_malformed_second_request_gets_own_reply(strict: ServiceProcess) -> None
         HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
         HERE + b"X-A: b\r\n" * 200 + b"\r\n",
     ):
+        before = refused(strict, "malformed") + refused(strict, "headers_too_large")
         reply = answer(strict, WHOLE.replace(b"marmalade", b"marmelada") + wrong)
+        assert refused(strict, "malformed") + refused(strict, "headers_too_large") == before + 1
         assert reply.startswith(b"HTTP/1.1 200 ")
         assert reply.count(b"HTTP/1.1 4") == reply.count(b"HTTP/1.1") - 1 == 1
     early = b"POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.http.connection_table import ConnectionTable, Rank
+from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.process.wire import WHOLE, answer, connected, error, rest
@@ -57,16 +57,38 @@ def test_partial_request_times_out_sooner(brief: ServiceProcess, sent: bytes) ->
     assert seconds < _SECONDS
 
 
+@pytest.mark.slow
+def test_connection_idle_after_refused_body_is_closed(brief: ServiceProcess) -> None:
+    """The reply comes before the body. The time to keep an idle connection begins with the end of the body."""
+    head = b"POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+    with connected(brief) as connection:
+        assert answer(connection, head).startswith(b"HTTP/1.1 403 ")
+        connection.sendall(b"body")
+        assert _answered(connection)
+        assert answer(connection, head).startswith(b"HTTP/1.1 403 ")
+        connection.sendall(b"body")
+        ended, seconds = rest(connection)
+    assert ended == b""
+    assert _SECONDS - 0.2 < seconds < _SECONDS + 3
+
+
 def test_unused_connection_closes_sooner(brief: ServiceProcess) -> None:
     with connected(brief) as connection:
         assert rest(connection)[1] < _SECONDS
 
 
 class _Connection:
-    """A connection of a table, which notes whether it was closed."""
+    """A connection of a table, which notes whether it was closed.
 
-    def __init__(self, since: float = 0.0) -> None:
-        self.since = self.last_reply = since
+    Attributes:
+        is_idle: Whether it waits for its next request.
+        since: Time since which it has waited.
+    """
+
+    def __init__(self, idle_seconds: float | None = None) -> None:
+        """Make a connection that has been idle for so long; None: a request is in progress."""
+        self.is_idle = idle_seconds is not None
+        self.since = asyncio.get_running_loop().time() - (idle_seconds or 0.0)
         self.closed = False
 
     def abort(self) -> None:
@@ -80,13 +102,13 @@ class _Connection:
 
 
 def _full_table(*idle_seconds: float | None) -> tuple[ConnectionTable, list[_Connection]]:
-    """A full table of authenticated connections that have been idle for so long; None: a request is in progress."""
+    """A full table of authenticated connections."""
     table = ConnectionTable(Settings(releases=Path("nowhere"), max_connections=len(idle_seconds)), Metrics())
-    now = asyncio.get_running_loop().time()
-    connections = [_Connection(now - (seconds or 0)) for seconds in idle_seconds]
-    for connection, seconds in zip(connections, idle_seconds, strict=True):
+    connections = [_Connection(seconds) for seconds in idle_seconds]
+    for connection in connections:
         assert table.enter(connection)
-        table.move(connection, Rank.BUSY if seconds is None else Rank.IDLE)
+        table.authenticate(connection)
+        table.replied(connection)
     return table, connections
 
 
@@ -95,7 +117,7 @@ def test_full_table_closes_longest_idle() -> None:
         table, connections = _full_table(None, 40, 30, 20)
         for further in (_Connection(), _Connection(), _Connection()):
             assert table.enter(further)
-            table.move(further, Rank.BUSY)
+            table.authenticate(further)
         assert [connection.closed for connection in connections] == [False, True, True, True]
         assert not table.enter(_Connection()), "all others have a request in progress"
 
@@ -114,7 +136,7 @@ def test_full_table_of_active_connections_refuses() -> None:
 def test_full_table_spares_busy_connection() -> None:
     async def run() -> None:
         table, (first, second) = _full_table(40, 30)
-        table.move(first, Rank.BUSY)
+        first.is_idle = False
         assert table.enter(_Connection())
         assert (first.closed, second.closed) == (False, True)
 

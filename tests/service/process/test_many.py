@@ -87,12 +87,13 @@ def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked:
 
 
 def test_unread_replies_are_bounded() -> None:
-    """The connections with the oldest last reply are closed, and never the one that was just written to."""
+    """The oldest connections are closed, and never the one that was just written to."""
     table, closed = ConnectionTable(Settings(releases=Path("nowhere")), Metrics()), []
 
     class Waiting:
-        def __init__(self, since: float, unread: int) -> None:
-            self.since = self.last_reply = since
+        since, is_idle = 0.0, True
+
+        def __init__(self, unread: int) -> None:
             self._unread = unread
 
         def unread(self) -> int:
@@ -105,17 +106,17 @@ def test_unread_replies_are_bounded() -> None:
         def close_if_late(self, now: float) -> None:
             raise AssertionError
 
-    connections = [Waiting(float(number), 3 << 20) for number in range(30)]
+    connections = [Waiting(3 << 20) for _ in range(30)]
     for connection in connections:
         assert table.enter(connection)
-        table.wrote(connection)
+        table.replied(connection)
         connections[5]._unread = 0  # its client has read it meanwhile
     left = [connection for connection in connections if connection not in closed]
     assert sum(connection.unread() for connection in left) <= 64 << 20
     assert closed == [connection for connection in connections[: len(closed) + 1] if connection.unread()]
-    huge = Waiting(30.0, 200 << 20)
+    huge = Waiting(200 << 20)
     assert table.enter(huge)
-    table.wrote(huge)
+    table.replied(huge)
     assert huge not in closed
     assert [connection for connection in connections if connection not in closed] == [connections[5]]
 

@@ -7,7 +7,6 @@ waits for. It is called after every event, and nothing else changes that state.
 
 import asyncio
 import math
-from collections.abc import Callable
 from contextvars import ContextVar
 from email.utils import formatdate
 from enum import Enum, auto
@@ -20,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
-from taugate.service.http.connection_table import ConnectionTable, Rank
+from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.http.ids import new_id
 from taugate.service.http.replies import SECURITY_HEADERS, error_body
 
@@ -48,7 +47,6 @@ class Connection(H11Protocol):
     Attributes:
         stage: What the connection waits for.
         since: When it began to wait for that, as a time of the event loop in seconds.
-        last_reply: When the last reply was written, as a time of the event loop in seconds.
     """
 
     def __init__(self, table: ConnectionTable, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
@@ -61,25 +59,25 @@ class Connection(H11Protocol):
         super().__init__(**uvicorn)
         self._table, self._application = table, self.app
         self.app = self._run_application
-        self.stage, self.since, self.last_reply = Stage.FIRST_REQUEST, self.loop.time(), 0.0
+        self.stage, self.since = Stage.FIRST_REQUEST, self.loop.time()
         self._unread_since: float | None = None
-        self._is_registered = self._has_authorized_request = self._is_stopping = False
-        self._rank = Rank.UNAUTHENTICATED
+        self._has_authorized_request = self._is_stopping = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection waits for its next request."""
+        return self.stage is Stage.NEXT_REQUEST
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Register the connection, or refuse it if the table is full."""
-        self.transport = _LingeringTransport(transport, lambda: self._table.is_ending)
-        self._is_registered = self._table.enter(self)
-        if self._is_registered:
-            super().connection_made(self.transport)
-        else:
+        super().connection_made(_LingeringTransport(transport, self._table))
+        if not self._table.enter(self):
             self._refuse(TooManyConnections())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the table."""
         self._table.leave(self)
-        if self._is_registered:
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes, unless the connection is closing."""
@@ -94,15 +92,14 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """Begin with the next request. The reply is written to the transport, which may wait for the client to read."""
         super().on_response_complete()
-        self.last_reply = self.loop.time()
         self._advance()
-        if self.unread():
-            self._table.wrote(self)
+        self._table.replied(self)
 
     def request_authorized(self) -> None:
         """Record that a request is authorized. Once all of it was received, the connection is no longer replaced."""
-        self._has_authorized_request = True
-        self._advance()
+        if not self._has_authorized_request:
+            self._has_authorized_request = True
+            self._advance()
 
     def shutdown(self) -> None:
         """Close now or, if a request is in progress, after its reply; uvicorn's own version would lose requests.
@@ -152,47 +149,41 @@ class Connection(H11Protocol):
         return self._table.receive_seconds
 
     def _advance(self) -> None:
-        """Update the stage and the rank after an event. The deadline of a request starts with its first byte."""
+        """Update the stage after an event. The deadline of a request starts with its first byte."""
         stage = self._parsed_stage()
         if stage is not self.stage:
             self.stage, self.since = stage, self.loop.time()
             if stage is Stage.NOTHING:
                 self._table.count_refusal("malformed")
-        if self._rank is not Rank.UNAUTHENTICATED or (self._has_authorized_request and stage is Stage.REPLY):
-            rank = Rank.IDLE if stage is Stage.NEXT_REQUEST else Rank.BUSY
-            if rank is not self._rank:
-                self._rank = rank
-                self._table.move(self, rank)
+        if stage is Stage.REPLY and self._has_authorized_request:
+            self._table.authenticate(self)
         if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):
             self.transport.close()
 
     def _parsed_stage(self) -> Stage:
-        client, service = self.conn.their_state, self.conn.our_state
-        if client is h11.ERROR:
-            return Stage.NOTHING
-        if client is h11.IDLE and not self._has_more_input():
+        client = self.conn.their_state
+        if client is h11.IDLE:
+            if self.conn.trailing_data[0]:
+                return Stage.REST_OF_REQUEST
             return Stage.FIRST_REQUEST if self.cycle is None else Stage.NEXT_REQUEST
-        if client is h11.SEND_BODY and service is h11.DONE:
-            return Stage.REST_OF_REPLIED
-        return Stage.REST_OF_REQUEST if client in (h11.IDLE, h11.SEND_BODY) else Stage.REPLY
-
-    def _has_more_input(self) -> bool:
-        """Return whether bytes after those of the current request have been received."""
-        return self.conn.their_state in (h11.DONE, h11.IDLE) and bool(self.conn.trailing_data[0])
+        if client is h11.SEND_BODY:
+            return Stage.REST_OF_REPLIED if self.conn.our_state is h11.DONE else Stage.REST_OF_REQUEST
+        return Stage.NOTHING if client is h11.ERROR else Stage.REPLY
 
     async def _run_application(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application; its replies say `Connection: close` while the process is ending.
+        """Call the application. While the process is ending, a reply says that it is the last of its connection."""
 
-        A pipelined request that was already received is handled first, so that its client does not lose it.
-        """
-
-        async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._table.is_ending and not self._has_more_input():
+        async def send_and_announce_end(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._table.is_ending and not self._has_next_request():
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
         _current.set(self)
-        await self._application(scope, receive, send_last)
+        await self._application(scope, receive, send_and_announce_end)
+
+    def _has_next_request(self) -> bool:
+        """Return whether a pipelined request was received, at least in part. It is handled so that it is not lost."""
+        return self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
 
     def _refuse(self, error: ApiError) -> None:
         """Close the connection after an error reply that is written past uvicorn, as there is no request."""
@@ -225,17 +216,15 @@ def _raw_reply(error: ApiError) -> bytes:
 
 
 class _LingeringTransport(asyncio.Transport):
-    """A TCP transport whose `close` may linger: it ends its own stream, and waits for the client to end the other.
+    """A TCP transport whose `close` ends its own stream while the process is ending, and waits for the client's end.
 
     Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also discards
     data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112, section 9.6).
     """
 
-    def __init__(self, inner: asyncio.Transport, lingers: Callable[[], bool]) -> None:
-        """Wrap a transport; `close` calls `lingers` to decide."""
+    def __init__(self, inner: asyncio.Transport, table: ConnectionTable) -> None:
         super().__init__()
-        self._inner, self._lingers = inner, lingers
-        self._is_lingering = False
+        self._inner, self._table, self._is_lingering = inner, table, False
         for name in _PASSED_ON:
             setattr(self, name, getattr(inner, name))
 
@@ -243,7 +232,7 @@ class _LingeringTransport(asyncio.Transport):
         """End the stream to the client, then close. Bytes that still arrive must be discarded."""
         if self.is_closing():
             return
-        if not self._lingers():
+        if not self._table.is_ending:
             self._inner.close()
             return
         self._is_lingering = True

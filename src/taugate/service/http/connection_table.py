@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import time
-from enum import Enum, auto
-from itertools import chain
 from typing import Protocol
 
 from taugate.service.metrics import Metrics
@@ -22,19 +20,15 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks, and so the most that a connectio
 _MIN_IDLE_SECONDS = 5.0
 
 
-class Rank(Enum):
-    """When a connection is replaced by a new one if the table is full."""
-
-    UNAUTHENTICATED = auto()  # first; no request over it has been authorized
-    IDLE = auto()  # if there is no unauthenticated one: an authenticated connection that waits for its next request
-    BUSY = auto()  # never
-
-
 class OpenConnection(Protocol):
     """A connection as the table sees it; service/http/connection.py has the one in use."""
 
     since: float
-    last_reply: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection waits for its next request."""
+        ...
 
     def unread(self) -> int:
         """Return the number of bytes of replies that the client has not read yet."""
@@ -50,11 +44,12 @@ class OpenConnection(Protocol):
 
 
 class ConnectionTable:
-    """Connections by rank, in the order in which they reached it; belongs to one event loop.
+    """Connections in the order in which new ones replace them; belongs to one event loop.
 
-    When the table is full, a new connection replaces the oldest unauthenticated one, so that clients without a key
-    cannot lock others out. If all connections are authenticated, it replaces the one that has been idle the longest; it
-    is refused if that one has been idle for less than five seconds.
+    A connection is unauthenticated until a request over it has been authorized. When the table is full, a new
+    connection replaces the oldest unauthenticated one, so that clients without a key cannot lock others out. If all
+    connections are authenticated, it replaces the one that has been idle the longest; it is refused if that one has
+    been idle for less than five seconds.
 
     Attributes:
         receive_seconds: Deadline of clients.
@@ -74,7 +69,8 @@ class ConnectionTable:
             )
         self.receive_seconds = settings.connections.receive_seconds
         self._metrics = metrics
-        self._queues: dict[Rank, dict[OpenConnection, None]] = {rank: {} for rank in Rank}
+        self._unauthenticated: dict[OpenConnection, None] = {}  # the oldest first
+        self._authenticated: dict[OpenConnection, None] = {}  # the one with the oldest last reply first
         self._unread_bytes = 0  # upper bound of the bytes of replies that clients have not read
         self.is_ending = False
         self._last_left = 0.0
@@ -82,41 +78,57 @@ class ConnectionTable:
 
     def __len__(self) -> int:
         """Return the number of open connections."""
-        return sum(map(len, self._queues.values()))
+        return len(self._unauthenticated) + len(self._authenticated)
 
     def enter(self, connection: OpenConnection) -> bool:
         """Register a new connection, and return False if it must be refused."""
         if len(self) >= self._max:
             self.count_refusal("connections")
-            replaced = self._replaceable()
+            replaced = next(iter(self._unauthenticated), None) or self._longest_idle()
             if replaced is None:
                 return False
             self.leave(replaced)
             replaced.abort()
-        self._queues[Rank.UNAUTHENTICATED][connection] = None
+        self._unauthenticated[connection] = None
         return True
 
-    def _replaceable(self) -> OpenConnection | None:
-        """Return the connection that is closed in favour of a new one, None if all are in use."""
-        if self._queues[Rank.UNAUTHENTICATED]:
-            return next(iter(self._queues[Rank.UNAUTHENTICATED]))
-        longest_idle = next(iter(self._queues[Rank.IDLE]), None)
+    def _longest_idle(self) -> OpenConnection | None:
+        """Return the authenticated connection that has been idle the longest, None if its client may be active."""
+        longest_idle = next((connection for connection in self._authenticated if connection.is_idle), None)
         if longest_idle is None or asyncio.get_running_loop().time() - longest_idle.since < _MIN_IDLE_SECONDS:
             return None
         return longest_idle
 
-    def move(self, connection: OpenConnection, rank: Rank) -> None:
-        """Give a connection another rank, unless it has left the table."""
-        for queue in self._queues.values():
-            if connection in queue:
-                del queue[connection]
-                self._queues[rank][connection] = None
-                return
+    def authenticate(self, connection: OpenConnection) -> None:
+        """Record that a request of a connection was authorized: only if it is idle, a new connection replaces it."""
+        if connection in self._unauthenticated:
+            del self._unauthenticated[connection]
+            self._authenticated[connection] = None
+
+    def replied(self, connection: OpenConnection) -> None:
+        """Record a reply, and close other connections if the unread bytes of all exceed their limit.
+
+        Those with the oldest last reply are closed first, unauthenticated ones before them.
+        """
+        if connection in self._authenticated:
+            del self._authenticated[connection]
+            self._authenticated[connection] = None
+        unread = connection.unread()
+        self._unread_bytes += unread
+        if not unread or self._unread_bytes <= _MAX_UNREAD_BYTES:
+            return
+        slow = [other for other in self._open() if other.unread()]
+        self._unread_bytes = sum(other.unread() for other in slow)
+        for other in slow:
+            if self._unread_bytes > _MAX_UNREAD_BYTES and other is not connection:
+                self._unread_bytes -= other.unread()
+                self.count_refusal("unread")
+                other.abort()
 
     def leave(self, connection: OpenConnection) -> None:
         """Remove a connection, if it is in the table."""
-        for queue in self._queues.values():
-            queue.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
+        self._authenticated.pop(connection, None)
         self._last_left = time.monotonic()
 
     def announce_end(self) -> None:
@@ -127,22 +139,6 @@ class ConnectionTable:
     def seconds_unused(self) -> float:
         """Return for how many seconds there has been no connection since `announce_end`, 0 while there is one."""
         return 0.0 if len(self) else time.monotonic() - self._last_left
-
-    def wrote(self, connection: OpenConnection) -> None:
-        """Record a reply that was not read at once, and close connections if the unread bytes exceed their limit.
-
-        The connections with the oldest last reply are closed first, but never the one that was just written to.
-        """
-        self._unread_bytes += connection.unread()
-        if self._unread_bytes <= _MAX_UNREAD_BYTES:
-            return
-        slow = sorted((other for other in self._open() if other.unread()), key=lambda other: other.last_reply)
-        self._unread_bytes = sum(other.unread() for other in slow)
-        for other in slow:
-            if self._unread_bytes > _MAX_UNREAD_BYTES and other is not connection:
-                self._unread_bytes -= other.unread()
-                self.count_refusal("unread")
-                other.abort()
 
     def count_refusal(self, reason: str) -> None:
         """Count a connection that was refused or closed, for one of the reasons in service.metrics.REFUSALS."""
@@ -160,4 +156,4 @@ class ConnectionTable:
                     await asyncio.sleep(0)
 
     def _open(self) -> list[OpenConnection]:
-        return list(chain.from_iterable(self._queues.values()))
+        return [*self._unauthenticated, *self._authenticated]

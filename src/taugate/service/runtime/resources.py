@@ -6,15 +6,23 @@ import gc
 import os
 import sys
 import threading
+from pathlib import Path
 
 import faiss
 from threadpoolctl import threadpool_limits
+
+from taugate.errors import InputError
 
 # A ninth of the share of a thread that is not niced (sched(7)), so that a request is refused within milliseconds while
 # every processor encodes (docs/benchmarks/serving.md, "Overload").
 _NICENESS = 10
 _RESERVED_FILES = 256  # for the release, logs, Redis, the listening socket, and files that libraries open temporarily
 _BLOCK_BYTES = 1 << 16
+# One file per type of metric and aggregation of gauges (service/metrics.py), named by prometheus_client.
+_METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
+# Four times the initial size in prometheus_client. The largest file, of counters, has 150 bytes per series: 200 API
+# keys take some 30 kB, and all other counters 15 kB.
+_METRIC_FILE_BYTES = 256 << 10
 
 
 def limit_blas_threads() -> None:
@@ -78,6 +86,28 @@ def connections_that_fit(requested: int) -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return requested if soft == resource.RLIM_INFINITY else max(1, min(requested, soft - _RESERVED_FILES))
+
+
+def reserve_metric_files(folder: Path) -> None:
+    """Allocate the metric files of this process, because they are mapped: a full disk would kill it later.
+
+    Raises:
+        InputError: If there is not enough space.
+    """
+    try:
+        for kind in _METRIC_FILES:
+            descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                allocate_file(descriptor, _METRIC_FILE_BYTES)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        for path in folder.glob(f"*_{os.getpid()}.db"):  # they hold no metrics yet, and other workers need the space
+            path.unlink()
+        raise InputError(
+            f"{folder}: no space for the workers' metrics ({error.strerror}); free some, or name another folder with "
+            "TMPDIR"
+        ) from error
 
 
 def allocate_file(descriptor: int, size: int) -> None:
