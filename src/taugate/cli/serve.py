@@ -49,9 +49,9 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     Raises:
         ReleaseError: If the release cannot be loaded.
     """
+    from taugate.service.runtime.resources import raise_file_limit
     from taugate.service.server import serve_here
     from taugate.service.workers import serve_in_workers
-    from taugate.service.runtime.resources import raise_file_limit
 
     raise_file_limit()
     (serve_here if settings.compute.workers == 1 else serve_in_workers)(settings, listener)

@@ -1,5 +1,6 @@
 """Many open connections do not lock other clients out."""
 
+import json
 import resource
 import socket
 import time
@@ -10,19 +11,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.http.connection_table import ConnectionTable
+from taugate.service.http.connection_table import _MAX_UNREAD_BYTES, ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, bearer, entry, write
-from tests.service.process.wire import HALF, WHOLE, connected, error, refused, rest
+from tests.service.process.wire import HALF, HEAD, WHOLE, answer, connected, error, refused, rest
 from tests.service_process import ServiceProcess
 
-MOST = 50
+MAX_CONNECTIONS = 50
 
 
 @pytest.fixture(scope="module")
 def small(releases: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS=str(MOST)) as process:
+    with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS=str(MAX_CONNECTIONS)) as process:
         yield process.ready()
 
 
@@ -42,26 +43,26 @@ def open_connections(service: ServiceProcess) -> float:
 @pytest.mark.slow
 def test_unauthenticated_connections_are_replaced(small: ServiceProcess, sent: bytes) -> None:
     before = refused(small, "connections")
-    with crowd(small, 6 * MOST, sent):
+    with crowd(small, 6 * MAX_CONNECTIONS, sent):
         with connected(small, WHOLE) as one, connected(small, WHOLE) as other:
             assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
             assert other.recv(65536).startswith(b"HTTP/1.1 200 ")
         for _ in range(20):
             assert small.http.post("/search", json={"query": "permit"}).status_code == 200
         time.sleep(1.5)  # the gauge is set once a second
-        assert open_connections(small) <= MOST
-        assert refused(small, "connections") >= before + 5 * MOST
+        assert open_connections(small) <= MAX_CONNECTIONS
+        assert refused(small, "connections") >= before + 5 * MAX_CONNECTIONS
 
 
 def test_connection_beyond_limit_is_refused(small: ServiceProcess) -> None:
     small.http.close()  # its connection would have one of the places
     small.http = type(small.http)(base_url=small.http.base_url, timeout=30)
-    with crowd(small, MOST, WHOLE) as known:
-        for each in known:
-            assert each.recv(65536).startswith(b"HTTP/1.1 200 ")
+    with crowd(small, MAX_CONNECTIONS, WHOLE) as authenticated:
+        for client in authenticated:
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
         with connected(small) as late:
             assert error(rest(late)[0]) == (503, "overloaded")
-        known[0].close()
+        authenticated[0].close()
         deadline = time.monotonic() + 4  # before uvicorn lets those go that are idle
         while True:
             assert time.monotonic() < deadline
@@ -75,50 +76,36 @@ def test_connection_beyond_limit_is_refused(small: ServiceProcess) -> None:
 def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked: bytes) -> None:
     """Whole requests to an open path, or refused for want of a key, earn no place."""
     keys = write(tmp_path / "keys.json", [entry(APP, "app", "search", "metrics")])
-    settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MOST)}
+    settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MAX_CONNECTIONS)}
     with ServiceProcess(releases, **settings) as service:
         service.ready()
-        with crowd(service, MOST, asked) as strangers:
-            for each in strangers[-10:]:
-                assert each.recv(65536).startswith(b"HTTP/1.1 ")
+        with crowd(service, MAX_CONNECTIONS, asked) as unauthenticated:
+            for client in unauthenticated[-10:]:
+                assert client.recv(65536).startswith(b"HTTP/1.1 ")
             for number in range(20):
                 with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as client:
                     assert client.post("/search", json={"query": f"permit {number}"}).status_code == 200
 
 
-def test_unread_replies_are_bounded() -> None:
-    """The oldest connections are closed, and never the one that was just written to."""
-    table, closed = ConnectionTable(Settings(releases=Path("nowhere")), Metrics()), []
-
-    class Waiting:
-        since, is_idle = 0.0, True
-
-        def __init__(self, unread: int) -> None:
-            self._unread = unread
-
-        def unread(self) -> int:
-            return self._unread
-
-        def abort(self) -> None:
-            closed.append(self)
-            table.leave(self)
-
-        def close_if_late(self, now: float) -> None:
-            raise AssertionError
-
-    connections = [Waiting(3 << 20) for _ in range(30)]
-    for connection in connections:
-        assert table.enter(connection)
-        table.replied(connection)
-        connections[5]._unread = 0  # its client has read it meanwhile
-    left = [connection for connection in connections if connection not in closed]
-    assert sum(connection.unread() for connection in left) <= 64 << 20
-    assert closed == [connection for connection in connections[: len(closed) + 1] if connection.unread()]
-    huge = Waiting(200 << 20)
-    assert table.enter(huge)
-    table.replied(huge)
-    assert huge not in closed
-    assert [connection for connection in connections if connection not in closed] == [connections[5]]
+@pytest.mark.slow
+def test_unread_replies_over_limit_close_oldest(releases: Path) -> None:
+    queries = [{"query": f"marmalade {number}", "k": 100, "threshold": -2.0} for number in range(64)]
+    body = json.dumps({"queries": queries}).encode()
+    batch = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with ServiceProcess(releases, TAUGATE_RECEIVE_SECONDS="60") as service:
+        service.ready()
+        with connected(service) as client:
+            size = len(answer(client, batch))
+        fitting = _MAX_UNREAD_BYTES // size
+        with crowd(service, 2 * fitting, b"") as clients:
+            for client in clients:
+                client.sendall(batch)
+                client.recv(1)  # the reply is written, and most of it waits in the service
+            closed = int(refused(service, "unread"))
+            assert 0 < closed <= fitting
+            received = [len(rest(client, size - 1)[0]) for client in clients]
+    assert all(length < size - 1 for length in received[:closed])
+    assert received[closed:] == [size - 1] * (len(clients) - closed)
 
 
 def test_workers_have_connection_limits(releases: Path) -> None:

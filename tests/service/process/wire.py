@@ -1,6 +1,7 @@
 """Raw bytes to and from a service, as a client sends them that ignores the rules."""
 
 import json
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -35,11 +36,11 @@ def answer(connection: socket.socket, request: bytes = WHOLE) -> bytes:
     return received
 
 
-def rest(connection: socket.socket) -> tuple[bytes, float]:
-    """What comes until the service closes, and how many seconds that takes."""
+def rest(connection: socket.socket, size: float = math.inf) -> tuple[bytes, float]:
+    """Return what is received until the service closes, or `size` bytes, and how many seconds that takes."""
     began, received = time.perf_counter(), b""
     try:
-        while part := connection.recv(65536):
+        while len(received) < size and (part := connection.recv(65536)):
             received += part
     except ConnectionResetError:
         pass

@@ -25,6 +25,7 @@ from taugate.service.http.replies import SECURITY_HEADERS, error_body
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
 _LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
+# What uvicorn's protocol and this file call of a transport, besides `close` and `is_closing`.
 _PASSED_ON = ("abort", "get_extra_info", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
 
 
