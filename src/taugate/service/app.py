@@ -21,7 +21,7 @@ from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
 from taugate.service.api.explain import explain_operation
 from taugate.service.api.feedback import feedback_operation
-from taugate.service.api.operations import OperatorHandlers, openapi_operation, operator_operations
+from taugate.service.api.operations import OperatorHandlers, openapi_operation
 from taugate.service.api.playground.routes import playground_operations
 from taugate.service.api.search import SearchHandlers, search_operations
 from taugate.service.http.middleware import RequestSteps
@@ -56,14 +56,14 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(serving.start())
+        loading, watching = asyncio.create_task(serving.start()), asyncio.create_task(authorizer.watch_file())
         reloading.start()
         if accept_when_ready:
             await serving.attempted.wait()
         try:
-            async with authorizer.watching():
-                yield
+            yield
         finally:
+            watching.cancel()
             serving.give_up()
             await loading
             await reloading.stop()
@@ -113,7 +113,7 @@ def _operations(
         *(dialects[name](searching) for name in settings.requests.dialect_names),
         explain_operation(settings, serving),
         feedback_operation(settings, serving, metrics),
-        *operator_operations(OperatorHandlers(serving, reloading.reload, metrics)),
+        *OperatorHandlers(serving, reloading.reload, metrics).operations(),
         openapi_operation(app),
         *(playground_operations() if settings.listen.has_playground else ()),
     ]

@@ -38,12 +38,10 @@ class ApiError(Exception):
         status: HTTP status.
         code: Stable name in `error.code` of the reply, which clients may rely on.
         headers: Additional headers of the reply.
-        is_refusal: Whether `taugate_refused_total` counts the error, by its code.
     """
 
     status: ClassVar[int]
     code: ClassVar[str]
-    is_refusal: ClassVar[bool] = False
     headers: Mapping[str, str] = {}
 
 
@@ -51,7 +49,6 @@ class BadRequest(ApiError):
     """The HTTP is ambiguous: two parsers could disagree about where the request ends."""
 
     status, code, headers = 400, "bad_request", {"Connection": "close"}
-    is_refusal = True
 
 
 class BadJson(ApiError):
@@ -64,14 +61,12 @@ class Unauthorized(ApiError):
     """The API key is missing, unknown or expired. The message names both headers that can carry a key."""
 
     status, code, headers = 401, "unauthorized", {"WWW-Authenticate": "Bearer"}
-    is_refusal = True
 
 
 class Forbidden(ApiError):
     """The key is valid, but not authorized for this request."""
 
     status, code = 403, "forbidden"
-    is_refusal = True
 
 
 class NotFound(ApiError):
@@ -122,21 +117,18 @@ class HeadersTooLarge(ApiError):
     """The request line and headers are too long or too many."""
 
     status, code, headers = 431, "headers_too_large", {"Connection": "close"}
-    is_refusal = True
 
 
 class Overloaded(ApiError):
     """The queue is full. Retry-After is one second, its smallest value: enough to empty the queue many times."""
 
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
-    is_refusal = True
 
 
 class RateLimited(ApiError):
     """The key has exceeded its rate."""
 
     status, code = 429, "rate_limited"
-    is_refusal = True
 
     def __init__(self, message: str, seconds: float) -> None:
         """Set Retry-After to the number of seconds until the next query may pass, rounded up."""

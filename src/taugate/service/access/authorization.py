@@ -5,8 +5,7 @@ import hmac
 import ipaddress
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -81,14 +80,12 @@ class Authorizer:
         _check_filters(self._keys, fields)
         self._fields = fields
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Reload the keys whenever their file changes, until the context ends."""
-        task = asyncio.ensure_future(self._watch_file())
-        try:
-            yield
-        finally:
-            task.cancel()
+    async def watch_file(self) -> None:
+        """Reload the keys whenever their file changes, until cancelled."""
+        while self._settings.access.keys_file is not None:
+            await asyncio.sleep(_POLL_SECONDS)
+            if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
+                self.reload()
 
     def authorize(
         self, path: str, headers: Mapping[bytes, bytes], scope: KeyScope | None, *, filtered: bool
@@ -127,12 +124,6 @@ class Authorizer:
         if key.expires is not None and key.expires.timestamp() <= time.time():
             raise Unauthorized("this API key has expired")
         return key
-
-    async def _watch_file(self) -> None:
-        while self._settings.access.keys_file is not None:
-            await asyncio.sleep(_POLL_SECONDS)
-            if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
-                self.reload()
 
     def _stamp_file(self) -> _FileStamp | None:
         return None if self._settings.access.keys_file is None else _stamp(self._settings.access.keys_file)

@@ -1,6 +1,7 @@
 """Handlers for operators: probes, metrics, the release in service, its reload, and openapi.json."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -22,17 +23,8 @@ from taugate.service.metrics import Metrics
 class OperatorHandlers:
     """Replies to operators, probes and scrapers."""
 
-    def __init__(
-        self, serving: Serving, reload_release: Callable[[], Awaitable[ReloadResult]], metrics: Metrics
-    ) -> None:
-        """Set what the handlers show and do.
-
-        Args:
-            serving: Holder of the release in service.
-            reload_release: Function that puts the current release into service.
-            metrics: Metrics that /metrics shows.
-        """
-        self._serving, self._reload, self._metrics = serving, reload_release, metrics
+    def __init__(self, serving: Serving, reload: Callable[[], Awaitable[ReloadResult]], metrics: Metrics) -> None:
+        self._serving, self._reload, self._metrics = serving, reload, metrics
 
     async def livez(self, request: Request) -> Response:
         """Liveness probe: the process responds, also while a release is being loaded."""
@@ -85,25 +77,18 @@ class OperatorHandlers:
             ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
         )
 
-
-def operator_operations(handlers: OperatorHandlers) -> list[Operation]:
-    """Return the operations of the handlers."""
-    exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
-    return [
-        Operation("livez", handlers.livez, Health),
-        Operation("readyz", handlers.readyz, Health),
-        Operation("release", handlers.release, ReleaseResponse),
-        Operation("reference", handlers.reference, ReferenceResponse),
-        Operation(
-            "metrics",
-            handlers.prometheus,
-            None,
-            described={"content": exposition},
-            summary="Prometheus",
-            response_class=Response,
-        ),
-        Operation("reload", handlers.reload, ReloadResponse),
-    ]
+    def operations(self) -> list[Operation]:
+        """Return the operations of the handlers."""
+        exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
+        described: dict[str, Any] = {"summary": "Prometheus", "response_class": Response}
+        return [
+            Operation("livez", self.livez, Health),
+            Operation("readyz", self.readyz, Health),
+            Operation("release", self.release, ReleaseResponse),
+            Operation("reference", self.reference, ReferenceResponse),
+            Operation("metrics", self.prometheus, None, described={"content": exposition}, **described),
+            Operation("reload", self.reload, ReloadResponse),
+        ]
 
 
 def openapi_operation(app: FastAPI) -> Operation:

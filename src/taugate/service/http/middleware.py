@@ -127,8 +127,7 @@ class RequestSteps:
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
             error = Internal()
-        if error.is_refusal:
-            self._request_log.count_refusal(error.code)
+        self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
             return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)

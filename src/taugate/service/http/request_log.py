@@ -6,7 +6,7 @@ import logging
 from prometheus_client import Counter, Histogram
 
 from taugate.service.http.caller import Caller
-from taugate.service.metrics import Metrics
+from taugate.service.metrics import REFUSALS, Metrics
 from taugate.service.runtime.traces import CompletedRequest, SpanRef, Trace, Tracer
 
 _log = logging.getLogger(__name__)
@@ -32,9 +32,10 @@ class RequestLog:
         """Begin the trace of a request, given the caller's span; None without a tracer."""
         return None if self._tracer is None else self._tracer.begin(span)
 
-    def count_refusal(self, code: str) -> None:
-        """Count a refused request by the code of its error."""
-        self._metrics.refused.labels(code).inc()
+    def add_error(self, code: str) -> None:
+        """Count an error by its code, if it is a refusal."""
+        if code in REFUSALS:
+            self._metrics.refused.labels(code).inc()
 
     def add(self, caller: Caller, request: CompletedRequest, seconds: float) -> None:
         """Record a request, which took `seconds` until its reply was sent."""
