@@ -7,7 +7,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -72,24 +72,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
             if tracer is not None:
                 tracer.close()
 
-    app = _make_app(lifespan)
-    app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
-    app.state.serving, app.state.metrics = serving, metrics
-    operations = _operations(app, settings, serving, reloading, metrics)
-    app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
-    app.add_middleware(
-        RequestSteps,
-        operations=operations,
-        settings=settings,
-        authorizer=authorizer,
-        limiter=limiter,
-        log=RequestLog(metrics, tracer),
-    )
-    return app
-
-
-def _make_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
-    return FastAPI(
+    app = FastAPI(
         title="taugate",
         version=version("taugate"),
         description="Retrieval with a calibrated similarity threshold. Every GET path also supports HEAD, with the "
@@ -101,6 +84,13 @@ def _make_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) 
         # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+    app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
+    app.state.serving, app.state.metrics = serving, metrics
+    operations = _operations(app, settings, serving, reloading, metrics)
+    app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
+    log = RequestLog(metrics, tracer)
+    app.add_middleware(RequestSteps, operations, settings, authorizer, limiter, log)
+    return app
 
 
 def _operations(

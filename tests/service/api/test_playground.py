@@ -8,7 +8,6 @@ from fastapi.testclient import TestClient
 
 from taugate.service.api.playground.files import PAGE_HEADERS, page_files
 from taugate.service.app import create_app
-from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service_process import ServiceProcess
@@ -57,11 +56,6 @@ def test_content_policy_has_no_unsafe_source() -> None:
     policy = PAGE_HEADERS["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
-
-
-def test_every_page_file_has_endpoint() -> None:
-    paths = {endpoint.path for endpoint in ENDPOINTS.values() if endpoint.part == "playground"}
-    assert paths == {*PATHS} == {f"/{path or 'playground'}" for path in page_files()}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from taugate.service.errors import Overloaded
 from taugate.service.http.bodies import BodyLimits
 from taugate.service.http.endpoints import BodyLimit
 from taugate.service.settings import Settings
-from tests.service.access.files import api_key
 
 LIMIT, MOST, OF_A_KEY, BATCHES = 1000, 64, 8, 4
 SETTINGS = Settings(
@@ -34,8 +33,7 @@ class Clients:
             return part
 
         async def read() -> None:
-            caller_key = None if key is None else api_key(key)
-            with self._limits.receiving(receive, limit, caller_key) as receive_within_limits:
+            with self._limits.receiving(receive, limit, key) as receive_within_limits:
                 while (await receive_within_limits())["more_body"]:
                     pass
 
@@ -64,7 +62,7 @@ def test_body_limit_per_key_spares_others() -> None:
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="too many large bodies of the key greedy"):
             await clients.begin("greedy")
-        others = [clients.begin(f"key-{number}") for number in range(MOST - OF_A_KEY)]
+        others = [clients.begin(f"key {number}") for number in range(MOST - OF_A_KEY)]
         clients.rest.set()
         await asyncio.gather(*greedy, *others)
 

@@ -38,7 +38,7 @@ class FeedbackHandler:
                 if body.query_id is not None:
                     if not may_judge(current_caller().filter, body.query_id):
                         raise feedback.unknown()
-                    key = _name(current_caller().key)
+                    key = current_caller().key_name
                     is_new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
                 else:
                     is_new = await self._judge_search(request, body, active, feedback)
@@ -68,17 +68,15 @@ class FeedbackHandler:
         if reply is None:
             (reply,) = await while_connected(request, active.search.replies([task]))
         searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
-        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=_name(key))
+        return await feedback.judge_search(
+            searched, body.document_id, relevant=body.relevant, key=current_caller().key_name
+        )
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:
     """Return the operation. It replies 202, because a judgement is counted within a few seconds, not at once."""
     handler = FeedbackHandler(settings, serving, metrics).feedback
     return Operation("feedback", handler, FeedbackResponse)
-
-
-def _name(key: ApiKey | None) -> str | None:
-    return None if key is None else key.name
 
 
 def _id_of_search(key: ApiKey | None, query: str) -> str:

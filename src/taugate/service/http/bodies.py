@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from taugate.service.access.keys import ApiKey
 from taugate.service.errors import BadJson, ClientGone, Invalid, Overloaded, TooLarge
 from taugate.service.http.endpoints import ENDPOINTS, BodyLimit
 from taugate.service.settings import Settings
@@ -54,14 +53,14 @@ class BodyLimits:
 
     @contextmanager
     def receiving(
-        self, receive: Receive, limit: BodyLimit, key: ApiKey | None, declared: bytes = b""
+        self, receive: Receive, limit: BodyLimit, name: str | None, declared: bytes = b""
     ) -> Iterator[Receive]:
         """Count a body as in memory inside the context.
 
         Args:
             receive: ASGI's `receive` of the request.
             limit: The setting that limits the body.
-            key: Key of the request, None if it needed none.
+            name: Name of the request's key, None if it needed none.
             declared: Value of the header Content-Length, empty if there is none.
 
         Yields:
@@ -70,7 +69,6 @@ class BodyLimits:
         Raises:
             Overloaded: If too many batches of the key are in progress.
         """
-        name = None if key is None else key.name
         is_batch, max_bytes = limit == "max_batch_bytes", self._max_bytes[limit]
         if is_batch and self._batches[name] >= self._max_batches:
             raise Overloaded(f"this key has {self._max_batches} batches in progress; try again later")
@@ -81,11 +79,10 @@ class BodyLimits:
             nonlocal received
             message = await receive()
             size = len(message.get("body", b""))
+            if is_too_large or received + size > max_bytes:
+                raise TooLarge(f"the body is over {max_bytes} bytes (TAUGATE_{limit.upper()})")
             received += size
             self._count(name, size)
-            if is_too_large or received > max_bytes:
-                raise TooLarge(f"the body is over {max_bytes} bytes (TAUGATE_{limit.upper()})")
-            self._check_totals(name)
             return message
 
         self._batches[name] += is_batch
@@ -95,16 +92,14 @@ class BodyLimits:
             self._batches[name] -= is_batch
             self._count(name, -received)
 
-    def _check_totals(self, name: str | None) -> None:
-        if self._total > self._max_total:
-            raise Overloaded("too many large bodies are being received; try again later")
-        if name is not None and self._total_per_key[name] > self._max_total_per_key:
-            raise Overloaded(f"too many large bodies of the key {name} are being received; try again later")
-
     def _count(self, name: str | None, size: int) -> None:
         """Count bytes that were received (positive) or freed (negative)."""
         self._total += size
         self._total_per_key[name] += size
+        if size > 0 and self._total > self._max_total:
+            raise Overloaded("too many large bodies are being received; try again later")
+        if size > 0 and name is not None and self._total_per_key[name] > self._max_total_per_key:
+            raise Overloaded(f"too many large bodies of the key {name} are being received; try again later")
 
 
 async def read_json(request: Request, content_type: bytes, model: type[BaseModel]) -> BaseModel:

@@ -42,6 +42,11 @@ class Caller:
     authorized: bool = False
 
     @property
+    def key_name(self) -> str | None:
+        """Name of the key, None if the caller needed none."""
+        return None if self.key is None else self.key.name
+
+    @property
     def filter(self) -> Filter:
         """Documents that the caller may see; () permits all."""
         return () if self.key is None else self.key.filter

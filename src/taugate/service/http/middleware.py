@@ -47,7 +47,7 @@ class RequestSteps:
     """ASGI middleware that takes every request through the steps, up to the handler of its operation.
 
     A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
-    other than HTTP pass through to the application.
+    other than HTTP pass through to the application. The constructor raises LookupError if operations are missing.
     """
 
     def __init__(
@@ -59,19 +59,6 @@ class RequestSteps:
         limiter: RateLimiter,
         log: RequestLog,
     ) -> None:
-        """Prepare the steps.
-
-        Args:
-            app: The application, for scopes other than HTTP.
-            operations: One for each endpoint.
-            settings: Settings of the service.
-            authorizer: Checks API keys.
-            limiter: Charges requests to the rates of their keys.
-            log: Records requests.
-
-        Raises:
-            LookupError: If operations are missing.
-        """
         self._app, self._operations = app, Operations(operations, settings.parts)
         self._hosts, self._authorizer, self._limiter = AllowedHosts(settings), authorizer, limiter
         self._bodies, self._max_batch = BodyLimits(settings), settings.requests.max_batch
@@ -146,7 +133,9 @@ class RequestSteps:
         if operation.row.method == "GET":
             return await operation.handler(Request(scope, receive))
         declared = headers.get(b"content-length", b"")
-        with self._bodies.receiving(receive, operation.row.body_limit, caller.key, declared) as receive_within_limits:
+        with self._bodies.receiving(
+            receive, operation.row.body_limit, caller.key_name, declared
+        ) as receive_within_limits:
             request = Request(scope, receive_within_limits)
             if operation.model is None:
                 return await operation.handler(request)

@@ -40,7 +40,7 @@ class Operation(APIRoute):
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:
-        """Bind a handler to a row.
+        """Bind a handler to the row with a name.
 
         Args:
             name: Name of the row.
@@ -73,15 +73,7 @@ class Operations:
     """The operations of an application, by path."""
 
     def __init__(self, operations: Sequence[Operation], parts: Collection[Part]) -> None:
-        """Check that there is one for every row.
-
-        Args:
-            operations: The operations.
-            parts: The optional parts of the service that are on.
-
-        Raises:
-            LookupError: If a row has no operation, or one of a part that is off has.
-        """
+        """Raise LookupError unless there is one for every row, of parts of the service that are on."""
         rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
         if odd := rows ^ {operation.name for operation in operations}:
             raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")

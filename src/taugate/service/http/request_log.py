@@ -51,13 +51,7 @@ class RequestLog:
             span = self._tracer.end(caller.trace, request)
         if not caller.authorized and self._suppresses(kind):
             return
-        fields = {
-            "request_id": request.request_id,
-            "method": request.method,
-            "route": request.route,
-            "status": request.status,
-            "milliseconds": round(seconds * 1000, 3),
-        }
+        fields = request._asdict() | {"milliseconds": round(seconds * 1000, 3)}
         if caller.key is not None:
             fields["key"] = caller.key.name
         if span is not None:
