@@ -59,18 +59,17 @@ class FeedbackHandler:
         Raises:
             Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
-        key = current_caller().key
+        caller = current_caller()
+        key = caller.key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         search = SearchRequest(query=str(body.query))
-        task = search_task(search, active, self._settings, current_caller().filter)
+        task = search_task(search, active, self._settings, caller.filter)
         reply = active.search.remembered(task)
         if reply is None:
             (reply,) = await while_connected(request, active.search.replies([task]))
         searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
-        return await feedback.judge_search(
-            searched, body.document_id, relevant=body.relevant, key=current_caller().key_name
-        )
+        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=caller.key_name)
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:

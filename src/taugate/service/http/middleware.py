@@ -132,10 +132,8 @@ class RequestSteps:
         _check_method(operation, scope)
         if operation.row.method == "GET":
             return await operation.handler(Request(scope, receive))
-        declared = headers.get(b"content-length", b"")
-        with self._bodies.receiving(
-            receive, operation.row.body_limit, caller.key_name, declared
-        ) as receive_within_limits:
+        limit, declared = operation.row.body_limit, headers.get(b"content-length", b"")
+        with self._bodies.receiving(receive, limit, caller.key_name, declared) as receive_within_limits:
             request = Request(scope, receive_within_limits)
             if operation.model is None:
                 return await operation.handler(request)
