@@ -83,12 +83,12 @@ def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked:
             for client in unauthenticated[-10:]:
                 assert client.recv(65536).startswith(b"HTTP/1.1 ")
             for number in range(20):
-                with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as client:
-                    assert client.post("/search", json={"query": f"permit {number}"}).status_code == 200
+                with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as http:
+                    assert http.post("/search", json={"query": f"permit {number}"}).status_code == 200
 
 
 @pytest.mark.slow
-def test_unread_replies_over_limit_close_oldest(releases: Path) -> None:
+def test_unread_replies_are_bounded(releases: Path) -> None:
     queries = [{"query": f"marmalade {number}", "k": 100, "threshold": -2.0} for number in range(64)]
     body = json.dumps({"queries": queries}).encode()
     batch = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -138,7 +138,7 @@ def test_open_file_limit_is_raised(releases: Path) -> None:
 def test_low_open_file_limit_is_logged(
     settings: dict[str, int], level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The default is lowered on many machines, and nobody has to act on it."""
+    """The default exceeds the limit of many machines and is meant to be lowered; a number that was set is not."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (8192, 8192))
     with caplog.at_level("INFO", "taugate.service.http.connection_table"):
         ConnectionTable(Settings(releases=Path("releases"), **settings), Metrics())
