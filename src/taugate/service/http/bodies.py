@@ -127,8 +127,8 @@ async def read_json(request: Request, content_type: bytes, model: type[BaseModel
             schema = ENDPOINTS["openapi"].path
             raise Invalid(f"the body has {count} errors, too many to list; see {schema} for its schema") from error
         faults = error.errors(include_url=False)
-        if any(fault["type"] == "json_invalid" for fault in faults):
-            raise BadJson(f"the body is not JSON: {faults[0]['ctx']['error']}") from error
+        if faults[0]["type"] == "json_invalid":
+            raise BadJson(f"the body is not JSON: {faults[0].get('ctx', {}).get('error')}") from error
         raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(describe_faults(faults)) from error
     except ClientDisconnect as error:
         raise ClientGone("the connection was closed before the whole body was received") from error
