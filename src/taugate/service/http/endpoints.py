@@ -44,6 +44,7 @@ class Endpoint:
     errors: tuple[int, ...] = ()
 
 
+# Columns: name, method, path, tag, scope; then what differs from the defaults.
 # fmt: off
 _ROWS = (
     Endpoint("search", "POST", "/search", "search", "search", filtered=True, cost="one"),
