@@ -141,7 +141,7 @@ prose: $(VENV)/.test ## check spelling, grammar and readability of README and do
 	$(BIN)/pytest tests/docs/test_prose.py $(ARGS)
 
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code, and from it the models of the Python client
-	$(BIN)/python -m taugate.service.api docs/openapi.json
+	$(BIN)/python -m taugate.service.app docs/openapi.json
 	$(BIN)/python -m deploy.client_models
 
 structure: $(VENV)/.sample ## write the lines of our own code into docs/dependencies.md

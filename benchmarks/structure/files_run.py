@@ -115,7 +115,7 @@ def _calibrate(data: Path, releases: Path) -> None:
 
 async def _search(releases: Path, tracer: FileTracer) -> list[Path]:
     """Serve the release in this process, and return the files that run for every search whose reply is not cached."""
-    from taugate.service.api.app import create_app
+    from taugate.service.app import create_app
     from taugate.service.settings import Settings
 
     find(releases)

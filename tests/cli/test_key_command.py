@@ -12,7 +12,7 @@ from taugate.cli import key as command
 from taugate.cli import main as cli
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.service.access.authorization import find_key
-from taugate.service.access.keys import keys_from_entries, parse_entries
+from taugate.service.access.keys import parse_keys
 from tests.service.access.files import entry
 
 
@@ -26,16 +26,16 @@ def test_new_key_prints_key_and_entry(capsys: pytest.CaptureFixture[str]) -> Non
     key = out.removesuffix("\n")
     assert re.fullmatch(r"taugate_[A-Za-z0-9_-]{43}", key)
     assert key not in err
-    (known,) = keys_from_entries(parse_entries(f"[{err.splitlines()[-1]}]".encode(), "keys"), "keys")
+    (known,) = parse_keys(f"[{err.splitlines()[-1]}]".encode(), "keys")
     assert find_key([known], key.encode()) == known
-    assert (known.name, known.scopes, known.rate) == ("app", {"search", "feedback"}, 50)
+    assert (known.name, known.scopes, known.queries_per_second) == ("app", ["search", "feedback"], 50)
     assert known.expires is not None
 
 
 def test_entry_contains_filter(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--name", "a", "--scopes", "search", "--filter", '{"tenant": "a", "year": {"gte": 2000}}') == 0
     entry = capsys.readouterr().err.splitlines()[-1]
-    (known,) = keys_from_entries(parse_entries(f"[{entry}]".encode(), "keys"), "keys")
+    (known,) = parse_keys(f"[{entry}]".encode(), "keys")
     assert known.filter == all_of(OneOf.of("tenant", "a"), Range("year", gte=2000))
 
 
@@ -46,7 +46,7 @@ def test_key_file_is_created_and_extended(tmp_path: Path, capsys: pytest.Capture
     file.chmod(0o640)
     assert new("--name", "two", "--scopes", "admin", "--file", str(file)) == 0
     assert file.stat().st_mode & 0o777 == 0o640
-    keys = keys_from_entries(parse_entries(file.read_bytes(), "keys"), "keys")
+    keys = parse_keys(file.read_bytes(), "keys")
     out = capsys.readouterr().out.splitlines()
     assert [find_key(keys, key.encode()) for key in out] == [*keys]
     assert [*tmp_path.iterdir()] == [file]
@@ -89,7 +89,7 @@ def test_foreign_file_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def named(file: Path) -> set[str]:
-    return {key.name for key in keys_from_entries(parse_entries(file.read_bytes(), "keys"), "keys")}
+    return {key.name for key in parse_keys(file.read_bytes(), "keys")}
 
 
 def test_concurrent_key_change_is_locked(
@@ -102,9 +102,9 @@ def test_concurrent_key_change_is_locked(
         if where == str(file) and not codes:
             codes["overtaking"] = -1
             codes["overtaking"] = new("--name", "overtaking", "--scopes", "search", "--file", str(file))
-        return parse_entries(content, where)
+        return parse_keys(content, where)
 
-    monkeypatch.setattr(command, "parse_entries", overtaken)
+    monkeypatch.setattr(command, "parse_keys", overtaken)
     monkeypatch.setattr(command, "_LOCK_SECONDS", 0)
     codes["slow"] = new("--name", "slow", "--scopes", "search", "--file", str(file))
     added = {"first", *(name for name, code in codes.items() if code == 0)}

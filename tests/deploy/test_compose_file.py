@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from taugate.service.access.keys import keys_from_entries, parse_entries
+from taugate.service.access.keys import check_keys, parse_keys
 from taugate.service.settings import VARIABLES
 from taugate_mcp.command import KEY_FILE, parser
 from taugate_mcp.transports import GRACE_SECONDS
@@ -193,7 +193,7 @@ def test_secrets_are_created_once_and_private(tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "compose" / "secrets.sh", script)
     subprocess.run(["sh", str(script)], check=True, capture_output=True)
     content = (tmp_path / "secrets" / "keys.json").read_bytes()
-    keys_from_entries(parse_entries(content, "keys.json"), "keys.json")
+    check_keys(parse_keys(content, "keys.json"), "keys.json")
     for name in ("app", "prometheus", "admin"):
         key = (tmp_path / "secrets" / f"{name}.key").read_bytes()
         assert len(key) > 40

@@ -14,7 +14,7 @@ import pytest
 from taugate.drift.observations import Judgements
 from taugate.drift.window import SlidingWindow
 from taugate.service.access.keys import digest
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.drift.fleet import Fleet
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess

@@ -16,9 +16,9 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.service.api.replies import describe_faults
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
 from taugate.service.drift.recent_replies import ShownResults
+from taugate.service.http.bodies import describe_faults
 from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 
@@ -86,8 +86,8 @@ def _request(model: type[BaseModel]) -> Callable[[bytes], object]:
         try:
             model.model_validate_json(content)
         except ValidationError as error:
-            details = [detail | {"loc": ("body", *detail["loc"])} for detail in error.errors(include_url=False)]
-            assert len(orjson.dumps(describe_faults(details))) < 2000, "the message repeats the input"
+            message = describe_faults(error.errors(include_url=False))
+            assert len(orjson.dumps(message)) < 2000, "the message repeats the input"
             raise
 
     return read

@@ -5,7 +5,7 @@ import json
 import helm_python
 import pytest
 
-from taugate.service.access.keys import parse_entries
+from taugate.service.access.keys import parse_keys
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, render, secrets
 
 ANYONE = at("settings.allow_unauthenticated", True)
@@ -32,7 +32,7 @@ def test_existing_key_secret_is_mounted() -> None:
 def test_entries_become_readable_key_file() -> None:
     rendered = render(VARIANTS["all"])
     text = rendered.one("Secret", "-keys")["stringData"]["keys.json"]
-    entries = parse_entries(text.encode(), "keys.json")
+    entries = parse_keys(text.encode(), "keys.json")
     assert [(entry.name, entry.queries_per_second) for entry in entries] == [("shop", 50), ("prometheus", None)]
     assert [condition.field for condition in entries[0].filter] == ["tenant", "year"]
     assert json.loads(text)[1]["expires"] == "2030-01-01T00:00:00Z"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.service.access.authorization import PATH_RULES
+from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.settings import VARIABLES
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
@@ -20,7 +20,7 @@ def test_update_keeps_all_replicas() -> None:
 def test_probes_need_no_key(probe: str, path: str) -> None:
     asked = render(KEYS).container[probe]
     assert asked["httpGet"] == {"path": path, "port": "http"}
-    assert PATH_RULES[path].public
+    assert ENDPOINTS[path.removeprefix("/")].public
     values = at(f"probes.{probe.removesuffix('Probe')}.periodSeconds", 7)
     assert render(KEYS, values).container[probe]["periodSeconds"] == 7
 

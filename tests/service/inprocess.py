@@ -16,7 +16,7 @@ from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.settings import Settings
 
 PATIENCE = 10  # seconds before a test that waits for something gives up

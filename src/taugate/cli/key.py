@@ -11,7 +11,7 @@ from typing import Any, get_args
 import orjson
 
 from taugate.errors import InputError
-from taugate.service.access.keys import KeyScope, digest, keys_from_entries, parse_entries
+from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
 from taugate.storage.files import atomic_write
 from taugate.storage.locks import exclusive_lock
 
@@ -89,7 +89,7 @@ def _expiry(days: float) -> str:
 
 def _check(entries: list[dict[str, Any]], source: str) -> None:
     """Raise InputError, which names the source, if the service would reject an entry."""
-    keys_from_entries(parse_entries(orjson.dumps(entries), source), source)
+    check_keys(parse_keys(orjson.dumps(entries), source), source)
 
 
 def _remove(arguments: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _replace_file(path: Path, change: Callable[[Entries], Entries]) -> None:
     """Replace the file atomically: a service reads the old or the new one. Only its owner can read a new file."""
     entries: Entries = []
     if path.exists():
-        parse_entries(path.read_bytes(), str(path))
+        parse_keys(path.read_bytes(), str(path))
         entries = orjson.loads(path.read_bytes())
     changed = change(entries)
     _check(changed, str(path))

@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     import taugate.calibration.job.job  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli import calibrate
     from taugate.registry.catalog import find
-    from taugate.service.access.authorization import PLAYGROUND_PATH
+    from taugate.service.http.endpoints import ENDPOINTS
 
     directory = arguments.directory or _default_directory(arguments.folder)
     data, releases = directory / "data", arguments.releases or directory / "releases"
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     host, port = listener.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
-    playground = f"{base}{PLAYGROUND_PATH}" if settings.listen.has_playground else None
+    playground = f"{base}{ENDPOINTS['playground'].path}" if settings.listen.has_playground else None
     threading.Thread(target=_search_over_http, args=(base, playground, tour, release), daemon=True).start()
     serve(settings, listener)
     return 0

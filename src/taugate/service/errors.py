@@ -2,9 +2,11 @@
 
 ApiError
 ├── BadRequest         400 bad_request
+├── BadJson            400 bad_json
 ├── Unauthorized       401 unauthorized, with WWW-Authenticate
 ├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
+├── MethodNotAllowed   405 method_not_allowed, with Allow
 ├── RequestTimeout     408 request_timeout, of a connection: there is no whole request yet
 ├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
@@ -13,15 +15,15 @@ ApiError
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, only in the log and the metrics: the client has gone
+├── Internal           500 internal
 ├── NotReady           503 not_ready, with Retry-After
 ├── TooManyConnections 503 overloaded, with Retry-After, of a connection
 ├── EngineAway         503 engine_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
-Every package of the service raises these; service/api/replies.py turns them into replies. That module also replies to
-the framework's own errors (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
-service/api/request_context.py replies 500 internal to any other exception. service/http/connection.py writes the
-replies of connections. uvicorn replies 400 in plain text to bytes that are not HTTP.
+Every package of the service raises these; service/http/middleware.py counts them and turns them into replies.
+service/http/connection.py writes the replies of connections. uvicorn replies 400 in plain text to bytes that are not
+HTTP.
 """
 
 import math
@@ -49,6 +51,12 @@ class BadRequest(ApiError):
     status, code, headers = 400, "bad_request", {"Connection": "close"}
 
 
+class BadJson(ApiError):
+    """The body is not JSON in UTF-8."""
+
+    status, code = 400, "bad_json"
+
+
 class Unauthorized(ApiError):
     """The API key is missing, unknown or expired. The message names both headers that can carry a key."""
 
@@ -65,6 +73,17 @@ class NotFound(ApiError):
     """The request names something that does not exist."""
 
     status, code = 404, "not_found"
+
+
+class MethodNotAllowed(ApiError):
+    """The path exists, but not with this method."""
+
+    status, code = 405, "method_not_allowed"
+
+    def __init__(self, message: str, allowed: str) -> None:
+        """Set the header Allow, with methods separated by commas."""
+        super().__init__(message)
+        self.headers = {"Allow": allowed}
 
 
 class RequestTimeout(ApiError):
@@ -121,6 +140,15 @@ class ClientGone(ApiError):
     """The client closed the connection; nginx uses the status 499 for this."""
 
     status, code = 499, "client_gone"
+
+
+class Internal(ApiError):
+    """Any other exception, which is in the log."""
+
+    status, code = 500, "internal"
+
+    def __init__(self) -> None:
+        super().__init__("internal error; the log has the details under this request id")
 
 
 class NotReady(ApiError):

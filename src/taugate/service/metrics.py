@@ -33,8 +33,8 @@ _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
 REFUSALS = (
-    *("unauthorized", "forbidden", "rate_limited"),  # requests
-    *("malformed", "headers_too_large", "receive_timeout", "unread", "connections"),  # connections
+    *("unauthorized", "forbidden", "rate_limited", "overloaded", "bad_request", "headers_too_large"),  # requests
+    *("malformed", "receive_timeout", "unread", "connections"),  # connections
 )
 _UNANSWERABLE: Reason = "unanswerable"  # a query that the release refuses; its request is answered
 # These values must not be added up: the start time of the service, and the open-file limit of a process.

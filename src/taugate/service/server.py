@@ -28,7 +28,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.http.connection import Connection
 from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.lifecycle.serving import Serving

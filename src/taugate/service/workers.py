@@ -22,7 +22,7 @@ from typing import cast
 from prometheus_client.multiprocess import mark_process_dead
 
 from taugate.errors import ReleaseError, TaugateError
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.runtime.logs import configure_logging

@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from taugate.service.access.keys import digest
+from taugate.service.access.keys import ApiKey, digest
 
 APP, OLD, OPS, SCRAPER, JUDGE = "app-secret", "old-secret", "ops-secret", "scraper-secret", "judge-secret"
 
 
 def entry(key: str, name: str, *scopes: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "sha256": digest(key.encode()).hex(), "scopes": list(scopes), **more}
+
+
+def api_key(name: str, **more: Any) -> ApiKey:
+    return ApiKey.model_validate(entry(name, name, "search", **more))
 
 
 ENTRIES = [

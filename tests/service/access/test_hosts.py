@@ -7,7 +7,7 @@ import pytest
 from taugate.service.access.authorization import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
-from tests.service.api.test_guard import app, ask
+from tests.service.http.test_authorization import app, ask
 
 
 def passes(asked: str, **settings: str) -> bool:

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import LocalRates, RateLimiter
 from taugate.service.errors import RateLimited
-from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+from tests.service.access.files import api_key, bearer, entry, write
 from tests.service_process import ServiceProcess
 
 
@@ -84,7 +84,7 @@ def test_rate_bounds_any_interval() -> None:
 
 
 def spending(**settings: float) -> RateLimiter:
-    return RateLimiter(Settings(releases=Path("nowhere"), **settings), Metrics())
+    return RateLimiter(Settings(releases=Path("nowhere"), **settings))
 
 
 async def admitted(of: RateLimiter, key: ApiKey | None) -> int:
@@ -99,7 +99,7 @@ async def admitted(of: RateLimiter, key: ApiKey | None) -> int:
 
 @pytest.mark.parametrize(("own", "default", "at_once"), [(None, 0, 1000), (None, 5, 5), (7, 0, 7), (7, 5, 7)], ids=str)
 def test_key_rate_overrides_default(own: float | None, default: float, at_once: int) -> None:
-    key = ApiKey("app", b"", frozenset(), own)
+    key = api_key("app", queries_per_second=own)
     assert asyncio.run(admitted(spending(queries_per_second=default), key)) == at_once
 
 
@@ -114,7 +114,7 @@ def test_retry_after_is_rounded_up() -> None:
 
 def test_redis_is_unused_without_rate() -> None:
     settings = Settings(releases=Path("nowhere"), redis_url=SecretStr("redis://127.0.0.1:1/0"))
-    of = RateLimiter(settings, Metrics())
+    of = RateLimiter(settings)
     assert asyncio.run(admitted(of, None)) == 1000
     assert of._shared is None
 
@@ -130,14 +130,49 @@ def test_invalid_body_is_charged(releases: Path) -> None:
         assert http.post("/search", content=faults, headers={"Content-Type": "application/json"}).status_code == 429
 
 
-def test_batch_charges_remaining_queries_later() -> None:
-    """Two that came together are charged for one query each; the second has to wait as the first has paid for 64."""
-    clock = Clock()
-    rates = LocalRates(clock)
-    assert rates.spend("app", 10, 1) == 0
-    assert rates.spend("app", 10, 1) == 0
-    assert rates.spend("app", 10, 63, prepaid=1) == 0
-    assert rates.spend("app", 10, 63, prepaid=1) > 0
-    slow = LocalRates(clock)  # its own first query does not keep a batch out, however low the rate
-    assert slow.spend("app", 0.1, 1) == 0
-    assert slow.spend("app", 0.1, 63, prepaid=1) == 0
+def test_second_batch_waits_for_first() -> None:
+    """Of two that came together, the second has to wait, as the first has paid for 64; a low rate keeps none out."""
+    rates = LocalRates(Clock())
+    assert rates.spend("app", 10, 64) == 0
+    assert rates.spend("app", 10, 64) > 0
+    assert rates.spend("slow", 0.1, 64) == 0
+
+
+def test_refused_key_is_refused_before_its_body_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    of, key, other = (
+        spending(queries_per_second=0.1),
+        api_key("app"),
+        api_key("other"),
+    )
+    of.check(key)
+    asyncio.run(of.charge(key, 64))
+    of.check(key)  # nothing was refused yet
+    with pytest.raises(RateLimited):
+        asyncio.run(of.charge(key, 64))
+    of.check(other)
+    now += 0.9
+    with pytest.raises(RateLimited) as refused:
+        of.check(key)
+    assert refused.value.headers == {"Retry-After": "640"}
+    now += 0.2
+    of.check(key)  # the rates of a Redis that has failed are forgotten
+
+
+def test_batch_is_charged_once_by_its_queries(releases: Path, tmp_path: Path) -> None:
+    """An invalid one, and one over TAUGATE_MAX_BATCH, costs a query."""
+    batches = {
+        "one": (["permit"], 1),
+        "many": (["permit"] * 20, 20),
+        "invalid": ([7], 1),
+        "large": (["permit"] * 65, 1),
+    }
+    keys = write(tmp_path / "keys", [entry(key, key, "search", queries_per_second=0.1) for key in batches])
+    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service:
+        http = service.ready().http
+        for key, (batch, cost) in batches.items():
+            http.post("/search/batch", json={"queries": batch}, headers=bearer(key))
+            refused = http.post("/search", json={"query": "permit"}, headers=bearer(key))
+            assert refused.status_code == 429
+            assert 10 * cost - 5 < int(refused.headers["Retry-After"]) <= 10 * cost

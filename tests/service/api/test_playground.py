@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from taugate.service.access.authorization import PATH_RULES
-from taugate.service.api.app import create_app
 from taugate.service.api.playground.files import PAGE_HEADERS, page_files
+from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service_process import ServiceProcess
@@ -57,11 +56,6 @@ def test_content_policy_has_no_unsafe_source() -> None:
     policy = PAGE_HEADERS["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
-
-
-def test_every_page_file_has_rule() -> None:
-    rules = {path for path, rule in PATH_RULES.items() if rule.part == "playground"}
-    assert rules == {*PATHS} == {f"/{path or 'playground'}" for path in page_files()}
 
 
 @pytest.mark.parametrize(

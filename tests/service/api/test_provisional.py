@@ -8,7 +8,7 @@ import httpx
 
 from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.retrieval.release.clones import clone
 from tests.service.inprocess import serving, status, until

@@ -9,8 +9,8 @@ import httpx
 import orjson
 import pytest
 
-from taugate.service.access.authorization import DIFY_PATH, VECTOR_STORE_PATH
-from taugate.service.api.app import openapi_document
+from taugate.service.app import openapi_document
+from taugate.service.http.endpoints import ENDPOINTS
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
@@ -28,7 +28,8 @@ def test_service_conforms_to_openapi(releases: Path, tmp_path: Path) -> None:
     assert found.cases >= 1000
     assert {*found.phases} == {"examples", "coverage", "fuzzing", "stateful"}
     tried = [("/search", 200), ("/search", 422), ("/search", 401), ("/search/batch", 200), ("/feedback", 202)]
-    tried += [(path, 200) for path in (VECTOR_STORE_PATH, DIFY_PATH, "/release/reference", "/playground/app.js")]
+    others = ("search_vector_store", "dify_retrieval", "reference", "playground_script")
+    tried += [(ENDPOINTS[name].path, 200) for name in others]
     for route, status in (*tried, ("/admin/reload", 200), ("/admin/reload", 401)):
         assert f'taugate_requests_total{{code="{status}",route="{route}"}}' in counted, "what was meant to be tried"
 

@@ -12,8 +12,8 @@ import pytest
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
-from taugate.service.api.app import create_app, openapi_document
 from taugate.service.api.schemas import BatchResponse, SearchResponse
+from taugate.service.app import create_app, openapi_document
 from taugate.service.settings import Settings
 from tests.prometheus_process import until
 from tests.service.drift.traffic import (

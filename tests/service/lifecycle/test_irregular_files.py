@@ -12,7 +12,7 @@ import httpx
 
 from taugate.registry.promotion import promote
 from taugate.registry.remote.transfer import promote_remote, push
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import OPS, bearer, entry
 from tests.service.conftest import Two

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
 

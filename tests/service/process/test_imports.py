@@ -17,10 +17,10 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_service_imports_no_extras() -> None:
-    done = python("-X", "importtime", "-c", "import taugate.service.api.app, taugate.cli.serve")
+    done = python("-X", "importtime", "-c", "import taugate.service.app, taugate.cli.serve")
     assert done.returncode == 0, done.stderr
     imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
-    assert {"taugate.service.api.app", "onnxruntime"} <= imported
+    assert {"taugate.service.app", "onnxruntime"} <= imported
     assert not {name for name in imported if name.split(".")[0] in EXTRAS}
     # FastAPI and redis import other parts of OpenTelemetry by themselves.
     assert not {name for name in imported if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))}

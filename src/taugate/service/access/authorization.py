@@ -1,14 +1,11 @@
-"""Authorization of requests by host name, path and API key."""
+"""Authorization of requests by host name and API key."""
 
 import asyncio
 import hmac
 import ipaddress
 import logging
-import re
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,17 +16,10 @@ from taugate.retrieval.index.passages import Fields
 from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
 from taugate.service.metrics import Metrics
-from taugate.service.settings import PARTS, Part, Settings
+from taugate.service.settings import Settings
 
 _FileStamp = tuple[int, int, int]  # modification time, inode, size: a file that replaces another has a new inode
 _log = logging.getLogger(__name__)
-_ADMIN_PREFIX = "/admin/"
-BATCH_PATH = "/search/batch"
-VECTOR_STORE_PATH = "/v1/vector_stores/{vector_store_id}/search"
-_VECTOR_STORE = re.compile(r"/v1/vector_stores/[^/]+/search")
-DIFY_PATH = "/dify/retrieval"
-REFERENCE_PATH = "/release/reference"
-PLAYGROUND_PATH = "/playground"
 _POLL_SECONDS = 2.0  # between two stats of the key file: a removed key is refused after at most this long
 _MAX_SHOWN_CHARS = 100  # of a host name in a message
 _CACHED_HOSTS = 128  # more names than any deployment has
@@ -38,63 +28,6 @@ _NO_ADMIN_KEY = (
     "needs a key with the scope admin, and no keys are configured: set TAUGATE_KEYS_FILE to a key file "
     "(`taugate key new` writes one); SIGHUP reloads without a key"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PathRule:
-    """The key that a path requires.
-
-    Attributes:
-        path: Exact request path, or the route's template if part of the path varies.
-        scope: Scope that the key needs, None if any key will do.
-        public: True if no key is needed.
-        filtered: True if replies are limited to documents within the key's filter. A key with a filter may use only
-            such paths.
-        part: Part of the service that must be on for the path to exist, None if the path always exists.
-    """
-
-    path: str
-    scope: KeyScope | None = None
-    public: bool = False
-    filtered: bool = False
-    part: Part | None = None
-
-
-PATH_RULES = {
-    rule.path: rule
-    for rule in (
-        PathRule("/search", "search", filtered=True),
-        PathRule(BATCH_PATH, "search", filtered=True),
-        PathRule("/explain", "search", filtered=True),
-        PathRule("/feedback", "feedback", filtered=True),
-        PathRule(VECTOR_STORE_PATH, "search", filtered=True, part="openai"),
-        PathRule(DIFY_PATH, "search", filtered=True, part="dify"),
-        PathRule("/metrics", "metrics"),
-        PathRule("/admin/reload", "admin"),
-        PathRule("/release"),
-        PathRule(REFERENCE_PATH, "search"),
-        *(PathRule(f"{PLAYGROUND_PATH}{file}", public=True, part="playground") for file in ("", "/app.css", "/app.js")),
-        PathRule("/livez", public=True),
-        PathRule("/readyz", public=True),
-        PathRule("/openapi.json", public=True),
-    )
-}
-_ADMIN_RULE = PathRule(_ADMIN_PREFIX, "admin")
-
-
-def path_rule(path: str, parts: Collection[Part] = PARTS) -> PathRule | None:
-    """Return the rule of a path, None if there is no such path.
-
-    Args:
-        path: The path of the request, not its route: a route's pattern also matches a path that ends with a line feed.
-        parts: The optional parts of the service that are on.
-    """
-    rule = PATH_RULES.get(path)
-    if rule is None and path.startswith(_ADMIN_PREFIX):
-        rule = _ADMIN_RULE
-    if rule is None and _VECTOR_STORE.fullmatch(path):
-        rule = PATH_RULES[VECTOR_STORE_PATH]
-    return None if rule is None or (rule.part and rule.part not in parts) else rule
 
 
 class Authorizer:
@@ -147,37 +80,36 @@ class Authorizer:
         _check_filters(self._keys, fields)
         self._fields = fields
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Reload the keys whenever their file changes, until the context ends."""
-        task = asyncio.ensure_future(self._watch_file())
-        try:
-            yield
-        finally:
-            task.cancel()
+    async def watch_file(self) -> None:
+        """Reload the keys whenever their file changes, until cancelled."""
+        while self._settings.access.keys_file is not None:
+            await asyncio.sleep(_POLL_SECONDS)
+            if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
+                self.reload()
 
-    def authorize(self, rule: PathRule, path: str, headers: Mapping[bytes, bytes]) -> ApiKey | None:
-        """Authorize a request, and return its key, None if it needs none.
+    def authorize(
+        self, path: str, headers: Mapping[bytes, bytes], scope: KeyScope | None, *, filtered: bool
+    ) -> ApiKey | None:
+        """Authorize a request, and return its key, None if no keys are configured.
 
         Args:
-            rule: The rule of the path.
             path: The path of the request, for messages.
             headers: Request headers by lower-case name.
+            scope: Scope that the key needs, None if any key will do.
+            filtered: Whether replies are limited to documents within the key's filter.
 
         Raises:
             Unauthorized: If the key is missing, unknown or expired.
             Forbidden: If the key may not use this path.
         """
-        if rule.public:
-            return None
         if not self._required:
-            if rule.scope == "admin":  # a web page open in a browser on this machine can post here, too
-                raise Forbidden(f"{path[:100]} {_NO_ADMIN_KEY}")
+            if scope == "admin":  # a web page open in a browser on this machine can post here, too
+                raise Forbidden(f"{path} {_NO_ADMIN_KEY}")
             return None
         key = self._authenticate(headers)
-        if rule.scope is not None and rule.scope not in key.scopes:
-            raise Forbidden(f"this API key lacks the scope {rule.scope}")
-        if key.filter and not rule.filtered:
+        if scope is not None and scope not in key.scopes:
+            raise Forbidden(f"this API key lacks the scope {scope}")
+        if key.filter and not filtered:
             raise Forbidden("this API key has a filter, and this path is about all documents")
         self._requests[key.name].inc()
         return key
@@ -189,15 +121,9 @@ class Authorizer:
         key = find_key(self._keys, sent)
         if key is None:
             raise Unauthorized("this API key is unknown")
-        if key.expires is not None and key.expires <= time.time():
+        if key.expires is not None and key.expires.timestamp() <= time.time():
             raise Unauthorized("this API key has expired")
         return key
-
-    async def _watch_file(self) -> None:
-        while self._settings.access.keys_file is not None:
-            await asyncio.sleep(_POLL_SECONDS)
-            if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
-                self.reload()
 
     def _stamp_file(self) -> _FileStamp | None:
         return None if self._settings.access.keys_file is None else _stamp(self._settings.access.keys_file)
@@ -212,9 +138,9 @@ def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
         keys: All configured keys.
         sent: The key in plain text, as the request sent it.
     """
-    hashed, matched = digest(sent), None
+    hashed, matched = digest(sent).hex(), None
     for key in keys:
-        if hmac.compare_digest(hashed, key.digest):
+        if hmac.compare_digest(hashed, key.sha256):
             matched = key
     return matched
 

@@ -7,7 +7,6 @@ only cost every request tens of milliseconds.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,27 +25,6 @@ _VARIABLE = "TAUGATE_KEYS"
 _REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """An API key that requests are checked against.
-
-    Attributes:
-        name: Name of the key in logs, metrics and Redis.
-        digest: SHA-256 of the key, 32 bytes.
-        scopes: The kinds of request that the key may make.
-        rate: Queries per second, None for the default of the service.
-        expires: Unix time in seconds, None for never.
-        filter: Condition on the documents that the key can see, () for all documents.
-    """
-
-    name: str
-    digest: bytes
-    scopes: frozenset[KeyScope]
-    rate: float | None = None
-    expires: float | None = None
-    filter: Filter = ()
-
-
 def _read_key_filter(value: object) -> Filter:
     """Read a filter. It must have a condition, because an empty one would permit all documents, perhaps by mistake."""
     permitted = read_filter(value)
@@ -55,12 +33,21 @@ def _read_key_filter(value: object) -> Filter:
     return permitted
 
 
-class KeyEntry(BaseModel):
-    """An entry of the key list in JSON (docs/access.md)."""
+class ApiKey(BaseModel):
+    """An API key that requests are checked against: an entry of the key list in JSON (docs/access.md).
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    Attributes:
+        name: Name of the key in logs, metrics and Redis.
+        sha256: SHA-256 of the key, 64 hexadecimal digits.
+        scopes: The kinds of request that the key may make.
+        queries_per_second: Rate of the key, None for the default of the service.
+        expires: None for never.
+        filter: Condition on the documents that the key can see, () for all documents.
+    """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]  # it goes into log lines, metrics and Redis
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     scopes: Annotated[list[KeyScope], Field(min_length=1)]
     queries_per_second: Annotated[float, Field(gt=0)] | None = None
@@ -68,7 +55,7 @@ class KeyEntry(BaseModel):
     filter: Annotated[Any, PlainValidator(_read_key_filter)] = ()
 
 
-_Entries = TypeAdapter(list[KeyEntry])
+_Keys = TypeAdapter(list[ApiKey])
 
 
 def digest(key: bytes) -> bytes:
@@ -76,7 +63,7 @@ def digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def parse_entries(text: bytes, source: str) -> list[KeyEntry]:
+def parse_keys(text: bytes, source: str) -> list[ApiKey]:
     """Parse a JSON list of keys.
 
     Args:
@@ -87,7 +74,7 @@ def parse_entries(text: bytes, source: str) -> list[KeyEntry]:
         InputError: If the text is not a list of keys. The message does not quote the text.
     """
     try:
-        return _Entries.validate_json(text)
+        return _Keys.validate_json(text)
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
         entry, *field = detail["loc"] or ("",)
@@ -96,12 +83,12 @@ def parse_entries(text: bytes, source: str) -> list[KeyEntry]:
         raise InputError(f"{source}{place}{named}: {detail['msg']}; {_REMEDY}") from None
 
 
-def keys_from_entries(entries: Sequence[KeyEntry], source: str) -> tuple[ApiKey, ...]:
-    """Convert entries to keys, in their order.
+def check_keys(keys: Sequence[ApiKey], source: str) -> None:
+    """Check a list of keys as a whole.
 
     Args:
-        entries: Entries from `parse_entries`.
-        source: File or variable that the entries came from, for messages.
+        keys: The keys, in their order.
+        source: File or variable that the keys came from, for messages.
 
     Raises:
         InputError: If two entries have the same name or key, or one has a filter together with a scope that concerns
@@ -109,29 +96,18 @@ def keys_from_entries(entries: Sequence[KeyEntry], source: str) -> tuple[ApiKey,
     """
     names: set[str] = set()
     digests: set[str] = set()
-    for number, entry in enumerate(entries, 1):
-        if entry.name in names:
-            raise InputError(f"{source}, entry {number}: another key is already named {entry.name}; rename one")
-        if entry.sha256 in digests:
-            raise InputError(f"{source}, entry {number}: {entry.name} repeats an earlier key; remove one of them")
-        if entry.filter and (unfiltered := _UNFILTERED_SCOPES.intersection(entry.scopes)):
+    for number, key in enumerate(keys, 1):
+        if key.name in names:
+            raise InputError(f"{source}, entry {number}: another key is already named {key.name}; rename one")
+        if key.sha256 in digests:
+            raise InputError(f"{source}, entry {number}: {key.name} repeats an earlier key; remove one of them")
+        if key.filter and (unfiltered := _UNFILTERED_SCOPES.intersection(key.scopes)):
             raise InputError(
-                f"{source}, entry {number}: {entry.name} has a filter, but the scope {min(unfiltered)} concerns all "
+                f"{source}, entry {number}: {key.name} has a filter, but the scope {min(unfiltered)} concerns all "
                 "documents; create a separate key without a filter for it"
             )
-        names.add(entry.name)
-        digests.add(entry.sha256)
-    return tuple(
-        ApiKey(
-            entry.name,
-            bytes.fromhex(entry.sha256),
-            frozenset(entry.scopes),
-            entry.queries_per_second,
-            None if entry.expires is None else entry.expires.timestamp(),
-            entry.filter,
-        )
-        for entry in entries
-    )
+        names.add(key.name)
+        digests.add(key.sha256)
 
 
 def keys_required(settings: Settings) -> bool:
@@ -139,20 +115,22 @@ def keys_required(settings: Settings) -> bool:
     return settings.access.keys_file is not None or settings.access.keys is not None
 
 
-def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
+def read_keys(settings: Settings) -> list[ApiKey]:
     """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS.
 
     Raises:
         InputError: If they cannot be read or are inconsistent. The message names the file or variable, and the entry.
     """
-    entries, sources = [], []
-    if settings.access.keys_file is not None:
-        sources.append(str(settings.access.keys_file))
-        entries += parse_entries(_read_file(settings.access.keys_file), sources[-1])
+    keys: list[ApiKey] = []
+    sources = []
+    if (file := settings.access.keys_file) is not None:
+        sources.append(str(file))
+        keys += parse_keys(_read_file(file), sources[-1])
     if settings.access.keys is not None:
         sources.append(_VARIABLE)
-        entries += parse_entries(settings.access.keys.get_secret_value().encode(), sources[-1])
-    return keys_from_entries(entries, " and ".join(sources))
+        keys += parse_keys(settings.access.keys.get_secret_value().encode(), sources[-1])
+    check_keys(keys, " and ".join(sources))
+    return keys
 
 
 def check_access(settings: Settings) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.errors import RateLimited
-from taugate.service.metrics import Metrics
 from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
 from taugate.service.settings import MAX_QUERIES, Settings
 
@@ -38,18 +37,17 @@ class LocalRates:
         self._clock = clock
         self._paid_until: dict[str, float] = {}  # by key name; bounded by the number of configured keys
 
-    def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float:
+    def spend(self, name: str, rate: float, queries: int) -> float:
         """Charge queries and return 0.0 if they may pass; else charge nothing and return the seconds to wait.
 
         Args:
             name: Name of the key.
             rate: Queries per second.
             queries: Number of queries to charge.
-            prepaid: Number of queries of the same request that were charged before. They do not delay these.
         """
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
-        wait = paid_until - now - tolerance(rate) - prepaid / rate
+        wait = paid_until - now - tolerance(rate)
         if wait > 0:
             return wait
         self._paid_until[name] = paid_until + queries / rate
@@ -90,11 +88,10 @@ class SharedRates:
         self._timeout = timeout
         self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
 
-    async def spend(self, name: str, rate: float, queries: int, prepaid: int = 0) -> float | None:
+    async def spend(self, name: str, rate: float, queries: int) -> float | None:
         """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
-        ahead = tolerance(rate) + prepaid / rate
-        furthest = ahead + MAX_QUERIES / rate
-        arguments = [repr(seconds) for seconds in (queries / rate, ahead, furthest)]
+        furthest = tolerance(rate) + MAX_QUERIES / rate
+        arguments = [repr(seconds) for seconds in (queries / rate, tolerance(rate), furthest)]
         try:
             with self._breaker.attempt():
                 async with asyncio.timeout(self._timeout):
@@ -112,61 +109,73 @@ class SharedRates:
 
 
 _WITHOUT_KEY = ""  # stands for the name of the key if none are configured: all callers share one rate
+_REMEMBERED_SECONDS = 1.0  # a refusal, at most: if Redis fails, its rates are forgotten
 
 
 class RateLimiter:
     """Charges requests to the rate of their key. Connects to Redis at the first request of a key with a rate."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Read the default rate (`queries_per_second`, 0 for no limit) and where rates are shared (`redis_url`)."""
         self._default_rate = settings.access.queries_per_second
-        self._refused = metrics.refused.labels(RateLimited.code)
         self._redis_url, self._timeout = settings.cache.redis_url, settings.cache.redis_timeout_ms / 1000
         self._local = LocalRates()
         self._shared: SharedRates | None = None
+        self._refused: dict[str, tuple[float, float]] = {}  # by key name: when, and for how many seconds
 
-    async def charge(self, key: ApiKey | None) -> None:
-        """Charge a request with one query.
+    def check(self, key: ApiKey | None) -> None:
+        """Refuse a request whose key is over its rate, as far as the last refusal shows, without charging anything.
+
+        For requests that are charged after their body was read: without this check, the bodies of a key over its rate
+        would all be read.
 
         Args:
             key: Key of the request, None if it needed none.
+
+        Raises:
+            RateLimited: If the key was refused less than a second ago and would be refused again.
+        """
+        refused_at, wait = self._refused.get(_name(key), (0.0, 0.0))
+        passed = time.monotonic() - refused_at
+        if passed < min(wait, _REMEMBERED_SECONDS):
+            raise self._over(key, wait - passed)
+
+    async def charge(self, key: ApiKey | None, queries: int = 1) -> None:
+        """Charge a request.
+
+        Args:
+            key: Key of the request, None if it needed none.
+            queries: Number of its queries.
 
         Raises:
             RateLimited: If the key is over its rate. Nothing is charged then.
         """
-        await self._charge(key, 1)
-
-    async def charge_more(self, key: ApiKey | None, queries: int) -> None:
-        """Charge the further queries of a batch, which `charge` has charged with one before its body was read.
-
-        Args:
-            key: Key of the request, None if it needed none.
-            queries: Number of further queries.
-
-        Raises:
-            RateLimited: If other requests of the key have used up its rate in the meantime.
-        """
-        if queries:
-            await self._charge(key, queries, prepaid=1)
-
-    async def _charge(self, key: ApiKey | None, queries: int, prepaid: int = 0) -> None:
-        name, rate = (_WITHOUT_KEY, None) if key is None else (key.name, key.rate)
-        rate = self._default_rate if rate is None else rate
+        rate, name = self._rate(key), _name(key)
         if not rate:
             return
         if self._shared is None and self._redis_url is not None:
             self._shared = SharedRates(self._redis_url.get_secret_value(), self._timeout)
-        wait = None if self._shared is None else await self._shared.spend(name, rate, queries, prepaid)
+        wait = None if self._shared is None else await self._shared.spend(name, rate, queries)
         if wait is None:
-            wait = self._local.spend(name, rate, queries, prepaid)
+            wait = self._local.spend(name, rate, queries)
         if wait > 0:
-            self._refused.inc()
-            limited = "all clients together" if key is None else f"the key {key.name}"
-            raise RateLimited(
-                f"{limited} may send {rate:g} queries per second; Retry-After says when to try again", wait
-            )
+            self._refused[name] = time.monotonic(), wait
+            raise self._over(key, wait)
+
+    def _rate(self, key: ApiKey | None) -> float:
+        own = None if key is None else key.queries_per_second
+        return self._default_rate if own is None else own
+
+    def _over(self, key: ApiKey | None, wait: float) -> RateLimited:
+        limited = "all clients together" if key is None else f"the key {key.name}"
+        message = f"{limited} may send {self._rate(key):g} queries per second; Retry-After says when to try again"
+        return RateLimited(message, wait)
 
     async def close(self) -> None:
         """Close the connections to Redis, if there are any."""
         if self._shared is not None:
             await self._shared.close()
+
+
+def _name(key: ApiKey | None) -> str:
+    return _WITHOUT_KEY if key is None else key.name

@@ -1,24 +1,22 @@
 """POST /explain: why a document is, or is not, among the results of a search."""
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.explanation import UnknownDocument
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
-from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import json_reply
-from taugate.service.api.request_context import permitted
 from taugate.service.api.schemas import ExplainRequest, ExplainResponse
-from taugate.service.api.search import read_query, while_connected
+from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
+from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.settings import Settings
 
 
-def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limiter: RateLimiter) -> None:
-    """Add POST /explain, which is authorized and charged like a search.
+def explain_operation(settings: Settings, serving: Serving) -> Operation:
+    """Return the operation. It is authorized and charged like a search.
 
     Explanations do not count as traffic: drift detection, shadow, caches, query log and result metrics ignore them.
     """
@@ -27,7 +25,7 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
         """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
         active = serving.active
         with active.in_flight:
-            query = read_query(body, active, settings, permitted(request.scope))
+            query = read_query(body, active, settings, current_caller().filter)
             try:
                 explanation = await while_connected(request, active.search.explain(query, body.document_id))
             except UnknownDocument as error:
@@ -36,12 +34,4 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
                 raise Invalid(str(error)) from error
         return json_reply(explanation.to_reply(active.release_id))
 
-    add_json_route(
-        app,
-        "/explain",
-        ExplainRequest,
-        explain,
-        limiter.charge,
-        tags=["search"],
-        responses=replies(200, ExplainResponse) | errors(400, 404, 413, 422, 429, 503, 504),
-    )
+    return Operation("explain", explain, ExplainResponse)

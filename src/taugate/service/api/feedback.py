@@ -2,19 +2,18 @@
 
 import hashlib
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from taugate.service.access.keys import ApiKey
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
-from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import json_reply
-from taugate.service.api.request_context import may_judge, permitted, request_key
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
-from taugate.service.api.search import search_task, while_connected
+from taugate.service.api.search import search_task
 from taugate.service.drift.feedback import Feedback, SearchedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
+from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.ids import may_judge
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
@@ -22,7 +21,7 @@ from taugate.service.settings import Settings
 _ID_DIGITS = 32  # length of the id of a reply
 
 
-class FeedbackRoute:
+class FeedbackHandler:
     """Finds the reply that a judgement refers to, and passes both to the release in service."""
 
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
@@ -37,9 +36,9 @@ class FeedbackRoute:
         with active.in_flight:
             try:
                 if body.query_id is not None:
-                    if not may_judge(permitted(request.scope), body.query_id):
+                    if not may_judge(current_caller().filter, body.query_id):
                         raise feedback.unknown()
-                    key = _name(request_key(request.scope))
+                    key = current_caller().key_name
                     is_new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
                 else:
                     is_new = await self._judge_search(request, body, active, feedback)
@@ -60,36 +59,23 @@ class FeedbackRoute:
         Raises:
             Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
-        key = request_key(request.scope)
+        caller = current_caller()
+        key = caller.key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         search = SearchRequest(query=str(body.query))
-        task = search_task(search, active, self._settings, permitted(request.scope))
+        task = search_task(search, active, self._settings, caller.filter)
         reply = active.search.remembered(task)
         if reply is None:
             (reply,) = await while_connected(request, active.search.replies([task]))
         searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
-        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=_name(key))
+        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=caller.key_name)
 
 
-def add_feedback_route(
-    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
-) -> None:
-    """Add POST /feedback. It returns 202, because a judgement is counted within a few seconds, not at once."""
-    add_json_route(
-        app,
-        "/feedback",
-        FeedbackRequest,
-        FeedbackRoute(settings, serving, metrics).feedback,
-        limiter.charge,
-        status_code=202,
-        tags=["search"],
-        responses=replies(202, FeedbackResponse) | errors(400, 404, 413, 422, 429, 500, 503, 504),
-    )
-
-
-def _name(key: ApiKey | None) -> str | None:
-    return None if key is None else key.name
+def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:
+    """Return the operation. It replies 202, because a judgement is counted within a few seconds, not at once."""
+    handler = FeedbackHandler(settings, serving, metrics).feedback
+    return Operation("feedback", handler, FeedbackResponse)
 
 
 def _id_of_search(key: ApiKey | None, query: str) -> str:

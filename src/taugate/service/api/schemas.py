@@ -305,17 +305,3 @@ class Health(BaseModel):
 
     status: Literal["alive", "ready"]
     release: str | None = None
-
-
-class ErrorDetail(BaseModel):
-    """An error: a stable code, a readable message, and the request id, which is also in the log."""
-
-    code: str
-    message: str
-    request_id: str
-
-
-class ErrorResponse(BaseModel):
-    """The body of every error."""
-
-    error: ErrorDetail

@@ -1,12 +1,11 @@
 """POST /search and POST /search/batch, which share one implementation."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
@@ -14,32 +13,27 @@ from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.access.keys import ApiKey
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
-from taugate.service.api.openapi import errors, judging, replies
 from taugate.service.api.queries import results_to_consider, to_query
-from taugate.service.api.replies import EncodedJsonResponse
-from taugate.service.api.request_context import permitted, reply_id, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import ClientGone, Invalid, NotFound, TooLarge
+from taugate.service.errors import Invalid, NotFound
+from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.ids import reply_id
+from taugate.service.http.openapi import judging
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.reply import Reply, ReplyForm, SearchForm, SearchTask
 from taugate.service.settings import Settings
 
-Result = TypeVar("Result")
-
 CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
-# Only a request that takes longer than this gets a task that watches for its client to disconnect.
-_WATCH_AFTER_SECONDS = 0.05
-_STATUSES = (400, 413, 422, 429, 500, 503, 504)
 
 
-class SearchRoutes:
-    """The two routes. Replies are built from trusted values, so FastAPI does not validate them again."""
+class SearchHandlers:
+    """The handlers of the two endpoints, and what the dialects share with them."""
 
-    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
-        self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
+    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
+        self._settings, self._serving, self._metrics = settings, serving, metrics
 
     @property
     def fields(self) -> Fields:
@@ -54,16 +48,15 @@ class SearchRoutes:
         """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
-            task = search_task(body, active, self._settings, permitted(request.scope))
+            task = search_task(body, active, self._settings, current_caller().filter)
             (reply,) = await self._answer(request, [task], active)
         return EncodedJsonResponse(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Run several searches. Results come back in request order; limits apply per query."""
-        self._check_batch(len(body.queries))
         active = self._serving.active
         with active.in_flight:
-            allowed = permitted(request.scope)
+            allowed = current_caller().filter
             tasks = [
                 search_task(search, active, self._settings, allowed, name=f"queries.{position}.")
                 for position, search in enumerate(body.queries)
@@ -88,36 +81,28 @@ class SearchRoutes:
         Raises:
             NotFound: If another release is active.
         """
-        self._check_batch(len(searches))
         active = self._serving.active
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
-            allowed = permitted(request.scope)
+            allowed = current_caller().filter
             tasks = [
                 active.search.task(read_query(search, active, self._settings, allowed), form) for search in searches
             ]
             return await self._answer(request, tasks, active)
 
-    def _check_batch(self, queries: int) -> None:
-        limit = self._settings.requests.max_batch
-        if queries > limit:
-            raise TooLarge(f"{queries} queries, at most {limit} per request (TAUGATE_MAX_BATCH)")
-
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
-        """Charge the searches to the rate limit, run those not cached, and return every reply as JSON with a new id."""
-        # The route has already charged the first one.
-        await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
+        """Run the searches that are not cached, and return every reply as JSON with a new id."""
         cached = [active.search.remembered(task) for task in tasks]
         missing = [task for task, reply in zip(tasks, cached, strict=True) if reply is None]
         computed = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
-        allowed = permitted(request.scope)
+        allowed = current_caller().filter
         drift = active.drift_report(allowed)
         encoded = []
         for task, cached_reply in zip(tasks, cached, strict=True):
             reply = cached_reply or next(computed)
             query_id = reply_id(allowed)
-            self._notify(reply.query_as_read(task.query), query_id, reply, active, request_key(request.scope))
+            self._notify(reply.query_as_read(task.query), query_id, reply, active, current_caller().key)
             encoded.append(reply.to_json(query_id, drift))
             if len(tasks) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
@@ -134,18 +119,18 @@ class SearchRoutes:
             self._serving.shadowing.active.offer(query)
 
 
-def add_search_routes(
-    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
-) -> SearchRoutes:
-    """Add the routes to an application, and return them."""
-    routes = SearchRoutes(settings, serving, metrics, limiter)
-    described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
-    add_json_route(app, "/search", SearchRequest, routes.search, limiter.charge, tags=["search"], responses=described)
-    described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
-    add_json_route(
-        app, "/search/batch", BatchRequest, routes.search_batch, limiter.charge, tags=["search"], responses=described
-    )
-    return routes
+def search_operations(handlers: SearchHandlers) -> list[Operation]:
+    """Return the operations of the two endpoints."""
+    return [
+        Operation("search", handlers.search, SearchResponse, described={"links": judging("")}),
+        Operation(
+            "search_batch",
+            handlers.search_batch,
+            BatchResponse,
+            described={"links": judging("/responses/0")},
+            queries=lambda body: len(body.queries),
+        ),
+    ]
 
 
 def search_task(
@@ -193,46 +178,3 @@ def read_query(
         return to_query(request, active.release, allowed)
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`, which is cancelled if the client closes the connection.
-
-    The body of the request must have been read, so that the next ASGI message is the disconnect.
-
-    Raises:
-        ClientGone: If the connection was closed.
-    """
-    caller = asyncio.current_task()
-    assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)
-    watching: asyncio.Task[None] | None = None
-    answered = False
-
-    def cancel_work(closed: asyncio.Task[None]) -> None:
-        # The connection may close just as the work finishes; then there is nothing to cancel.
-        if not closed.cancelled() and not answered:
-            caller.cancel()
-
-    def watch() -> None:
-        nonlocal watching
-        watching = asyncio.ensure_future(_closed(request))
-        watching.add_done_callback(cancel_work)
-
-    timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, watch)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        # `uncancel` returns how many other cancellations are pending.
-        if watching is not None and watching.done() and not caller.uncancel():
-            raise ClientGone("the connection was closed before the reply was ready") from None
-        raise
-    finally:
-        answered = True
-        timer.cancel()
-        if watching is not None:
-            watching.cancel()
-
-
-async def _closed(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -18,10 +18,10 @@ import orjson
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from taugate.service.api.replies import error_body
-from taugate.service.api.request_context import SECURITY_HEADERS, new_id
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
 from taugate.service.http.connection_table import ConnectionTable
+from taugate.service.http.ids import new_id
+from taugate.service.http.replies import SECURITY_HEADERS, error_body
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
 _LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side

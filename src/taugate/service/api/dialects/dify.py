@@ -1,32 +1,33 @@
 """POST /dify/retrieval: Dify's External Knowledge API, which makes Taugate a knowledge base for its workflows."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.dates import instant, written
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.passages import Fields
-from taugate.service.access.authorization import DIFY_PATH
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
-from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
-from taugate.service.api.search import SearchRoutes
-from taugate.service.errors import Invalid
+from taugate.service.api.search import SearchHandlers
+from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import EncodedJsonResponse
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}
 # Dify's operators without a counterpart in Taugate. A message may repeat these names, but no text of the caller.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
+# Dify's error codes. When Dify tests a new address, it takes 401 as proof of a working key and 404 as a wrong address,
+# although it then requests a made-up knowledge base (langgenius/dify#39410).
+_NO_KEY, _BAD_KEY, _NO_SUCH_KNOWLEDGE = 1001, 1002, 2001
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, *_TIMES, "in", "not in")
 V = TypeVar("V")
 _NO_KNOWLEDGE = (
@@ -104,8 +105,8 @@ class DifyRecords(BaseModel):
     )
 
 
-def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
-    """Add the route to an application; `searching` runs its searches like those of /search."""
+def dify_operation(searching: SearchHandlers) -> Operation:
+    """Return the operation; `searching` runs its searches like those of /search."""
 
     async def dify_retrieval(request: Request, body: DifyQuery) -> Response:
         """Search the release in service. The calibrated threshold always applies."""
@@ -117,15 +118,19 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         (reply,) = await searching.answer_dialect(request, [search], form, body.knowledge_id, _NO_KNOWLEDGE)
         return EncodedJsonResponse(reply)
 
-    add_json_route(
-        app,
-        DIFY_PATH,
-        DifyQuery,
-        dify_retrieval,
-        limiter.charge,
-        tags=["dialects"],
-        responses=replies(200, DifyRecords) | errors(400, 413, 422, 429, 500, 503, 504),
-    )
+    return Operation("dify_retrieval", dify_retrieval, DifyRecords, error_form=_error_form)
+
+
+def _error_form(error: ApiError, headers: Mapping[bytes, bytes]) -> tuple[int, str, dict[str, Any]]:
+    """Return status and code of an error for Dify, and the two fields that it reads, with its own error codes."""
+    sent: type[ApiError] = type(error)
+    number = error.status
+    if isinstance(error, Unauthorized | Forbidden):
+        has_key = isinstance(error, Forbidden) or headers.get(b"authorization", b"").startswith(b"Bearer ")
+        sent, number = Forbidden, _BAD_KEY if has_key else _NO_KEY
+    elif isinstance(error, NotFound):
+        sent, number = Invalid, _NO_SUCH_KNOWLEDGE
+    return sent.status, sent.code, {"error_code": number, "error_msg": str(error)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.service.access.authorization import VECTOR_STORE_PATH
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
 from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
-from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import EncodedJsonResponse, json_reply
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
-from taugate.service.api.search import CURRENT, SearchRoutes
+from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import EncodedJsonResponse, json_reply
 from taugate.service.pipeline.reply import SearchForm
 from taugate.service.settings import MAX_QUERIES
 
@@ -144,8 +141,8 @@ class VectorStoreResults(BaseModel):
     )
 
 
-def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
-    """Add the route to an application; `searching` runs its searches like those of /search."""
+def openai_operation(searching: SearchHandlers) -> Operation:
+    """Return the operation; `searching` runs its searches like those of /search."""
 
     async def search_vector_store(request: Request, body: VectorStoreQuery) -> Response:
         """Search the release in service, named `current` or by its id. The calibrated threshold always applies."""
@@ -164,14 +161,11 @@ def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter
         return EncodedJsonResponse(page)
 
     parameter = {"name": "vector_store_id", "in": "path", "required": True, "schema": {"type": "string"}}
-    add_json_route(
-        app,
-        VECTOR_STORE_PATH,
-        VectorStoreQuery,
+    return Operation(
+        "search_vector_store",
         search_vector_store,
-        limiter.charge,
-        tags=["dialects"],
-        responses=replies(200, VectorStoreResults) | errors(400, 404, 413, 422, 429, 500, 503, 504),
+        VectorStoreResults,
+        queries=lambda body: 1 if isinstance(body.query, str) else len(body.query),
         openapi_extra={"parameters": [parameter | {"example": CURRENT}]},
     )
 

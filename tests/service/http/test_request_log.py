@@ -8,23 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from taugate.service.api import request_context
-from taugate.service.api.request_context import RequestContext
+from taugate.service.http import request_log
+from taugate.service.http.caller import Caller
+from taugate.service.http.request_log import RequestLog
 from taugate.service.metrics import Metrics
+from taugate.service.runtime.traces import CompletedRequest
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.inprocess import until
 from tests.service_process import ServiceProcess
-
-
-async def _answer(scope: Any, receive: Any, send: Any) -> None:
-    """Let in whoever asks for /known; the path says the status."""
-    _, whose, status = scope["path"].split("/")
-    scope["state"]["authorized"] = whose == "known"
-    await send({"type": "http.response.start", "status": int(status), "headers": []})
-    await send({"type": "http.response.body", "body": b""})
 
 
 def _fields(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, Any]]:
@@ -34,27 +27,29 @@ def _fields(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, An
 def test_sampled_log_counts_suppressed_requests(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, "taugate.service.api.request_context")
-    monkeypatch.setattr(request_context, "_SAMPLE_SECONDS", 0.5)
+    caplog.set_level(logging.INFO, "taugate.service.http.request_log")
+    monkeypatch.setattr(request_log, "_SAMPLE_SECONDS", 0.5)
     metrics = Metrics()
+    log = RequestLog(metrics, None)
+
+    def add(status: int, *, authorized: bool) -> None:
+        log.add(Caller("a", {}, authorized=authorized), CompletedRequest("a", "GET", "unmatched", status), 0.001)
 
     async def run() -> None:
-        transport = httpx.ASGITransport(RequestContext(_answer, metrics))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            for _ in range(20):
-                for path in ("/stranger/401", "/stranger/404", "/known/200", "/known/422"):
-                    await http.get(path)
-            lines = [line["status"] for line in _fields(caplog, "request")]
-            assert (lines.count(200), lines.count(422)) == (20, 20)
-            assert (lines.count(401), lines.count(404)) == (1, 1), "unless 80 requests took half a second"
-            await until(lambda: _summed_up(caplog, 2))
-            left_out = {
-                line["status"]: line["left_out"] for line in _fields(caplog, "unauthenticated requests suppressed")
-            }
-            assert left_out == {401: 19, 404: 19}
-            caplog.clear()
-            await http.get("/stranger/401")
-            assert len(_fields(caplog, "request")) == 1
+        for _ in range(20):
+            for status in (401, 404):
+                add(status, authorized=False)
+            for status in (200, 422):
+                add(status, authorized=True)
+        lines = [line["status"] for line in _fields(caplog, "request")]
+        assert (lines.count(200), lines.count(422)) == (20, 20)
+        assert (lines.count(401), lines.count(404)) == (1, 1), "unless 80 requests took half a second"
+        await until(lambda: _summed_up(caplog, 2))
+        left_out = {line["status"]: line["left_out"] for line in _fields(caplog, "unauthenticated requests suppressed")}
+        assert left_out == {401: 19, 404: 19}
+        caplog.clear()
+        add(401, authorized=False)
+        assert len(_fields(caplog, "request")) == 1
 
     asyncio.run(run())
     assert metrics.requests.labels("unmatched", "401")._value.get() == 21

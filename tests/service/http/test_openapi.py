@@ -10,7 +10,7 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
-from taugate.service.api.app import create_app, openapi_document
+from taugate.service.app import create_app, openapi_document
 from taugate.service.settings import Settings
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
@@ -29,11 +29,6 @@ def test_error_descriptions_ignore_python_version() -> None:
 
 
 def test_operations_have_unique_short_names() -> None:
-    app = create_app(Settings(releases=Path("releases")))
-    posts = [route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())]  # type: ignore[attr-defined]  # of the routes that have one
-    assert sorted(posts) == ["/explain", "/feedback", "/search", "/search/batch"], (
-        "/admin/reload is in a router of its own"
-    )
     operations = [operation for path in openapi_document()["paths"].values() for operation in path.values()]
     assert {operation["operationId"] for operation in operations} == {
         *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "reference"),
@@ -53,15 +48,15 @@ def test_dialect_schemas_have_configured_limits() -> None:
 def test_limit_without_field_is_500(monkeypatch: pytest.MonkeyPatch) -> None:
     described = FastAPI.openapi
 
-    def without_integers(app: FastAPI) -> dict[str, Any]:
+    def without_k(app: FastAPI) -> dict[str, Any]:
         document = described(app)
-        document["components"]["schemas"]["SearchRequest"]["properties"]["k"] = {"type": "string"}
+        del document["components"]["schemas"]["SearchRequest"]["properties"]["k"]
         return document
 
-    monkeypatch.setattr(FastAPI, "openapi", without_integers)
+    monkeypatch.setattr(FastAPI, "openapi", without_k)
     app = create_app(Settings(releases=Path("releases")))
 
-    with pytest.raises(LookupError, match="expected a schema of type integer, got {'type': 'string'}"):
+    with pytest.raises(KeyError, match="k"):
         app.openapi()
 
     async def ask() -> httpx.Response:

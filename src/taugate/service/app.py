@@ -1,30 +1,33 @@
-"""The FastAPI application. Nothing is read or loaded at import."""
+"""The FastAPI application. Nothing is read or loaded at import.
+
+`python -m taugate.service.app docs/openapi.json` writes the OpenAPI document.
+"""
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 
 from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import BodyLimits
-from taugate.service.api.dialects.dify import add_dify_route
-from taugate.service.api.dialects.openai import add_openai_route
-from taugate.service.api.explain import add_explain_route
-from taugate.service.api.feedback import add_feedback_route
-from taugate.service.api.guard import Guard
-from taugate.service.api.head import HeadAsGet
-from taugate.service.api.openapi import describe, operation_id
-from taugate.service.api.playground.routes import add_playground_routes
-from taugate.service.api.replies import add_error_handlers
-from taugate.service.api.request_context import RequestContext
-from taugate.service.api.routes import add_openapi_route, operations_routes
-from taugate.service.api.search import add_search_routes
+from taugate.service.api.dialects.dify import dify_operation
+from taugate.service.api.dialects.openai import openai_operation
+from taugate.service.api.explain import explain_operation
+from taugate.service.api.feedback import feedback_operation
+from taugate.service.api.operations import OperatorHandlers, openapi_operation
+from taugate.service.api.playground.routes import playground_operations
+from taugate.service.api.search import SearchHandlers, search_operations
+from taugate.service.http.middleware import RequestSteps
+from taugate.service.http.openapi import describe
+from taugate.service.http.operation import Operation
+from taugate.service.http.request_log import RequestLog
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
 from taugate.service.lifecycle.serving import Serving
@@ -46,21 +49,21 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)
-    authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings, metrics)
+    authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings)
     serving = Serving(settings, metrics, authorizer, load_release)
     reloading = Reloading(serving, authorizer.reload, settings.lifecycle.reload_seconds)
     tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(serving.start())
+        loading, watching = asyncio.create_task(serving.start()), asyncio.create_task(authorizer.watch_file())
         reloading.start()
         if accept_when_ready:
             await serving.attempted.wait()
         try:
-            async with authorizer.watching():
-                yield
+            yield
         finally:
+            watching.cancel()
             serving.give_up()
             await loading
             await reloading.stop()
@@ -75,34 +78,41 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         description="Retrieval with a calibrated similarity threshold. Every GET path also supports HEAD, with the "
         "same status and headers.",
         lifespan=lifespan,
-        openapi_url=None,  # service/api/routes.py has the route
+        openapi_url=None,  # service/api/operations.py has the handler
         docs_url=None,  # the interactive page would load its scripts from another host
         redoc_url=None,
         # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        redirect_slashes=False,  # a redirect would repeat the host of the client's Host header
-        generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving, app.state.metrics = serving, metrics
-    searching = add_search_routes(app, settings, serving, metrics, limiter)
-    for dialect in settings.requests.dialect_names:
-        {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)
-    add_explain_route(app, settings, serving, limiter)
-    add_feedback_route(app, settings, serving, metrics, limiter)
-    app.include_router(operations_routes(serving, reloading.reload, metrics))
-    add_openapi_route(app)
-    if settings.listen.has_playground:
-        add_playground_routes(app)
-    add_error_handlers(app)
-    # Each is called by the one below it.
-    app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimits, settings=settings)
-    app.add_middleware(Guard, authorizer=authorizer, metrics=metrics, settings=settings)
-    app.add_middleware(RequestContext, metrics=metrics, tracer=tracer)
+    operations = _operations(app, settings, serving, reloading, metrics)
+    app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
+    log = RequestLog(metrics, tracer)
+    app.add_middleware(RequestSteps, operations, settings, authorizer, limiter, log)
     return app
+
+
+def _operations(
+    app: FastAPI, settings: Settings, serving: Serving, reloading: Reloading, metrics: Metrics
+) -> list[Operation]:
+    searching = SearchHandlers(settings, serving, metrics)
+    dialects: dict[str, Callable[[SearchHandlers], Operation]] = {"openai": openai_operation, "dify": dify_operation}
+    return [
+        *search_operations(searching),
+        *(dialects[name](searching) for name in settings.requests.dialect_names),
+        explain_operation(settings, serving),
+        feedback_operation(settings, serving, metrics),
+        *OperatorHandlers(serving, reloading.reload, metrics).operations(),
+        openapi_operation(app),
+        *(playground_operations() if settings.listen.has_playground else ()),
+    ]
 
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of an application with default settings, as in docs/openapi.json."""
     return create_app(Settings(releases=Path("releases"))).openapi()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(orjson.dumps(openapi_document(), option=orjson.OPT_INDENT_2) + b"\n")

@@ -1,16 +1,15 @@
-"""The OpenAPI document: FastAPI's description of the routes, plus the limits, keys and errors that all routes share."""
+"""The OpenAPI document: FastAPI's description of the operations, plus limits, and the keys and errors of the table."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
-from taugate.service.access.authorization import PathRule, path_rule
-from taugate.service.api.schemas import ErrorResponse
+from taugate.service.http.endpoints import ENDPOINTS, Endpoint
+from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
-
-# Replies by status, in the form of FastAPI's argument `responses`.
-Responses = dict[int | str, dict[str, Any]]
+from taugate.service.settings.groups import RequestSettings
 
 _REQUEST_ID = {
     "X-Request-ID": {
@@ -40,7 +39,7 @@ _SECURITY_SCHEMES = {
     },
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # alternatives
-# Errors of the routes themselves, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
+# Errors of handlers, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
 # which changed for 413 and 422 in Python 3.13.
 _ERRORS = {
     404: "Unknown name or id",
@@ -50,7 +49,8 @@ _ERRORS = {
     500: "Internal error; the log has the reason under the request id",
     504: "The reply was not ready before the deadline",
 }
-# Refusals before a route is reached, by status.
+_QUERY_ERRORS = (413, 422, 429, 503, 504)  # of endpoints that run queries
+# Errors of any endpoint, by status.
 _REFUSALS = {
     "400": "Malformed HTTP or JSON",
     "408": "The request was not received in time",
@@ -63,34 +63,24 @@ _KEY_REFUSALS = {
 }
 _RATE_REFUSALS = {"429": "The queue is full, or the key is over its rate limit; Retry-After says when to try again"}
 _RATE_LIMITED_SCOPES = {"search", "feedback"}
-_DIALECT_QUERIES = {"VectorStoreQuery", "DifyQuery"}  # models whose queries have the same limits
+# Fields of requests that have configured limits, by model.
+_LIMITED = {
+    **dict.fromkeys(("SearchRequest", "ExplainRequest"), ("query", "k", "min_results")),
+    **dict.fromkeys(("FeedbackRequest", "VectorStoreQuery", "DifyQuery"), ("query",)),
+    "BatchRequest": ("queries",),
+    "RetrievalSetting": ("top_k",),
+}
 
 
-def operation_id(route: APIRoute) -> str:
-    """Return the OpenAPI operation id of a route, which is its name, for FastAPI's `generate_unique_id_function`."""
-    return route.name
+def success_reply(model: type[BaseModel] | None, further: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a successful reply by its model, None for no JSON, and further OpenAPI fields such as `links`."""
+    return {"model": model, "headers": _REQUEST_ID, **further}
 
 
-def replies(status: int, model: object, **fields: Any) -> Responses:  # noqa: ANN401 (any field of OpenAPI)
-    """Describe the successful reply of a route.
-
-    Args:
-        status: HTTP status.
-        model: Pydantic model of the body, None for no JSON body.
-        fields: Further OpenAPI fields such as `links`.
-    """
-    return {status: {"model": model, "headers": _REQUEST_ID, **fields}}
-
-
-def errors(*statuses: int) -> Responses:
-    """Describe the errors of a route.
-
-    Args:
-        statuses: HTTP statuses; 500 is always added. `describe` adds the descriptions of errors that any path may
-            return.
-    """
-    described: Responses = {}
-    for status in sorted({*statuses, 500}):
+def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors of a handler, by status. `describe` adds those that any handler may reply."""
+    described: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({500, *row.errors, *(_QUERY_ERRORS if row.cost else ())}):
         described[status] = {"model": ErrorResponse, "headers": _error_headers(status)}
         if status in _ERRORS:
             described[status]["description"] = _ERRORS[status]
@@ -123,57 +113,40 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
         app.openapi_schema = None  # FastAPI has set it, and the document is still incomplete
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
-        for path, operations in document["paths"].items():
-            rule = path_rule(path)
-            for operation in operations.values():
-                _add_refusals(operation, rule)
+        for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
+            _add_refusals(operation, ENDPOINTS[operation["operationId"]])
         app.openapi_schema = document
     return app.openapi_schema
 
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     """Add the limits that JSON Schema can express to the schemas of requests."""
-    for search in (schemas[name]["properties"] for name in ("SearchRequest", "ExplainRequest")):
-        search["query"]["maxLength"] = settings.requests.max_query_chars
-        for name in ("k", "min_results"):
-            _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
-    judged_query = _schema_of_type(schemas["FeedbackRequest"]["properties"]["query"], "string")
-    judged_query["maxLength"] = settings.requests.max_query_chars
-    batch = schemas["BatchRequest"]["properties"]
-    batch["queries"]["maxItems"] = settings.requests.max_batch
-    _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
-    if "RetrievalSetting" in schemas:
-        _schema_of_type(schemas["RetrievalSetting"]["properties"]["top_k"], "integer")["maximum"] = (
-            settings.requests.max_k
-        )
-    for name in _DIALECT_QUERIES & schemas.keys():
-        query = schemas[name]["properties"]["query"]
-        _schema_of_type(query, "string")["maxLength"] = settings.requests.max_query_chars
-        for array in (option for option in query.get("anyOf", ()) if option.get("type") == "array"):
-            array["maxItems"] = settings.requests.max_batch
-            array["items"]["maxLength"] = settings.requests.max_query_chars
+    for model in _LIMITED.keys() & schemas.keys():
+        for field in _LIMITED[model]:
+            _limit(schemas[model]["properties"][field], settings.requests)
 
 
-def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the schema itself or its first alternative of the type `kind`.
+def _limit(schema: dict[str, Any], limits: RequestSettings) -> None:
+    """Limit a query, a list of them or a number of results, and all alternatives of such a field."""
+    kind = schema.get("type")
+    if kind == "string":
+        schema["maxLength"] = limits.max_query_chars
+    elif kind == "integer":
+        schema["maximum"] = limits.max_k
+    elif kind == "array":
+        schema["maxItems"] = limits.max_batch
+        _limit(schema["items"], limits)
+    for alternative in schema.get("anyOf", ()):
+        _limit(alternative, limits)
 
-    Raises:
-        LookupError: If there is none, because a model has changed and `_add_limits` has not.
-    """
-    alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
-    for alternative in alternatives:
-        if alternative.get("type") == kind:
-            return alternative
-    raise LookupError(f"expected a schema of type {kind}, got {schema}; adapt _add_limits to the changed model")
 
-
-def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
-    """Add to an operation the keys it needs, and the errors of requests that do not reach its route."""
+def _add_refusals(operation: dict[str, Any], row: Endpoint) -> None:
+    """Add to an operation the keys it needs, and the errors of requests that do not reach its handler."""
     refusals = dict(_REFUSALS)
-    if rule is None or not rule.public:
+    if not row.public:
         operation["security"] = _SECURITY
         refusals |= _KEY_REFUSALS
-    if rule is not None and rule.scope in _RATE_LIMITED_SCOPES:
+    if row.scope in _RATE_LIMITED_SCOPES:
         refusals |= _RATE_REFUSALS
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
     responses = operation["responses"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taugate.service.access.keys import ApiKey
-from taugate.service.api.bodies import BodyLimits
 from taugate.service.errors import Overloaded
+from taugate.service.http.bodies import BodyLimits
+from taugate.service.http.endpoints import BodyLimit
 from taugate.service.settings import Settings
 
 LIMIT, MOST, OF_A_KEY, BATCHES = 1000, 64, 8, 4
@@ -17,20 +17,13 @@ SETTINGS = Settings(
 )
 
 
-async def reads_all(scope: Any, receive: Any, send: Any) -> None:
-    while (await receive())["more_body"]:
-        pass
-
-
 class Clients:
     """Each sends all of a body but its last byte, and that when it is told to."""
 
     def __init__(self) -> None:
-        self._limited, self.rest = BodyLimits(reads_all, SETTINGS), asyncio.Event()
+        self._limits, self.rest = BodyLimits(SETTINGS), asyncio.Event()
 
-    def begin(
-        self, key: str | None = None, path: str = "/search", replies: list[Any] | None = None
-    ) -> asyncio.Task[None]:
+    def begin(self, key: str | None = None, limit: BodyLimit = "max_body_bytes") -> asyncio.Task[None]:
         parts = iter([{"body": b"a" * (LIMIT - 1), "more_body": True}, {"body": b"a", "more_body": False}])
 
         async def receive() -> Any:
@@ -39,13 +32,12 @@ class Clients:
                 await self.rest.wait()
             return part
 
-        async def send(message: Any) -> None:
-            if replies is not None:
-                replies.append(message)
+        async def read() -> None:
+            with self._limits.receiving(receive, limit, key) as receive_within_limits:
+                while (await receive_within_limits())["more_body"]:
+                    pass
 
-        state = {"request_id": "a"} | ({} if key is None else {"key": ApiKey(key, b"", frozenset())})
-        scope = {"type": "http", "path": path, "headers": [], "state": state}
-        return asyncio.ensure_future(self._limited(scope, receive, send))  # type: ignore[arg-type]
+        return asyncio.ensure_future(read())
 
 
 def test_body_over_total_limit_is_refused() -> None:
@@ -80,16 +72,13 @@ def test_body_limit_per_key_spares_others() -> None:
 def test_concurrent_batches_per_key_are_limited() -> None:
     async def scenario() -> None:
         clients = Clients()
-        refused: list[Any] = []
-        greedy = [clients.begin("greedy", "/search/batch") for _ in range(BATCHES)]
+        greedy = [clients.begin("greedy", "max_batch_bytes") for _ in range(BATCHES)]
         await asyncio.sleep(0)
-        await clients.begin("greedy", "/search/batch", refused)
-        assert refused[0]["status"] == 429
-        other, single = clients.begin("other", "/search/batch"), clients.begin("greedy")
+        with pytest.raises(Overloaded, match="this key has 4 batches in progress"):
+            await clients.begin("greedy", "max_batch_bytes")
+        other, single = clients.begin("other", "max_batch_bytes"), clients.begin("greedy")
         clients.rest.set()
         await asyncio.gather(*greedy, other, single)
-        again: list[Any] = []
-        await clients.begin("greedy", "/search/batch", again)
-        assert again == []
+        await clients.begin("greedy", "max_batch_bytes")
 
     asyncio.run(asyncio.wait_for(scenario(), 10))

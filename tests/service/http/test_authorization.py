@@ -10,15 +10,16 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from taugate.service.access.authorization import path_rule
-from taugate.service.api.app import create_app
+from taugate.service.app import create_app
+from taugate.service.http.endpoints import ENDPOINTS
+from taugate.service.http.operation import Operation, Operations
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
 
 PASSED = {200, 404, 405, 503}  # what routes answer while no release is loaded
 CLOSED = [
     *[("POST", "/search", APP), ("POST", "/search/batch", APP), ("POST", "/feedback", JUDGE)],
-    *[("GET", "/metrics", SCRAPER), ("POST", "/admin/reload", OPS), ("GET", "/admin/anything", OPS)],
+    *[("GET", "/metrics", SCRAPER), ("POST", "/admin/reload", OPS)],
 ]
 OTHERS = {APP, JUDGE, SCRAPER, OPS}
 OPEN = ["/livez", "/readyz", "/openapi.json", "/playground", "/playground/app.css", "/playground/app.js"]
@@ -104,17 +105,21 @@ def test_unknown_path_is_404_without_key(guarded: FastAPI) -> None:
     assert said(ask(guarded, "GET", "/nope")) == (404, "not_found")
 
 
-def test_every_route_has_rule(guarded: FastAPI) -> None:
-    def paths(routes: list[Any]) -> set[str]:
-        return {route.path for route in routes if hasattr(route, "path")}
-
-    known = paths(guarded.routes) | {*guarded.openapi()["paths"]}
-    assert {"/search", "/metrics", "/openapi.json"} <= known
-    assert [path for path in known if path_rule(path) is None] == []
+def test_public_endpoints_are_the_open_ones(guarded: FastAPI) -> None:
+    assert {endpoint.path for endpoint in ENDPOINTS.values() if endpoint.public} == {*OPEN}
     for path, operations in guarded.openapi()["paths"].items():
         for operation in operations.values():
             assert ("security" in operation) == (path not in OPEN)
             assert ("401" in operation["responses"]) == (path not in OPEN)
+
+
+def test_endpoint_without_operation_fails_at_start() -> None:
+    with pytest.raises(LookupError, match=r"differ: .*explain, .*search, search_batch$"):
+        Operations([], parts=())
+    described = [route for route in app().routes if isinstance(route, Operation)]
+    Operations(described, parts=["playground"])
+    with pytest.raises(LookupError, match="differ: playground, playground_script, playground_style"):
+        Operations(described, parts=())
 
 
 def test_refusal_does_not_read_body(guarded: FastAPI) -> None:

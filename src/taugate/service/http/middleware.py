@@ -1,0 +1,189 @@
+"""What happens to a request, in order: its id, head, host, key, method, rate and body are checked, then it is handled.
+
+An unknown path is 404 even without a key: openapi.json is public, so the paths are no secret.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from taugate.errors import EngineUnavailable
+from taugate.service.access.authorization import AllowedHosts, Authorizer
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.errors import (
+    ApiError,
+    BadRequest,
+    EngineAway,
+    HeadersTooLarge,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    TooLarge,
+)
+from taugate.service.http.bodies import BodyLimits, read_json
+from taugate.service.http.caller import Caller, set_caller
+from taugate.service.http.connection import current_connection
+from taugate.service.http.endpoints import ENDPOINTS
+from taugate.service.http.ids import request_id
+from taugate.service.http.operation import Operation, Operations
+from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
+from taugate.service.http.request_log import RequestLog
+from taugate.service.runtime.traces import CompletedRequest, SpanRef
+from taugate.service.settings import Settings
+
+_log = logging.getLogger(__name__)
+_MAX_HEADERS = 100  # Apache's default
+_MAX_PATH_CHARS = 100  # of an unknown path in a message
+_UNMATCHED = "unmatched"  # one label for all unknown paths, so that made-up paths do not become series
+
+
+class RequestSteps:
+    """ASGI middleware that takes every request through the steps, up to the handler of its operation.
+
+    A refused request gets its reply before any of its body is read. Every reply is counted, timed and logged. Scopes
+    other than HTTP pass through to the application. The constructor raises LookupError if operations are missing.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        operations: Sequence[Operation],
+        settings: Settings,
+        authorizer: Authorizer,
+        limiter: RateLimiter,
+        log: RequestLog,
+    ) -> None:
+        self._app, self._operations = app, Operations(operations, settings.parts)
+        self._hosts, self._authorizer, self._limiter = AllowedHosts(settings), authorizer, limiter
+        self._bodies, self._max_batch = BodyLimits(settings), settings.requests.max_batch
+        self._max_header_bytes, self._request_log = settings.connections.max_header_bytes, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reply to a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        caller = self._identify(scope)
+        operation, scope["path_params"] = self._operations.find(scope["path"])
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = {name for name, _ in message["headers"]}  # the playground sets its own policy
+                security = (header for header in SECURITY_HEADERS if header[0] not in present)
+                message["headers"] = [*message["headers"], *security, (b"x-request-id", caller.id.encode())]
+            elif scope["method"] == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            response = await self._reply(caller, operation, scope, receive)
+            await response(scope, receive, send_with_headers)
+        finally:
+            if status:  # else there was no reply, because the process is stopping
+                route = _UNMATCHED if operation is None else operation.path
+                completed = CompletedRequest(caller.id, scope["method"], route, status)
+                self._request_log.add(caller, completed, time.perf_counter() - began)
+
+    def _identify(self, scope: Scope) -> Caller:
+        """Give the request its id, and begin its trace."""
+        headers = dict(scope["headers"])
+        span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
+        trace = self._request_log.begin_trace(span)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection(), span, trace)
+        set_caller(caller)
+        return caller
+
+    async def _reply(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
+        """Return the reply of the handler, or of the step that refused the request."""
+        try:
+            return await self._handle(caller, operation, scope, receive)
+        except ApiError as refusal:
+            error = refusal
+        except EngineUnavailable:  # its message names hosts, and is in the log
+            error = EngineAway()
+        except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
+            _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
+            error = Internal()
+        self._request_log.add_error(error.code)
+        if operation is not None and operation.error_form is not None:
+            status, code, further = operation.error_form(error, caller.headers)
+            return json_reply(error_body(code, str(error), caller.id) | further, status, error.headers)
+        return json_reply(error_body(error.code, str(error), caller.id), error.status, error.headers)
+
+    async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
+        """Take a request through the steps; raises ApiError if one of them refuses it."""
+        headers = caller.headers
+        self._check_head(scope, headers)
+        self._hosts.check(headers.get(b"host", b""))
+        if operation is None:
+            path = scope["path"][:_MAX_PATH_CHARS]
+            raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
+        self._authorize(caller, operation)
+        _check_method(operation, scope)
+        if operation.row.method == "GET":
+            return await operation.handler(Request(scope, receive))
+        limit, declared = operation.row.body_limit, headers.get(b"content-length", b"")
+        with self._bodies.receiving(receive, limit, caller.key_name, declared) as receive_within_limits:
+            request = Request(scope, receive_within_limits)
+            if operation.model is None:
+                return await operation.handler(request)
+            return await self._run_queries(caller, operation, operation.model, request)
+
+    def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        lines = scope["headers"]  # including every line of a repeated header
+        size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
+        if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits a head that arrives in parts
+            raise HeadersTooLarge("the request line and headers exceed TAUGATE_MAX_HEADER_BYTES or 100 headers")
+        # RFC 9112, section 6.1: requests with both are used for request smuggling.
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
+
+    def _authorize(self, caller: Caller, operation: Operation) -> None:
+        row = operation.row
+        if row.public:
+            return
+        caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
+        caller.authorized = True
+        if caller.connection is not None:
+            caller.connection.request_authorized()
+
+    async def _run_queries(
+        self, caller: Caller, operation: Operation, model: type[BaseModel], request: Request
+    ) -> Response:
+        """Charge the request to the rate of its key once, and run its queries.
+
+        A single query is charged before the body is read, because an invalid body takes as long to read.
+        """
+        costs_one = operation.row.cost == "one"
+        if costs_one:
+            await self._limiter.charge(caller.key)
+        else:
+            self._limiter.check(caller.key)
+            await asyncio.sleep(0)  # so that simultaneous batches are all counted before the first one runs
+        queries = 1
+        try:
+            body = await read_json(request, caller.headers.get(b"content-type", b""), model)
+            count = operation.queries(body)
+            if count > self._max_batch:
+                raise TooLarge(f"{count} queries, at most {self._max_batch} per request (TAUGATE_MAX_BATCH)")
+            queries = count
+        finally:
+            if not costs_one:
+                await self._limiter.charge(caller.key, queries)
+        return await operation.handler(request, body)
+
+
+def _check_method(operation: Operation, scope: Scope) -> None:
+    allowed = ("GET", "HEAD") if operation.row.method == "GET" else (operation.row.method,)
+    if scope["method"] not in allowed:
+        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(allowed))
