@@ -1,6 +1,7 @@
 """POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
+import time
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -12,8 +13,9 @@ from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_reply
 from taugate.service.api.request_context import may_judge, permitted, request_key
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
-from taugate.service.api.search import search_task, while_connected
-from taugate.service.drift.feedback import Feedback, SearchedReply
+from taugate.service.api.search import read_search, while_connected
+from taugate.service.drift.feedback import Feedback
+from taugate.service.drift.query_log import ServedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -64,12 +66,12 @@ class FeedbackRoute:
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         search = SearchRequest(query=str(body.query))
-        task = search_task(search, active, self._settings, permitted(request.scope))
-        reply = active.search.remembered(task)
-        if reply is None:
-            (reply,) = await while_connected(request, active.search.replies([task]))
-        searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
-        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=_name(key))
+        query, form = read_search(search, active, self._settings, permitted(request.scope))
+        record = active.search.cached(query, form)
+        if record is None:
+            (record,) = await while_connected(request, active.search.records([(query, form)]))
+        served = ServedReply(time.time(), _id_of_search(key, query.text), query, _name(key), record)
+        return await feedback.judge_search(served, body.document_id, relevant=body.relevant)
 
 
 def add_feedback_route(

@@ -23,7 +23,7 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import (
-    JudgedResult,
+    Judged,
     QueryLog,
     ServedReply,
     comparable,
@@ -132,12 +132,12 @@ class TrafficAnalysis:
         self._canary_run_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
-        self._judged: list[JudgedResult] = []
+        self._judged: list[Judged] = []
 
-    def analyze(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
+    def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged]) -> None:
         """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
         if self._fleet is not None and served:
-            self._fleet.remember(served[-1].at, {reply.query_id: reply.shown for reply in served})
+            self._fleet.remember(served[-1].at, {reply.query_id: reply.record.results for reply in served})
         replies = comparable(served, self._k, RANDOM_DOCUMENTS)
         if replies:  # as numbers, which take a tenth of the memory
             self._queries.append(observations(replies, self._k, RANDOM_DOCUMENTS))

@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
+from taugate.service.pipeline.record import Results, shown_bytes
 from taugate.service.redis_client import CircuitBreaker, limit_replies
 
 _log = logging.getLogger(__name__)
@@ -67,12 +68,12 @@ class Fleet:
         """Delete the value that replicas share under a kind."""
         self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
 
-    def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Keep what replies showed, by their id; `at` is a Unix time in seconds."""
+    def remember(self, at: float, replies: Mapping[str, Results]) -> None:
+        """Keep what replies showed, (n,) RESULT, by their id; `at` is a Unix time in seconds."""
         key = self._bucket(at)
 
         def commands(pipeline: Pipeline) -> None:
-            pipeline.hset(key, items=[part for item in replies.items() for part in item])
+            pipeline.hset(key, mapping={query_id: shown_bytes(results) for query_id, results in replies.items()})
             pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
 
         self._call_pipelined(commands, [])

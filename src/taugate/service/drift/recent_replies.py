@@ -12,14 +12,13 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taugate.service.pipeline.record import SHOWN, Results, read_shown, shown_bytes
 from taugate.service.runtime.resources import allocate_file
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
@@ -31,7 +30,6 @@ _HEAD = struct.Struct("<d8sHB5x")
 _RELEVANT = 18  # offset of the last field
 _RESULT = 9  # bytes: a position, a similarity, and a byte of judgement flags
 _JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the judgement flags
-_ROUNDING = 0.01  # more than that of a score
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
@@ -53,34 +51,6 @@ class Mark(NamedTuple):
 
 
 REPEATED = Mark(new=False, counts=False)
-
-
-@dataclass(frozen=True)
-class ShownResults:
-    """The documents that a reply showed: positions, (n,) int32, and similarities with the query, (n,) float32."""
-
-    positions: NDArray[np.int32]
-    scores: NDArray[np.float32]
-
-    @classmethod
-    def read(cls, shown: bytes, documents: int, max_score: float = 1.0) -> Self:
-        """Parse the bytes of Reply.shown.
-
-        Args:
-            shown: See Reply.
-            documents: Number of documents in the release.
-            max_score: See Manifest.
-
-        Raises:
-            ValueError: If the bytes are not those of a reply.
-        """
-        half = len(shown) // 2
-        positions = np.frombuffer(shown[:half], dtype=np.int32)
-        scores = np.frombuffer(shown[half:], dtype=np.float32)
-        valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-        if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
-            raise ValueError("no documents that a reply could show")
-        return cls(positions, scores)
 
 
 class ReplyRing:
@@ -109,18 +79,16 @@ class ReplyRing:
         latest = self.slots - 1 - int(sent[::-1].argmax())  # the last slot of a reply with several
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
-    def add(self, query_id: bytes, at: float, shown: bytes) -> None:
+    def add(self, query_id: bytes, at: float, results: Results) -> None:
         """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
-        number = len(shown) // 8
-        for start in range(0, number or 1, self._results):
-            stop = min(start + self._results, number)
+        for start in range(0, len(results) or 1, self._results):
+            part = results[start : start + self._results]
             slot, self._next = self._next, (self._next + 1) % self.slots
             place = self._first + slot * self._slot_bytes
             _ID.pack_into(self._memory, _ID.size * slot, 0)
-            _HEAD.pack_into(self._memory, place, at, query_id[8:], stop - start, 0)
+            _HEAD.pack_into(self._memory, place, at, query_id[8:], len(part), 0)
             place += _HEAD.size
-            content = shown[4 * start : 4 * stop] + shown[4 * (number + start) : 4 * (number + stop)]
-            content += bytes(stop - start)
+            content = shown_bytes(part) + bytes(len(part))
             self._memory[place : place + len(content)] = content
             self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
 
@@ -134,12 +102,9 @@ class ReplyRing:
             place for place, (at, half, *_) in zip(places, heads, strict=True) if half == query_id[8:] and at >= since
         ]
 
-    def read(self, places: Sequence[int]) -> ShownResults:
-        """Return what a reply showed, from the offsets of its slots, at least one."""
-        parts = [self._part(place) for place in places]
-        return ShownResults(
-            np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
-        )
+    def read(self, places: Sequence[int]) -> Results:
+        """Return what a reply showed, (n,) SHOWN, from the offsets of its slots, at least one."""
+        return np.concatenate([self._part(place) for place in places])
 
     def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
         """Record a judgement, and return how it relates to earlier ones.
@@ -160,22 +125,18 @@ class ReplyRing:
             self._memory[reply_flag] = 1
         return Mark(new=True, counts=counts)
 
-    def _part(self, place: int) -> ShownResults:
-        number = self._number(place)
-        first, second = place + _HEAD.size, place + _HEAD.size + 4 * number
-        return ShownResults(
-            np.frombuffer(self._memory[first:second], dtype=np.int32),
-            np.frombuffer(self._memory[second : second + 4 * number], dtype=np.float32),
-        )
+    def _part(self, place: int) -> Results:
+        first = place + _HEAD.size
+        return read_shown(self._memory[first : first + SHOWN.itemsize * self._number(place)])
 
     def _number(self, place: int) -> int:
         return int(min(_HEAD.unpack_from(self._memory, place)[2], self._results))
 
     def _indices(self, place: int, position: int) -> list[int]:
-        return np.flatnonzero(self._part(place).positions == position).tolist()
+        return np.flatnonzero(self._part(place)["position"] == position).tolist()
 
     def _flag(self, place: int, index: int) -> int:
-        return place + _HEAD.size + 8 * self._number(place) + index
+        return place + _HEAD.size + SHOWN.itemsize * self._number(place) + index
 
 
 class RecentReplies:
@@ -196,18 +157,18 @@ class RecentReplies:
         self._ring = ReplyRing(self._open_memory(), results)
         self._ring.resume()
 
-    def add(self, query_id: str, at: float, shown: bytes) -> None:
+    def add(self, query_id: str, at: float, results: Results) -> None:
         """Remember a reply.
 
         Args:
             query_id: 32 hexadecimal digits.
             at: Time in seconds.
-            shown: See Reply.
+            results: What it showed, (n,) RESULT or SHOWN.
         """
-        self._ring.add(bytes.fromhex(query_id), at, shown)
+        self._ring.add(bytes.fromhex(query_id), at, results)
 
-    def find(self, query_id: str, now: float) -> ShownResults | None:
-        """Return what a reply of any worker showed, None if it is unknown or too old at `now`."""
+    def find(self, query_id: str, now: float) -> Results | None:
+        """Return what a reply of any worker showed, (n,) SHOWN, None if it is unknown or too old at `now`."""
         ring, places = next(self._find_places(query_id, now), (None, []))
         return None if ring is None else ring.read(places)
 

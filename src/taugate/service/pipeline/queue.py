@@ -10,15 +10,19 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
-from taugate.retrieval.documents.store import Document
+import numpy as np
+from numpy.typing import NDArray
+
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
-from taugate.service.runtime.traces import Trace
+from taugate.service.pipeline.forms import ReplyForm
+from taugate.service.pipeline.record import SearchRecord
+from taugate.service.runtime.traces import Trace, current_trace
 
 
 class QueryLimits:
@@ -63,47 +67,36 @@ class QueryLimits:
         self._observe_depth(self.depth)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer to one query.
-
-    Attributes:
-        query: The query as the encoder read it.
-        answer: The results kept of the top-K, and why.
-        documents: The kept documents, in the answer's order.
-        vector: The query's vector, (d',) float32.
-        random: Similarities of the query with random documents, (r,) float32.
-    """
-
-    query: Query
-    answer: Answer
-    documents: list[Document]
-    vector: Float32
-    random: Float32
+def _future_of_running_loop() -> asyncio.Future[SearchRecord]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(slots=True, eq=False)
 class PendingQuery:
-    """A query on its way through the pipeline.
+    """A query on its way through the pipeline. Made in the event loop of its caller.
 
     Attributes:
-        query: The query; after tokenization, as the encoder reads it.
-        result: The future that the caller awaits, of the caller's event loop.
+        query: The query; after tokenization, or if the vector was cached, as the encoder reads it.
         vector: (d',) float32, None until the query is encoded.
+        form: Form of the reply.
+        result: The future that the caller awaits.
         trace: Trace of the query's request, None if that is not traced.
         tokens: None until the query is tokenized, and if the vector was cached.
+        retrieved: See Answer; None until the query is searched for.
     """
 
     query: Query
-    result: asyncio.Future[SearchResult]
-    vector: Float32 | None = None
-    trace: Trace | None = None
+    vector: Float32 | None
+    form: ReplyForm
+    result: asyncio.Future[SearchRecord] = field(default_factory=_future_of_running_loop)
+    trace: Trace | None = field(default_factory=current_trace.get)
     tokens: Tokens | None = None
+    retrieved: NDArray[np.int64] | None = None
 
 
-def deliver(queries: Sequence[PendingQuery], results: Sequence[SearchResult]) -> None:
-    """Set the results of queries, in their order, from any thread; queries whose caller has left are skipped."""
-    _call_event_loop(queries, partial(_set_results, queries, results))
+def deliver(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
+    """Return the records of queries, in order, to their callers, from any thread; skips those whose caller has left."""
+    _call_event_loop(queries, partial(_set_results, queries, records))
 
 
 def fail(queries: Sequence[PendingQuery], error: Exception) -> None:
@@ -239,10 +232,10 @@ def _call_event_loop(queries: Sequence[PendingQuery], callback: Callable[[], Non
         pass
 
 
-def _set_results(queries: Sequence[PendingQuery], results: Sequence[SearchResult]) -> None:
-    for pending, result in zip(queries, results, strict=True):
+def _set_results(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
+    for pending, record in zip(queries, records, strict=True):
         if not pending.result.done():
-            pending.result.set_result(result)
+            pending.result.set_result(record)
 
 
 def _set_exception(queries: Sequence[PendingQuery], error: Exception) -> None:

@@ -20,7 +20,7 @@ from taugate.service.api.replies import EncodedJsonResponse, json_reply
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
 from taugate.service.api.search import CURRENT, SearchRoutes
 from taugate.service.errors import Invalid
-from taugate.service.pipeline.reply import SearchForm
+from taugate.service.pipeline.forms import SearchForm
 from taugate.service.settings import MAX_QUERIES
 
 _MAX_RESULTS = 50  # as OpenAI has it
