@@ -116,19 +116,24 @@ def failing(queries: Sequence[PendingQuery]) -> Iterator[None]:
 class QueryQueue:
     """Queries that wait to be encoded, in groups of one length: a batch of one length needs no padding.
 
-    The event loop puts queries in. A worker thread takes the new ones from `arrivals`, adds each to the group of its
-    length, and takes a batch; one worker does so at a time. A query never waits for others to fill a batch. Groups take
-    turns, so that a small group is not starved by a large one.
+    The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
+    batch. Groups take turns, so that a small group is not starved by a large one.
 
     Attributes:
         closed: Whether `close` was called.
     """
 
-    def __init__(self, max_tokens: int) -> None:
-        """Limit batches to `max_tokens`, except for a single query with more."""
-        self._max_tokens = max_tokens
+    def __init__(self, max_tokens: int, tokenize: Callable[[PendingQuery], int | None]) -> None:
+        """Make an empty queue.
+
+        Args:
+            max_tokens: Tokens in a batch, except for a single query with more.
+            tokenize: Sets a query's tokens; returns how many are encoded, None if its vector was cached.
+        """
+        self._max_tokens, self._tokenize = max_tokens, tokenize
         self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
         self._groups: dict[int | None, deque[PendingQuery]] = {}  # the group whose turn it is comes first
+        self._taking = threading.Lock()
         self.closed = False
 
     @property
@@ -142,11 +147,32 @@ class QueryQueue:
         if self.closed:  # checked after `put`, because `fail_remaining` may already have emptied the queue
             fail([pending], shutting_down())
 
-    def arrivals(self) -> Iterator[PendingQuery]:
-        """Yield new queries; wait for the first if no group has any; stop when closed.
+    def next_batch(self) -> list[PendingQuery]:
+        """Tokenize the queries that have arrived, and take a batch; waits if there is none. Empty when closed.
 
         Queries whose caller has left are skipped.
         """
+        batch: list[PendingQuery] = []
+        with self._taking:
+            while not (batch or self.closed):
+                self._group_arrivals()
+                batch = self._take_group()
+        return batch
+
+    def close(self) -> None:
+        """Stop handing out queries, and wake the waiting worker."""
+        self.closed = True
+        self._arrived.put(None)
+
+    def fail_remaining(self) -> None:
+        """Fail the remaining queries with NotReady, once all workers have stopped."""
+        remaining = [pending for group in self._groups.values() for pending in group]
+        while not self._arrived.empty():
+            remaining += filter(None, [self._arrived.get()])
+        fail(remaining, shutting_down())
+
+    def _group_arrivals(self) -> None:
+        """Add new queries to the groups of their lengths; wait for the first if no group has any."""
         wait = not self._groups
         while not self.closed:
             try:
@@ -157,14 +183,11 @@ class QueryQueue:
                 return
             wait = False
             if not pending.result.done():
-                yield pending
+                with failing([pending]):
+                    self._groups.setdefault(self._tokenize(pending), deque()).append(pending)
 
-    def add(self, pending: PendingQuery, length: int | None) -> None:
-        """Add a query to the group of its length, in tokens as they are encoded; None if its vector was cached."""
-        self._groups.setdefault(length, deque()).append(pending)
-
-    def take_batch(self) -> list[PendingQuery]:
-        """Take the oldest queries of the group whose turn it is, unless their caller has left. May be empty."""
+    def _take_group(self) -> list[PendingQuery]:
+        """Take the oldest queries of the group whose turn it is. May be empty."""
         batch: list[PendingQuery] = []
         if not self._groups or self.closed:
             return batch
@@ -179,18 +202,6 @@ class QueryQueue:
         if group:  # to the end of the queue of groups
             self._groups[length] = group
         return batch
-
-    def close(self) -> None:
-        """Stop handing out queries, and wake the waiting worker."""
-        self.closed = True
-        self._arrived.put(None)
-
-    def fail_remaining(self) -> None:
-        """Fail the remaining queries with NotReady, once all workers have stopped."""
-        remaining = [pending for group in self._groups.values() for pending in group]
-        while not self._arrived.empty():
-            remaining += filter(None, [self._arrived.get()])
-        fail(remaining, shutting_down())
 
 
 class EncodedQueries:

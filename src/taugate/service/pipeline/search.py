@@ -1,6 +1,6 @@
 """Searches one release for the queries of all requests, in batches, off the event loop.
 
-    while batch := next_batch():              # queries of one length in tokens
+    while batch := queue.next_batch():        # queries of one length in tokens
         encode(batch)
         for group in encoded.drain(batch):    # including what other threads have encoded meanwhile
             deliver(group, records(group, cut(search(group))))
@@ -80,8 +80,8 @@ class SearchPipeline:
         self._search_threads = search_threads
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
         self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # `rescore` runs in another thread
-        self._queue, self._encoded = QueryQueue(self.max_batch_tokens), EncodedQueries(self.max_group_queries)
-        self._batch_lock = threading.Lock()  # one thread at a time takes a batch
+        self._queue = QueryQueue(self.max_batch_tokens, self._tokenize)
+        self._encoded = EncodedQueries(self.max_group_queries)
         self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [
             threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)
@@ -146,29 +146,19 @@ class SearchPipeline:
     def _run(self) -> None:
         """Process batches until the pipeline is closed."""
         self._prepare_thread()
-        while batch := self._next_batch():
+        thread = threading.get_ident()
+        while batch := self._queue.next_batch():
+            self._busy.add(thread)
             with failing(batch):
                 self._encode(batch)
                 for group in self._encoded.drain(batch):
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
-            self._busy.discard(threading.get_ident())
+            self._busy.discard(thread)
 
     def _prepare_thread(self) -> None:
         set_search_threads(self._search_threads)
         lower_priority()  # the event loop, which replies to and refuses requests, has priority
-
-    def _next_batch(self) -> list[PendingQuery]:
-        """Tokenize the queries that have arrived, and wait for the next batch. Empty when closed."""
-        with self._batch_lock:
-            while not self._queue.closed:
-                for pending in self._queue.arrivals():
-                    with failing([pending]):
-                        self._queue.add(pending, self._tokenize(pending))
-                if batch := self._queue.take_batch():
-                    self._busy.add(threading.get_ident())
-                    return batch
-        return []
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
         """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""
