@@ -47,7 +47,7 @@ def test_zero_bytes_disable_cache() -> None:
     memory = MemoryCache(0)
     memory.put("a", vector(0))
     assert memory.get("a") is None
-    assert memory.bytes == 0
+    assert memory.currsize == 0
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], SearchRecor
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert memory.bytes <= limit
-    assert 0.7 * memory.bytes < used < 1.2 * memory.bytes
+    assert memory.currsize <= limit
+    assert 0.7 * memory.currsize < used < 1.2 * memory.currsize
 
 
 def test_expired_reply_frees_its_memory(reply: Callable[[], SearchRecord]) -> None:

@@ -55,17 +55,12 @@ class CacheKeys:
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
-class MemoryCache:
+class MemoryCache(LRUCache[str, object]):
     """The most recently used values, up to a number of bytes. Belongs to one event loop."""
 
     def __init__(self, max_bytes: int) -> None:
         """Limit the bytes of all entries, including keys and tables; 0 turns the cache off."""
-        self.max_bytes = max_bytes
-        self._entries: LRUCache[str, object] = LRUCache(max_bytes, getsizeof=_size)
-
-    def get(self, key: str) -> object | None:
-        """Return a value, which becomes the most recently used one, or None if the key is absent."""
-        return self._entries.get(key)
+        super().__init__(max_bytes, getsizeof=_size)
 
     def put(self, key: str, value: object) -> None:
         """Store a value, and evict the least recently used ones. A value larger than the limit is not stored.
@@ -74,13 +69,8 @@ class MemoryCache:
             key: The key.
             value: `sys.getsizeof` must return all the memory that it takes.
         """
-        if _size(value) <= self.max_bytes:
-            self._entries[key] = value
-
-    @property
-    def bytes(self) -> int:
-        """Size of all entries, in bytes."""
-        return int(self._entries.currsize)
+        if _size(value) <= self.maxsize:
+            self[key] = value
 
 
 def _size(value: object) -> int:
@@ -141,7 +131,7 @@ class TieredCache:
         Values are untrusted: validate them before use.
         """
         if self.shared is None:
-            return "miss" if self.memory.max_bytes else "bypass", [None] * len(keys)
+            return "miss" if self.memory.maxsize else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
 
     def share(self, values: Mapping[str, bytes]) -> None:

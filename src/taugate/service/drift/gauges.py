@@ -74,30 +74,32 @@ class DriftGauges(MetricGroup):
         "signal",
         mode="livemax",
     )
-    _threshold = gauge("taugate_drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm.")
+    threshold = gauge("taugate_drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm.")
     _alarm = gauge("taugate_drift_alarm", "Drift alarm, by signal: 1 on, 0 off.", "signal", mode="livemax")
-    _block = gauge("taugate_drift_block_queries", "Distinct queries in a block.", mode="livemax")
-    _blocks = counter("taugate_drift_blocks", "Completed blocks of queries.")
-    _shared = gauge(
+    block_queries = gauge("taugate_drift_block_queries", "Distinct queries in a block.", mode="livemax")
+    blocks = counter("taugate_drift_blocks", "Completed blocks of queries.")
+    shared = gauge(
         "taugate_drift_shared", "Drift evidence is shared with other processes: 1 yes, 0 no.", mode="livemin"
     )
-    _baseline = gauge(
-        "taugate_drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", mode="livemin"
-    )
-    _refused = gauge(
+    baseline = gauge("taugate_drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", mode="livemin")
+    baseline_refused = gauge(
         "taugate_drift_baseline_refused",
         "The configured baseline does not fit the release: 1 yes, 0 no.",
         mode="livemax",
     )
-    _lost = counter("taugate_drift_lost", "Answered queries that drift detection had no time to analyze.")
-    _accuracy = gauge("taugate_canary_accuracy", "Accuracy of the golden queries at the last run.", mode="livemin")
-    _recorded = gauge("taugate_canary_accuracy_reference", "Accuracy of the golden queries at calibration.")
-    _difference = gauge(
+    lost = counter("taugate_drift_lost", "Answered queries that drift detection had no time to analyze.")
+    canary_accuracy = gauge(
+        "taugate_canary_accuracy", "Accuracy of the golden queries at the last run.", mode="livemin"
+    )
+    canary_accuracy_reference = gauge(
+        "taugate_canary_accuracy_reference", "Accuracy of the golden queries at calibration."
+    )
+    canary_difference = gauge(
         "taugate_canary_difference",
         "Largest difference of a golden query's similarity from its record.",
         mode="livemax",
     )
-    _run_at = gauge(
+    canary_timestamp = gauge(
         "taugate_canary_timestamp_seconds", "Unix time of the last run of the golden queries.", mode="livemin"
     )
 
@@ -143,43 +145,10 @@ class DriftGauges(MetricGroup):
         self._above.labels(name).inc(int((similarities > self._theta).sum()))
         self._compared.labels(name).inc(similarities.size)
 
-    def count_lost(self, queries: int) -> None:
-        """Count queries that were not analyzed."""
-        self._lost.inc(queries)
-
     def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
         """Set the state of one alarm; evidence of 0 is none, 1 raises the alarm."""
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
-
-    def set_threshold(self, log: float) -> None:
-        """Set the natural logarithm of the evidence that raises an alarm."""
-        self._threshold.set(log)
-
-    def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
-        """Count completed blocks.
-
-        Args:
-            blocks: Number of completed blocks.
-            size: Queries in the next block.
-            shared: Whether other processes know of them.
-        """
-        self._blocks.inc(blocks)
-        self._block.set(size)
-        self._shared.set(shared)
-
-    def set_baseline(self, *, in_force: bool, refused: bool) -> None:
-        """Set whether a baseline is in use, and whether a configured one does not fit."""
-        self._baseline.set(in_force)
-        self._refused.set(refused)
-
-    def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
-        """Set the results of the golden queries; see CanaryResult. `recorded` is the accuracy at calibration, 0…1."""
-        self._accuracy.set(accuracy)
-        self._recorded.set(recorded)
-        self._difference.set(difference)
-        self._run_at.set_to_current_time()
-        self.set_alarm("canary", on=not alike, evidence=float(not alike))
 
     def set_window(
         self,

@@ -74,12 +74,6 @@ def observations(served: Sequence[ServedReply], k: int, random: int) -> Observat
     return Observations(at, keys, similarities[:, :k], similarities[:, k:], kept)
 
 
-def join(parts: Sequence[Observations]) -> Observations:
-    """Concatenate one or more parts in their order."""
-    together = Observations.joined(parts)
-    return replace(together, at=np.maximum.accumulate(together.at))
-
-
 def judgements(judged: Sequence[Judged]) -> Judgements:
     """Convert the judgements that drift uses into columns."""
     counted = [judgement.line for judgement in judged if judgement.counts]

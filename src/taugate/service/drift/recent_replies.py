@@ -86,9 +86,7 @@ class ReplyRing:
             slot, self._next = self._next, (self._next + 1) % self.slots
             place = self._first + slot * self._slot_bytes
             _ID.pack_into(self._memory, _ID.size * slot, 0)
-            _HEAD.pack_into(self._memory, place, at, query_id[8:], len(part), 0)
-            place += _HEAD.size
-            content = shown_bytes(part) + bytes(len(part))
+            content = _HEAD.pack(at, query_id[8:], len(part), 0) + shown_bytes(part) + bytes(len(part))
             self._memory[place : place + len(content)] = content
             self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
 

@@ -101,10 +101,9 @@ class DriftWatch:
 
     async def _analyze(self) -> None:
         served, self._served = self._served, []
-        self._analysis.count_lost(self._lost)
+        judged, lost = self.feedback.take(), self._lost
         self._characters = self._lost = 0
-        judged = self.feedback.take()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
 
 
 def _lower_priority() -> None:

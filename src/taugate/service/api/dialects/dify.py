@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from taugate.errors import InputError
@@ -16,7 +16,15 @@ from taugate.retrieval.index.passages import Fields
 from taugate.service.access.authorization import DIFY_PATH
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
-from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import (
+    FilterValue,
+    Lenient,
+    combined,
+    condition,
+    dialect_score,
+    negated,
+    tightened,
+)
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
@@ -46,20 +54,14 @@ _Name = Annotated[str, Field(min_length=1)]
 _Names = _Name | Annotated[list[_Name], Field(min_length=1)]
 
 
-class _Lenient(BaseModel):
-    """Base of models that ignore unknown fields, because Dify adds fields over time."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
-
-
-class RetrievalSetting(_Lenient):
+class RetrievalSetting(Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops. Dify's form sends 0.0."""
 
     top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class MetadataComparison(_Lenient):
+class MetadataComparison(Lenient):
     """A comparison of metadata fields with a value. With several fields, one match is enough."""
 
     name: Annotated[_Names, BeforeValidator(_require_names)]
@@ -67,14 +69,14 @@ class MetadataComparison(_Lenient):
     value: FilterValue | None = None
 
 
-class MetadataCondition(_Lenient):
+class MetadataCondition(Lenient):
     """Comparisons, all or at least one of which must hold."""
 
     logical_operator: Literal["and", "or"] | None = None
     conditions: list[MetadataComparison] | None = None
 
 
-class DifyQuery(_Lenient):
+class DifyQuery(Lenient):
     """A search. `knowledge_id` is `current`, or the id of the release in service."""
 
     knowledge_id: str

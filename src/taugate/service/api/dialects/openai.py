@@ -7,14 +7,22 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.authorization import VECTOR_STORE_PATH
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
-from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import (
+    FilterValue,
+    Lenient,
+    combined,
+    condition,
+    dialect_score,
+    negated,
+    tightened,
+)
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse, json_reply
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
@@ -64,13 +72,7 @@ def _require_queries(value: V) -> V:
 _Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
-class _Lenient(BaseModel):
-    """Base of models that ignore unknown fields, because other products' clients add fields over time."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
-
-
-class ComparisonFilter(_Lenient):
+class ComparisonFilter(Lenient):
     """A comparison of an attribute, which is a metadata field, with a value."""
 
     type: _Comparison
@@ -78,7 +80,7 @@ class ComparisonFilter(_Lenient):
     value: FilterValue
 
 
-class CompoundFilter(_Lenient):
+class CompoundFilter(Lenient):
     """Filters, all or at least one of which must hold."""
 
     type: _Compound
@@ -92,13 +94,13 @@ _AnyFilter = Annotated[
 ]
 
 
-class RankingOptions(_Lenient):
+class RankingOptions(Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops."""
 
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class VectorStoreQuery(_Lenient):
+class VectorStoreQuery(Lenient):
     """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated for."""
 
     query: Annotated[_Queries, BeforeValidator(_require_queries)]
