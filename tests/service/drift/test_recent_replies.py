@@ -197,6 +197,6 @@ def test_random_ring_is_read_without_error() -> None:
     ids = [bytes(memory[8 * slot : 8 * slot + 8]) for slot in range(ring.slots)]
     for slot, half in enumerate(ids):
         place = 8 * ring.slots + slot * 69
-        result = ring.places(half + bytes(memory[place + 8 : place + 16]), -np.inf)
+        result = ring.find(half + bytes(memory[place + 8 : place + 16]), -np.inf)
         if result:
             assert len(ring.read(result)) <= RESULTS

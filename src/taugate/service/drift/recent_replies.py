@@ -18,17 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.service.pipeline.record import SHOWN, Results, read_shown, shown_bytes
+from taugate.service.pipeline.record import Results, shown_results
 from taugate.service.runtime.resources import allocate_file
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
-_ID = struct.Struct("<Q")  # the first half of a reply's id; 0 marks an empty slot
-# Head of a slot: time of the reply; second half of its id; number of its documents in this slot; whether one was judged
-# relevant.
-_HEAD = struct.Struct("<d8sHB5x")
-_RELEVANT = 18  # offset of the last field
-_RESULT = 9  # bytes: a position, a similarity, and a byte of judgement flags
+_ID = struct.Struct("<QQ")  # halves of a reply's id
 _JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the judgement flags
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
@@ -53,11 +48,27 @@ class Mark(NamedTuple):
 REPEATED = Mark(new=False, counts=False)
 
 
+def _slot_type(results: int) -> np.dtype[np.void]:
+    """Return the type of a slot with room for so many results."""
+    return np.dtype(
+        [
+            ("at", "<f8"),  # time of the reply
+            ("id", "<u8"),  # second half of its id
+            ("number", "<u2"),  # of its results in this slot
+            ("relevant", "u1"),  # whether one of them was judged relevant
+            ("unused", "V5"),
+            ("position", "<i4", (results,)),
+            ("score", "<f4", (results,)),
+            ("judged", "u1", (results,)),  # judgement flags
+        ]
+    )
+
+
 class ReplyRing:
     """A ring buffer of replies in the order in which they were sent, the oldest overwritten first.
 
-    A slot is valid while it has an id, which is written last and removed first, so that a half-written slot is never
-    read. A reply with more results than a slot can hold takes several slots.
+    A slot is valid while it has the first half of an id, which is written last and removed first (0), so that a
+    half-written slot is never read. A reply with more results than a slot can hold takes several slots.
 
     Attributes:
         slots: Number of slots.
@@ -65,76 +76,66 @@ class ReplyRing:
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
         """Use memory that was all zeros at first, with room for so many results per slot."""
-        self._memory, self._results = memory, results
-        self._slot_bytes = _HEAD.size + _RESULT * results
-        self.slots = len(memory) // (_ID.size + self._slot_bytes)
+        slot_type = _slot_type(results)
+        self._results = results
+        self.slots = len(memory) // (8 + slot_type.itemsize)
         self._ids = np.frombuffer(memory, dtype="<u8", count=self.slots)
-        self._first = _ID.size * self.slots
+        self._slots = np.frombuffer(memory, dtype=slot_type, count=self.slots, offset=self._ids.nbytes)
         self._next = 0
 
     def resume(self) -> None:
         """Continue after the last reply of the worker that wrote to this memory before."""
-        heads = np.frombuffer(self._memory, dtype=np.uint8, count=self.slots * self._slot_bytes, offset=self._first)
-        sent = np.ascontiguousarray(heads.reshape(self.slots, -1)[:, :8]).view("<f8")[:, 0]
-        latest = self.slots - 1 - int(sent[::-1].argmax())  # the last slot of a reply with several
+        latest = self.slots - 1 - int(self._slots["at"][::-1].argmax())  # the last slot of a reply with several
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, results: Results) -> None:
         """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
+        first, second = _ID.unpack(query_id)
         for start in range(0, len(results) or 1, self._results):
             part = results[start : start + self._results]
+            number = len(part)
+            if number < self._results:
+                part = np.concatenate((part, np.zeros(self._results - number, dtype=part.dtype)))
             slot, self._next = self._next, (self._next + 1) % self.slots
-            place = self._first + slot * self._slot_bytes
-            _ID.pack_into(self._memory, _ID.size * slot, 0)
-            content = _HEAD.pack(at, query_id[8:], len(part), 0) + shown_bytes(part) + bytes(len(part))
-            self._memory[place : place + len(content)] = content
-            self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
+            self._ids[slot] = 0
+            self._slots[slot] = (at, second, number, 0, b"", part["position"], part["score"], 0)
+            self._ids[slot] = first
 
-    def places(self, query_id: bytes, since: float) -> list[int]:
-        """Return the offsets of the slots of a reply sent at `since` or later, empty if it is not here."""
-        (half,) = _ID.unpack(query_id[:8])
-        slots = np.flatnonzero(self._ids == half).tolist() if half else []
-        places = [self._first + slot * self._slot_bytes for slot in slots]
-        heads = [_HEAD.unpack_from(self._memory, place) for place in places]
-        return [
-            place for place, (at, half, *_) in zip(places, heads, strict=True) if half == query_id[8:] and at >= since
-        ]
+    def find(self, query_id: bytes, since: float) -> list[int]:
+        """Return the slots of a reply sent at `since` or later, empty if it is not here."""
+        first, second = _ID.unpack(query_id)
+        slots = np.flatnonzero(self._ids == first) if first else np.zeros(0, dtype=np.int64)
+        heads = self._slots[slots]
+        of_reply: list[int] = slots[(heads["id"] == second) & (heads["at"] >= since)].tolist()
+        return of_reply
 
-    def read(self, places: Sequence[int]) -> Results:
-        """Return what a reply showed, (n,) SHOWN, from the offsets of its slots, at least one."""
-        return np.concatenate([self._part(place) for place in places])
+    def read(self, slots: Sequence[int]) -> Results:
+        """Return what a reply showed, (n,) SHOWN, from its slots, at least one."""
+        return np.concatenate([self._shown(slot) for slot in slots])
 
-    def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
+    def mark(self, slots: Sequence[int], position: int, *, relevant: bool) -> Mark:
         """Record a judgement, and return how it relates to earlier ones.
 
         Args:
-            places: Offsets of the reply's slots.
+            slots: The reply's slots.
             position: Position of a document that the reply showed.
             relevant: Whether the document answers the query.
         """
-        flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
+        judged, any_relevant = self._slots["judged"], self._slots["relevant"]
+        places = [(slot, row) for slot in slots for row in np.flatnonzero(self._shown(slot)["position"] == position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
-        if not flags or self._memory[flags[0]] & bit:
+        if not places or judged[places[0]] & bit:
             return REPEATED
-        self._memory[flags[0]] |= bit
-        reply_flag = places[0] + _RELEVANT
-        counts = relevant and not self._memory[reply_flag]
+        judged[places[0]] |= bit
+        counts = relevant and not any_relevant[slots[0]]
         if relevant:
-            self._memory[reply_flag] = 1
+            any_relevant[slots[0]] = 1
         return Mark(new=True, counts=counts)
 
-    def _part(self, place: int) -> Results:
-        first = place + _HEAD.size
-        return read_shown(self._memory[first : first + SHOWN.itemsize * self._number(place)])
-
-    def _number(self, place: int) -> int:
-        return int(min(_HEAD.unpack_from(self._memory, place)[2], self._results))
-
-    def _indices(self, place: int, position: int) -> list[int]:
-        return np.flatnonzero(self._part(place)["position"] == position).tolist()
-
-    def _flag(self, place: int, index: int) -> int:
-        return place + _HEAD.size + SHOWN.itemsize * self._number(place) + index
+    def _shown(self, slot: int) -> Results:
+        """Return the results in a slot, (n,) SHOWN."""
+        number = min(int(self._slots["number"][slot]), self._results)
+        return shown_results(self._slots["position"][slot, :number], self._slots["score"][slot, :number])
 
 
 class RecentReplies:
@@ -167,8 +168,8 @@ class RecentReplies:
 
     def find(self, query_id: str, now: float) -> Results | None:
         """Return what a reply of any worker showed, (n,) SHOWN, None if it is unknown or too old at `now`."""
-        ring, places = next(self._find_places(query_id, now), (None, []))
-        return None if ring is None else ring.read(places)
+        ring, slots = next(self._find_slots(query_id, now), (None, []))
+        return None if ring is None else ring.read(slots)
 
     def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
         """Record a judgement of a document that the reply showed, and return how it relates to earlier ones.
@@ -177,9 +178,7 @@ class RecentReplies:
         """
         with self._locked_marks():
             # Two workers that judge one search at the same time both hold it, so both rings are marked.
-            marks = [
-                ring.mark(places, position, relevant=relevant) for ring, places in self._find_places(query_id, now)
-            ]
+            marks = [ring.mark(slots, position, relevant=relevant) for ring, slots in self._find_slots(query_id, now)]
         if not marks:
             return REPEATED
         return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
@@ -197,12 +196,12 @@ class RecentReplies:
             os.close(descriptor)
             self._file = None
 
-    def _find_places(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
-        """Yield each ring that has the reply, with the offsets of its slots; this worker's ring first."""
+    def _find_slots(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
+        """Yield each ring that has the reply, with the reply's slots; this worker's ring first."""
         if is_id(query_id):
             for ring in self._rings():
-                if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
-                    yield ring, places
+                if slots := ring.find(bytes.fromhex(query_id), now - self._seconds):
+                    yield ring, slots
 
     def _rings(self) -> Iterator[ReplyRing]:
         """Yield the ring of this worker, then those of the others."""

@@ -1,7 +1,7 @@
 """What is kept of a search once it was answered: the reply as JSON, and arrays for metrics, drift and feedback.
 
-The arrays become bytes only in Redis, and in the ring of recent replies. The functions below are the only ones that
-convert between the two; what they read may have been written by others.
+The arrays become bytes only in Redis. The functions below are the only ones that convert between the two, and what they
+read may have been written by others.
 """
 
 from dataclasses import dataclass, replace
@@ -90,8 +90,15 @@ class SearchRecord:
         return object.__sizeof__(self) + getsizeof(self.body) + getsizeof(self.results) + getsizeof(self.similarities)
 
 
+def shown_results(positions: NDArray[np.int32], scores: Float32) -> Results:
+    """Return (n,) SHOWN from positions, (n,) int32, and similarities, (n,) float32."""
+    shown = np.empty(len(positions), dtype=SHOWN)
+    shown["position"], shown["score"] = positions, scores
+    return shown
+
+
 def shown_bytes(results: Results) -> bytes:
-    """Return the positions and then the similarities of results, of type RESULT or SHOWN."""
+    """Return the positions and then the similarities of results, (n,) RESULT or SHOWN."""
     return results["position"].tobytes() + results["score"].tobytes()
 
 
@@ -102,10 +109,7 @@ def read_shown(stored: bytes) -> Results:
         ValueError: If the length is not a multiple of 8.
     """
     half = len(stored) // 2
-    shown = np.empty(half // SHOWN["position"].itemsize, dtype=SHOWN)
-    shown["position"] = np.frombuffer(stored[:half], dtype=np.int32)
-    shown["score"] = np.frombuffer(stored[half:], dtype=np.float32)
-    return shown
+    return shown_results(np.frombuffer(stored[:half], dtype=np.int32), np.frombuffer(stored[half:], dtype=np.float32))
 
 
 def check_shown(shown: Results, documents: int, max_score: float) -> None:
