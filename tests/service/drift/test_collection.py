@@ -1,5 +1,6 @@
 """Collecting traffic without a service: histograms, observations, judgements and the query log."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, comparable, judgements, observations
-from taugate.service.pipeline.forms import fill_in
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS
 from tests.service.records import record
@@ -93,9 +93,9 @@ def test_judgement_keys_ignore_reply() -> None:
 
 
 def test_reply_json_fills_in_placeholders() -> None:
-    body = b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}'
+    answered = replace(record([]), body=b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}')
     first, second = (
-        orjson.loads(fill_in(body, "f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
+        orjson.loads(answered.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
     )
     assert first == {
         "results": [],

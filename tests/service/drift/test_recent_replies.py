@@ -14,7 +14,7 @@ import pytest
 
 from taugate.service.drift import recent_replies as module
 from taugate.service.drift.recent_replies import REPEATED, RING_BYTES, Mark, RecentReplies, ReplyRing
-from taugate.service.pipeline.record import check_shown, read_shown, shown_bytes
+from taugate.service.pipeline.record import read_shown, shown_bytes
 from tests.service import records
 
 RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
@@ -122,7 +122,7 @@ from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.pipeline.record import read_shown
 shown = RecentReplies(Path({str(tmp_path)!r}), {RELEASE!r}, {RESULTS}, {SECONDS})
 for number in range(3):
-    shown.add(sys.argv[1 + number], float(sys.argv[4]) + number, read_shown(bytes.fromhex({stored!r})))
+    shown.add(sys.argv[1 + number], float(sys.argv[4]) + number, read_shown(bytes.fromhex({stored!r}), 10, 1.0))
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -182,11 +182,9 @@ STRANGE = {
 
 @pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE.keys())
 def test_invalid_shown_results_are_refused(content: bytes) -> None:
-    valid = read_shown(packed([9, 0, 3]))
-    check_shown(valid, 10, 1.0)
-    assert valid["position"].tolist() == [9, 0, 3]
+    assert read_shown(packed([9, 0, 3]), 10, 1.0)["position"].tolist() == [9, 0, 3]
     with pytest.raises(ValueError):
-        check_shown(read_shown(content), 10, 1.0)
+        read_shown(content, 10, 1.0)
 
 
 def test_random_ring_is_read_without_error() -> None:

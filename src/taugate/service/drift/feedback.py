@@ -12,7 +12,7 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import Judged, ServedReply
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, is_id
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.record import Results, check_shown, read_shown
+from taugate.service.pipeline.record import Results, read_shown
 
 _MAX_LISTED_IDS = 8  # in a message
 _NOT_SHOWN = "the reply did not show it; it showed"
@@ -160,8 +160,7 @@ class Feedback:
         if packed is None:
             raise self.unknown()
         try:
-            shown = read_shown(packed)
-            check_shown(shown, len(self._documents), self._manifest.max_score)
+            shown = read_shown(packed, len(self._documents), self._manifest.max_score)
         except ValueError as error:  # other clients can write to Redis
             raise self.unknown() from error
         self._replies.add(query_id, time.monotonic(), shown)

@@ -25,7 +25,7 @@ from taugate.service.settings import Settings
 _log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 1.0
 # Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
-# 64 MB if all characters take four bytes.
+# 64 MB if all characters take four bytes; most of their records are in the cache as well.
 _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 
 

@@ -14,8 +14,8 @@ _APPROXIMATE = {"approximate": True}  # for a search within a filter that an eng
 _TRUNCATED = {"truncated": True}  # if the encoder reads only the beginning of the query
 _EXPLORED = {"explored": True}  # for a result below the threshold
 # Placeholders for values that differ between requests. JSON escapes control characters, so the body has no others.
-_QUERY_ID, _DRIFT = b"\x00", b"\x01"
-_CHANGING = {"drift": orjson.Fragment(_DRIFT), "query_id": orjson.Fragment(b'"' + _QUERY_ID + b'"')}
+QUERY_ID, DRIFT = b"\x00", b"\x01"
+_CHANGING = {"drift": orjson.Fragment(DRIFT), "query_id": orjson.Fragment(b'"' + QUERY_ID + b'"')}
 
 
 class ReplyForm(Protocol):
@@ -57,17 +57,6 @@ def write_body(form: ReplyForm, fields: dict[str, Any]) -> bytes:
     """
     # Copied to its exact size: orjson's own bytes keep up to fourteen times as much memory.
     return bytes(memoryview(orjson.dumps(form.write(fields | _CHANGING))))
-
-
-def fill_in(body: bytes, query_id: str, drift: bytes) -> bytes:
-    """Return the JSON of `write_body` with its placeholders filled in.
-
-    Args:
-        body: The JSON.
-        query_id: Hexadecimal digits.
-        drift: The field `drift`, as JSON.
-    """
-    return body.replace(_DRIFT, drift).replace(_QUERY_ID, query_id.encode())
 
 
 def search_fields(answer: Answer, documents: Sequence[Document], *, release: str, state: State) -> dict[str, Any]:

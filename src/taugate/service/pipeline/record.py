@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.pipeline.forms import fill_in
+from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 
 # A result that was shown: the position of its document, and its similarity with the query.
 SHOWN = np.dtype([("position", np.int32), ("score", np.float32)])
@@ -82,8 +82,13 @@ class SearchRecord:
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
-        """Return the reply to send; see `fill_in`."""
-        return fill_in(self.body, query_id, drift)
+        """Return the reply to send.
+
+        Args:
+            query_id: Hexadecimal digits.
+            drift: The field `drift`, as JSON.
+        """
+        return self.body.replace(DRIFT, drift).replace(QUERY_ID, query_id.encode())
 
     def __sizeof__(self) -> int:
         """Return the bytes of memory used, including the body and the arrays."""
@@ -102,31 +107,24 @@ def shown_bytes(results: Results) -> bytes:
     return results["position"].tobytes() + results["score"].tobytes()
 
 
-def read_shown(stored: bytes) -> Results:
+def read_shown(stored: bytes, documents: int, max_score: float) -> Results:
     """Parse the bytes of `shown_bytes`; returns (n,) SHOWN.
 
-    Raises:
-        ValueError: If the length is not a multiple of 8.
-    """
-    half = len(stored) // 2
-    return shown_results(np.frombuffer(stored[:half], dtype=np.int32), np.frombuffer(stored[half:], dtype=np.float32))
-
-
-def check_shown(shown: Results, documents: int, max_score: float) -> None:
-    """Check results that another process stored.
-
     Args:
-        shown: (n,) SHOWN.
+        stored: The bytes.
         documents: Number of documents in the release.
         max_score: See Manifest.
 
     Raises:
         ValueError: If no reply shows such results.
     """
-    positions, scores = shown["position"], shown["score"]
+    half = len(stored) // 2
+    positions = np.frombuffer(stored[:half], dtype=np.int32)
+    scores = np.frombuffer(stored[half:], dtype=np.float32)
     valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
     if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
         raise ValueError("no documents that a reply could show")
+    return shown_results(positions, scores)
 
 
 def vector_bytes(query: Query, vector: Float32) -> bytes:
