@@ -3,7 +3,7 @@
     while batch := queue.next_batch():        # queries of one length in tokens
         encode(batch)
         for group in encoded.drain(batch):    # including what other threads have encoded meanwhile
-            deliver(group, records(group, cut(search(group))))
+            deliver(group, search_and_cut(group))
 
 Encoding takes most of the time. One thread per processor runs this loop, each with a single-threaded encoder; a query
 that is alone is encoded on all processors instead.
