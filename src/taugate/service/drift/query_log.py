@@ -120,7 +120,8 @@ class QueryLog:
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
         """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""
-        shown = {position for reply in served for position in reply.record.results["position"].tolist()}
+        records = {reply.record for reply in served}
+        shown = {position for record in records for position in record.results["position"].tolist()}
         missing = np.array(sorted(shown - {*self._ids}), dtype=np.int64)
         try:
             documents = self._documents.at(missing)
@@ -135,11 +136,12 @@ class QueryLog:
 
     def _queries(self, served: Sequence[ServedReply]) -> Iterator[bytes]:
         """Yield the line of each reply."""
-        # A cached reply is sent again and again: its results are read once.
-        shown = {record: self._shown(record) for record in {reply.record for reply in served}}
+        # A cached reply is sent again and again: its arrays are read once.
+        records = {reply.record for reply in served}
+        lists = {record: (record.similarities.tolist(), self._shown(record)) for record in records}
         for at, query_id, query, key, record in served:
             query_filter = write_filter(query.filter) if query.filter else None
-            similarities = record.similarities.tolist()
+            similarities, shown = lists[record]
             yield line_bytes(
                 LoggedQuery(
                     at=at,
@@ -155,7 +157,7 @@ class QueryLog:
                     kept=record.uncut_kept if similarities else 0,
                     topk=similarities[: self._k],
                     random=similarities[self._k :],
-                    shown=shown[record],
+                    shown=shown,
                     truncated=record.truncated,
                     unreadable=record.unreadable,
                 )

@@ -48,20 +48,9 @@ class Mark(NamedTuple):
 REPEATED = Mark(new=False, counts=False)
 
 
-def _slot_type(results: int) -> np.dtype[np.void]:
-    """Return the type of a slot with room for so many results."""
-    return np.dtype(
-        [
-            ("at", "<f8"),  # time of the reply
-            ("id", "<u8"),  # second half of its id
-            ("number", "<u2"),  # of its results in this slot
-            ("relevant", "u1"),  # whether one of them was judged relevant
-            ("unused", "V5"),
-            ("position", "<i4", (results,)),
-            ("score", "<f4", (results,)),
-            ("judged", "u1", (results,)),  # judgement flags
-        ]
-    )
+# Head of a slot: time of the reply; second half of its id; number of its results in this slot; whether one of them was
+# judged relevant.
+_HEAD = np.dtype([("at", "<f8"), ("id", "<u8"), ("number", "<u2"), ("relevant", "u1"), ("unused", "V5")])
 
 
 class ReplyRing:
@@ -76,36 +65,38 @@ class ReplyRing:
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
         """Use memory that was all zeros at first, with room for so many results per slot."""
-        slot_type = _slot_type(results)
+        columns = [("position", "<i4", (results,)), ("score", "<f4", (results,)), ("judged", "u1", (results,))]
+        slot_type = np.dtype([("head", _HEAD), *columns])
         self._results = results
         self.slots = len(memory) // (8 + slot_type.itemsize)
         self._ids = np.frombuffer(memory, dtype="<u8", count=self.slots)
-        self._slots = np.frombuffer(memory, dtype=slot_type, count=self.slots, offset=self._ids.nbytes)
+        slots = np.frombuffer(memory, dtype=slot_type, count=self.slots, offset=self._ids.nbytes)
+        self._heads, self._positions, self._scores = slots["head"], slots["position"], slots["score"]
+        self._judged = slots["judged"]  # judgement flags
         self._next = 0
 
     def resume(self) -> None:
         """Continue after the last reply of the worker that wrote to this memory before."""
-        latest = self.slots - 1 - int(self._slots["at"][::-1].argmax())  # the last slot of a reply with several
+        latest = self.slots - 1 - int(self._heads["at"][::-1].argmax())  # the last slot of a reply with several
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, results: Results) -> None:
         """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
         first, second = _ID.unpack(query_id)
-        for start in range(0, len(results) or 1, self._results):
-            part = results[start : start + self._results]
+        for part in [results] if len(results) <= self._results else self._parts(results):
             number = len(part)
-            if number < self._results:
-                part = np.concatenate((part, np.zeros(self._results - number, dtype=part.dtype)))
             slot, self._next = self._next, (self._next + 1) % self.slots
             self._ids[slot] = 0
-            self._slots[slot] = (at, second, number, 0, b"", part["position"], part["score"], 0)
+            self._heads[slot] = (at, second, number, 0, b"")
+            self._positions[slot, :number], self._scores[slot, :number] = part["position"], part["score"]
+            self._judged[slot] = 0
             self._ids[slot] = first
 
     def find(self, query_id: bytes, since: float) -> list[int]:
         """Return the slots of a reply sent at `since` or later, empty if it is not here."""
         first, second = _ID.unpack(query_id)
         slots = np.flatnonzero(self._ids == first) if first else np.zeros(0, dtype=np.int64)
-        heads = self._slots[slots]
+        heads = self._heads[slots]
         of_reply: list[int] = slots[(heads["id"] == second) & (heads["at"] >= since)].tolist()
         return of_reply
 
@@ -121,7 +112,7 @@ class ReplyRing:
             position: Position of a document that the reply showed.
             relevant: Whether the document answers the query.
         """
-        judged, any_relevant = self._slots["judged"], self._slots["relevant"]
+        judged, any_relevant = self._judged, self._heads["relevant"]
         places = [(slot, row) for slot in slots for row in np.flatnonzero(self._shown(slot)["position"] == position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
         if not places or judged[places[0]] & bit:
@@ -132,10 +123,14 @@ class ReplyRing:
             any_relevant[slots[0]] = 1
         return Mark(new=True, counts=counts)
 
+    def _parts(self, results: Results) -> list[Results]:
+        """Divide results among slots."""
+        return [results[start : start + self._results] for start in range(0, len(results), self._results)]
+
     def _shown(self, slot: int) -> Results:
         """Return the results in a slot, (n,) SHOWN."""
-        number = min(int(self._slots["number"][slot]), self._results)
-        return shown_results(self._slots["position"][slot, :number], self._slots["score"][slot, :number])
+        number = min(int(self._heads["number"][slot]), self._results)
+        return shown_results(self._positions[slot, :number], self._scores[slot, :number])
 
 
 class RecentReplies:
