@@ -339,9 +339,7 @@ class Retriever:
                 answer = replace(answer, parts=parts)
             yield answer
 
-    def _cut_one(
-        self, query: Query, results: _Results, policy: Policy, search_result: FoundPassages
-    ) -> Answer:
+    def _cut_one(self, query: Query, results: _Results, policy: Policy, search_result: FoundPassages) -> Answer:
         """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones."""
         overridden = query.threshold is not None
         threshold = np.float32(query.threshold) if overridden else policy.threshold
