@@ -33,6 +33,7 @@ from taugate.service.errors import Invalid
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}
+_NEGATED = {"is not": "is", "≠": "=", "not in": "in"}
 # Dify's operators without a counterpart in Taugate. A message may repeat these names, but no text of the caller.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 _OPERATORS = ("is", "is not", "=", "≠", *_BOUNDS, *_TIMES, "in", "not in")
@@ -176,20 +177,19 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
         _refuse(name, f"{problem}; use {', '.join(_OPERATORS)}")
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
         _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
-    match operator:
-        case "is" | "is not":
-            equal = _equal(name, value, fields)
-            return equal if operator == "is" else negated(equal)
-        case "=" | "≠":
-            equal = condition(name, _number(name, operator, value))
-            return equal if operator == "=" else negated(equal)
-        case "in" | "not in":
+    match _NEGATED.get(operator, operator):
+        case "is":
+            translated = _equal(name, value, fields)
+        case "=":
+            translated = condition(name, _number(name, operator, value))
+        case "in":
             values = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
-            member = condition(name, values)
-            return member if operator == "in" else negated(member)
+            translated = condition(name, values)
         case "before" | "after":
-            return _time(name, operator, value, fields)
-    return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+            translated = _time(name, operator, value, fields)
+        case _:
+            translated = condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+    return negated(translated) if operator in _NEGATED else translated
 
 
 def _equal(name: str, value: object, fields: Fields) -> Filter:

@@ -35,6 +35,7 @@ _MAX_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool
 _Comparison = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
 _Compound = Literal["and", "or"]
+_BOUNDS = ("gt", "gte", "lt", "lte")
 _TYPES = ", ".join((*get_args(_Comparison), *get_args(_Compound)))
 V = TypeVar("V")
 
@@ -188,18 +189,14 @@ def _filters(node: ComparisonFilter | CompoundFilter) -> Filter:
 def _translated(node: ComparisonFilter | CompoundFilter) -> Filter:
     if isinstance(node, CompoundFilter):
         return combined([_translated(child) for child in node.filters], any_of=node.type == "or")
-    match node.type:
-        case "eq" if not isinstance(node.value, list):
-            return condition(node.key, node.value)
-        case "ne" if not isinstance(node.value, list):
-            return negated(condition(node.key, node.value))
-        case "in" | "nin" if isinstance(node.value, list):
-            member = condition(node.key, node.value)
-            return member if node.type == "in" else negated(member)
-        case "gt" | "gte" | "lt" | "lte":
-            return condition(node.key, {node.type: node.value})
-    needs = "a list" if node.type in {"in", "nin"} else "one value, not a list"
-    raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
+    if node.type in _BOUNDS:
+        return condition(node.key, {node.type: node.value})
+    takes_list = node.type in {"in", "nin"}
+    if isinstance(node.value, list) is not takes_list:
+        needs = "a list" if takes_list else "one value, not a list"
+        raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
+    translated = condition(node.key, node.value)
+    return negated(translated) if node.type in {"ne", "nin"} else translated
 
 
 @dataclass(frozen=True, slots=True)
