@@ -15,6 +15,7 @@ from taugate.drift.observations import query_keys
 from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
+from taugate.service.pipeline.record import RESULT, SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.settings import Settings
 
@@ -67,11 +68,14 @@ def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, flo
 
 def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedReply]:
     seen = ordinary.draw(rate, rng)
-    rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
-    now = time.time()
+    rows, nothing, now = np.concatenate([seen.top, seen.random], axis=1), np.empty(0, dtype=RESULT), time.time()
+    records = [
+        SearchRecord(b"", nothing, row, int(kept), 5, 0, None, truncated=False, unreadable=False)
+        for kept, row in zip(seen.kept, rows, strict=True)
+    ]
     return [
-        ServedReply(now, uuid4().hex, Query(f"query {key}", 5), None, row.tobytes(), b"", b"")
-        for key, row in zip(seen.key, rows, strict=True)
+        ServedReply(now, uuid4().hex, Query(f"query {key}", 5), None, record)
+        for key, record in zip(seen.key, records, strict=True)
     ]
 
 

@@ -16,7 +16,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import SearchFields, SearchResults
-from taugate.service.pipeline.reply import search_fields
+from taugate.service.pipeline.forms import search_fields
 
 
 class LocalRetriever:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import orjson
 import pytest
 
@@ -24,6 +23,7 @@ from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.drift.traffic import FastDriftService
 from tests.service.process.test_workers import pids
+from tests.service.records import record
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -47,8 +47,8 @@ def test_query_log_on_full_disk(releases: Path, tmp_path: Path) -> None:
 
 
 def seen(count: int) -> list[ServedReply]:
-    observed = np.ones(10, np.float32).tobytes()
-    return [ServedReply(float(row), f"id{row}", Query("a query", 5), None, observed, b"", b"") for row in range(count)]
+    answered = record([1.0] * 9, kept=1)
+    return [ServedReply(float(row), f"id{row}", Query("a query", 5), None, answered) for row in range(count)]
 
 
 def test_failed_write_leaves_no_partial_line(releases: Path, tmp_path: Path) -> None:

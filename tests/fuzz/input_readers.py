@@ -17,8 +17,8 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
-from taugate.service.drift.recent_replies import ShownResults
 from taugate.service.http.bodies import describe_faults
+from taugate.service.pipeline.record import read_shown
 from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 
@@ -108,9 +108,9 @@ def _filter(content: bytes) -> None:
 
 def _shown(content: bytes) -> None:
     """Read an entry of Redis, of a release with ten documents."""
-    reply = ShownResults.read(content, 10)
-    assert len(reply.positions) == len(reply.scores) == len({*reply.positions.tolist()} & {*range(10)})
-    assert all(abs(score) <= 2 for score in reply.scores.tolist())
+    shown = read_shown(content, 10, 1.0)
+    assert len(shown) == len({*shown["position"].tolist()} & {*range(10)})
+    assert all(abs(score) <= 2 for score in shown["score"].tolist())
 
 
 _RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.cache.cache import CacheKeys
-from taugate.service.pipeline.reply import SearchForm
+from taugate.service.pipeline.forms import SearchForm
 from tests.prometheus_process import until
 from tests.service.drift.traffic import FastDriftService
 from tests.service_process import ServiceProcess
@@ -76,7 +76,7 @@ def test_exploration_probability_equals_propensity(release: Release) -> None:
         assert some.calibrated is (plain.calibrated and not added)
         assert some.uncut is not None
         assert plain.uncut is not None
-        assert some.uncut.kept == plain.uncut.kept
+        assert some.uncut_kept == plain.uncut_kept
         shown, dropped = shown + len(added), dropped + len(whole.positions) - len(plain.positions)
     assert dropped > 100
     assert abs(shown - SHARE * dropped) < 4 * (SHARE * (1 - SHARE) * dropped) ** 0.5

@@ -40,10 +40,9 @@ class Columns:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate at least one part."""
-        return cls(
-            **{field.name: np.concatenate([part.columns()[field.name] for part in parts]) for field in fields(cls)}
-        )
+        """Concatenate at least one part; a time that is earlier than the one before it becomes the same."""
+        columns = {field.name: np.concatenate([part.columns()[field.name] for part in parts]) for field in fields(cls)}
+        return cls(**columns | {"at": np.maximum.accumulate(columns["at"])})
 
 
 @dataclass(frozen=True)

@@ -67,19 +67,6 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class UncutResults:
-    """A query's results before the cut. Drift detection uses them, independent of the query's own k and threshold.
-
-    Attributes:
-        scores: (K,) float32 similarities of the first K results, with the K of the policy.
-        kept: Number of these that the policy keeps; 0 if the query is refused.
-    """
-
-    scores: Float32
-    kept: int
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """The results that a query keeps from its top-K, best first, and the reason if it keeps none.
 
@@ -103,7 +90,10 @@ class Answer:
         reason: Why nothing is kept; None if any result is.
         refused: Whether the query is refused as a whole.
         refusal: Score of the query and the threshold ρ that it was compared with; None if nothing was compared.
-        uncut: Passages before the cut, for drift detection, grouped or not; None unless the query `is_comparable`.
+        uncut: (K,) float32 similarities of the first K passages before the cut, grouped or not, with the K of the
+            policy. For drift detection, so independent of the query's own k and threshold; None unless the query
+            `is_comparable`.
+        uncut_kept: Number of these that the policy keeps; 0 if the query is refused.
         retrieved: (w,) int64 positions of all results before the cut; None if they are grouped.
         truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
         approximate: Whether the search was filtered by an engine, which may miss passages then.
@@ -126,7 +116,8 @@ class Answer:
     reason: Reason | None
     refused: bool
     refusal: RefusalScore | None
-    uncut: UncutResults | None
+    uncut: Float32 | None
+    uncut_kept: int
     retrieved: NDArray[np.int64] | None
     truncated: bool = False
     approximate: bool = False

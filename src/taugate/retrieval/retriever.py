@@ -21,7 +21,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.query import Answer, Query, Reason, UncutResults
+from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -91,6 +91,8 @@ class _Results:
         relevance: (w,) float32 or None.
         answered: (1,) bool, False if the query is to be refused; None if the release refuses no query.
         refusal: Score by which that is decided; None if the release refuses no query.
+        uncut: See Answer.
+        uncut_kept: See Answer.
     """
 
     positions: NDArray[np.int64]
@@ -99,6 +101,8 @@ class _Results:
     relevance: Float32 | None
     answered: Mask | None
     refusal: RefusalScore | None
+    uncut: Float32 | None
+    uncut_kept: int
 
     def at(self, places: NDArray[np.int64]) -> Self:
         """Return the results at these places in the list."""
@@ -324,19 +328,18 @@ class Retriever:
                 None if relevance is None else relevance[row],
                 _answered(query, None if answered is None else answered[row : row + 1]),
                 None if refusals is None else refusals[row],
+                top.scores[row, :k] if query.is_comparable else None,
+                passing[row],
             )
-            uncut = UncutResults(results.scores[:k], passing[row]) if query.is_comparable else None
             if self.parents is not None and self.groups(query):
                 results = results.at(first_of_each(self.parents, results.positions))
-            answer = self._cut_one(query, results, policy, uncut, listed.result)
+            answer = self._cut_one(query, results, policy, listed.result)
             if query.with_parts:
                 parts = score_parts(self.index, query.text, vectors[row], answer.positions, answer.scores)
                 answer = replace(answer, parts=parts)
             yield answer
 
-    def _cut_one(
-        self, query: Query, results: _Results, policy: Policy, uncut: UncutResults | None, search_result: FoundPassages
-    ) -> Answer:
+    def _cut_one(self, query: Query, results: _Results, policy: Policy, search_result: FoundPassages) -> Answer:
         """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones."""
         overridden = query.threshold is not None
         threshold = np.float32(query.threshold) if overridden else policy.threshold
@@ -368,7 +371,8 @@ class Retriever:
             reason=_reason(query, len(passing), len(chosen), refused),
             refused=refused,
             refusal=results.refusal if len(passing) and not overridden else None,
-            uncut=uncut,
+            uncut=results.uncut,
+            uncut_kept=results.uncut_kept,
             retrieved=None if self.groups(query) else results.positions,
             truncated=query.truncated,
             approximate=search_result.approximate,

@@ -5,12 +5,12 @@ If several worker processes share a socket, the two collectors at the end show t
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -18,20 +18,19 @@ from prometheus_client.samples import Sample
 
 from taugate.retrieval.query import Reason
 from taugate.retrieval.release.manifest import Manifest
+from taugate.service.metric_group import MetricGroup, counter, gauge, histogram
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"
 # Environment variable that prometheus_client reads on its first import; set if there are several workers.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 ReloadOutcome = Literal["loaded", "unchanged", "failed"]
-# How prometheus_client combines the gauges of several processes.
-MultiprocessMode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
-
 # From the fastest cached reply to the default deadline, about three buckets per decade.
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # A search of a thousand documents takes 0.1 ms, encoding a long batch a second.
 STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
+_CACHE_OUTCOMES = ("hit", "miss", "error", "bypass")
 REFUSALS = (
     *("unauthorized", "forbidden", "rate_limited", "overloaded", "bad_request", "headers_too_large"),  # requests
     *("malformed", "receive_timeout", "unread", "connections"),  # connections
@@ -41,127 +40,77 @@ _UNANSWERABLE: Reason = "unanswerable"  # a query that the release refuses; its 
 _COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
 
 
-class Metrics:
+class Metrics(MetricGroup):
     """The metrics of a process. If several workers share a socket, any of them can show the metrics of all."""
+
+    requests = counter("taugate_requests", "Requests handled, by route and HTTP status.", "route", "code")
+    request_seconds = histogram(
+        "taugate_request_duration_seconds",
+        "Time from the start of a request to the end of its reply.",
+        "route",
+        buckets=_REQUEST_SECONDS,
+    )
+    stage_seconds = histogram(
+        "taugate_stage_duration_seconds", "Time spent in each stage of a request.", "stage", buckets=STAGE_SECONDS
+    )
+    batch_size = histogram("taugate_encode_batch_size", "Queries per encoder batch.", buckets=_BATCH_SIZES)
+    cache_requests = counter("taugate_cache_requests", "Cache lookups, by outcome.", "outcome", values=_CACHE_OUTCOMES)
+    redis_up = gauge("taugate_redis_up", "1 if Redis is responding, else 0; NaN if none is configured.", mode="livemin")
+    engine_up = gauge(
+        "taugate_engine_up", "1 if the engine is responding, else 0; NaN if no release needs one.", mode="livemin"
+    )
+    queue_depth = gauge("taugate_queue_depth", "Queries waiting or in progress.", mode="livesum")
+    results = counter(
+        "taugate_results", "Retrieved documents, by outcome (kept or dropped).", "outcome", values=("kept", "dropped")
+    )
+    explored = counter("taugate_explored", "Results below the threshold that were returned in order to be judged.")
+    empty_responses = counter(
+        "taugate_empty_responses", "Searches that returned no results, by reason.", "reason", values=get_args(Reason)
+    )
+    queries_truncated = counter(
+        "taugate_queries_truncated", "Queries longer than the encoder can read; their replies are not calibrated."
+    )
+    feedback = counter("taugate_feedback", "Judgements received, by outcome.", "outcome")
+    refused = counter(
+        "taugate_refused",
+        "Requests, connections and queries refused, by reason.",
+        "reason",
+        values=(*REFUSALS, _UNANSWERABLE),
+    )
+    log_dropped = counter("taugate_log_dropped", "Log lines dropped because stderr was read too slowly.")
+    connections = gauge("taugate_connections", "Open connections.", mode="livesum")
+    # The number of names is bounded, because they come from the operator's list of keys.
+    key_requests = counter("taugate_key_requests", "Authorized requests, by name of the API key.", "key")
+    keys_reload_failed = gauge(
+        "taugate_keys_reload_failed",
+        "1 if the API keys changed but cannot be read, so that the previous ones remain in force, else 0.",
+        mode="livemax",
+    )
+    release_info = gauge(RELEASE_INFO, "The release in service.", "release", "encoder", "policy", mode="livemax")
+    release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
+    release_provisional = gauge(
+        "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
+    )
+    release_loaded = gauge("taugate_release_loaded_timestamp_seconds", "Time at which the release was loaded.")
+    reloads = counter(
+        "taugate_reloads", "Release reload checks, by outcome.", "outcome", values=get_args(ReloadOutcome)
+    )
+    reload_failed = gauge("taugate_reload_failed", "1 if the last reload failed, else 0.", mode="livemax")
+    coe_reference = gauge(
+        "taugate_coe_reference", "COE (share of correct documents above θ) at calibration, with its interval.", "bound"
+    )
+    roe_reference = gauge(
+        "taugate_roe_reference", "ROE (share of random documents above θ) at calibration, with its interval.", "bound"
+    )
 
     def __init__(self) -> None:
         # Each counter and histogram would have a second series with its creation time, which no query uses.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "taugate_requests", "Requests handled, by route and HTTP status.", ["route", "code"], registry=self.registry
-        )
-        self.request_seconds = Histogram(
-            "taugate_request_duration_seconds",
-            "Time from the start of a request to the end of its reply.",
-            ["route"],
-            buckets=_REQUEST_SECONDS,
-            registry=self.registry,
-        )
-        self.stage_seconds = Histogram(
-            "taugate_stage_duration_seconds",
-            "Time spent in each stage of a request.",
-            ["stage"],
-            buckets=STAGE_SECONDS,
-            registry=self.registry,
-        )
-        self.batch_size = Histogram(
-            "taugate_encode_batch_size", "Queries per encoder batch.", buckets=_BATCH_SIZES, registry=self.registry
-        )
-        self.cache_requests = Counter(
-            "taugate_cache_requests", "Cache lookups, by outcome.", ["outcome"], registry=self.registry
-        )
-        outcomes = ("hit", "miss", "error", "bypass")  # all start at 0, so that the first of a kind is an increase
-        self._cache_outcomes = {outcome: self.cache_requests.labels(outcome) for outcome in outcomes}
-        self.redis_up = self._gauge(
-            "taugate_redis_up", "1 if Redis is responding, else 0; NaN if none is configured.", "livemin"
-        )
-        self.engine_up = self._gauge(
-            "taugate_engine_up", "1 if the engine is responding, else 0; NaN if no release needs one.", "livemin"
-        )
-        self.queue_depth = self._gauge("taugate_queue_depth", "Queries waiting or in progress.", "livesum")
-        self.results = Counter(
-            "taugate_results",
-            "Retrieved documents, by outcome (kept or dropped).",
-            ["outcome"],
-            registry=self.registry,
-        )
+        super().__init__(CollectorRegistry())
+        self._cache_outcomes = {outcome: self.cache_requests.labels(outcome) for outcome in _CACHE_OUTCOMES}
         self._kept, self._dropped = self.results.labels("kept"), self.results.labels("dropped")
-        self.explored = Counter(
-            "taugate_explored",
-            "Results below the threshold that were returned in order to be judged.",
-            registry=self.registry,
-        )
-        self.empty_responses = Counter(
-            "taugate_empty_responses",
-            "Searches that returned no results, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
-        for reason in get_args(Reason):
-            self.empty_responses.labels(reason)
-        self.queries_truncated = Counter(
-            "taugate_queries_truncated",
-            "Queries longer than the encoder can read; their replies are not calibrated.",
-            registry=self.registry,
-        )
-        self.feedback = Counter(
-            "taugate_feedback", "Judgements received, by outcome.", ["outcome"], registry=self.registry
-        )
-        self.refused = Counter(
-            "taugate_refused",
-            "Requests, connections and queries refused, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
-        for refused in (*REFUSALS, _UNANSWERABLE):
-            self.refused.labels(refused)
-        self.log_dropped = Counter(
-            "taugate_log_dropped", "Log lines dropped because stderr was read too slowly.", registry=self.registry
-        )
-        self.connections = self._gauge("taugate_connections", "Open connections.", "livesum")
-        # The number of names is bounded, because they come from the operator's list of keys.
-        self.key_requests = Counter(
-            "taugate_key_requests", "Authorized requests, by name of the API key.", ["key"], registry=self.registry
-        )
-        self.keys_reload_failed = self._gauge(
-            "taugate_keys_reload_failed",
-            "1 if the API keys changed but cannot be read, so that the previous ones remain in force, else 0.",
-            "livemax",
-        )
-        names = ("release", "encoder", "policy")
-        self.release_info = self._gauge(RELEASE_INFO, "The release in service.", "livemax", names)
         self._release_labels: tuple[str, ...] | None = None
         self._release_registry, self._shadow_registry = CollectorRegistry(), CollectorRegistry()
-        self.release_threshold = self._gauge("taugate_release_threshold", "Threshold τ of the release in service.")
-        self.release_provisional = self._gauge(
-            "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
-        )
-        self.release_loaded = self._gauge(
-            "taugate_release_loaded_timestamp_seconds", "Time at which the release was loaded."
-        )
-        self.reloads = Counter(
-            "taugate_reloads", "Release reload checks, by outcome.", ["outcome"], registry=self.registry
-        )
-        for outcome in get_args(ReloadOutcome):
-            self.reloads.labels(outcome)
-        self.reload_failed = self._gauge("taugate_reload_failed", "1 if the last reload failed, else 0.", "livemax")
-        self.coe_reference = self._gauge(
-            "taugate_coe_reference",
-            "COE (share of correct documents above θ) at calibration, with its interval.",
-            names=("bound",),
-        )
-        self.roe_reference = self._gauge(
-            "taugate_roe_reference",
-            "ROE (share of random documents above θ) at calibration, with its interval.",
-            names=("bound",),
-        )
-
-    def _gauge(
-        self, name: str, documentation: str, mode: MultiprocessMode = "livemostrecent", names: Sequence[str] = ()
-    ) -> Gauge:
-        """Make a gauge whose labels have the given names."""
-        return Gauge(name, documentation, names, registry=self.registry, multiprocess_mode=mode)
 
     def scrape(self) -> CollectorRegistry:
         """Return a registry with the metrics of this process, or of all workers that share its socket."""
@@ -234,9 +183,9 @@ class Metrics:
         self.release_provisional.set(manifest.state == "provisional")
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]
-        for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
+        for figures, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
             for bound in ("lower", "mean", "upper"):
-                gauge.labels(bound).set(getattr(reference, bound))
+                figures.labels(bound).set(getattr(reference, bound))
 
 
 class AllWorkersCollector(Collector):

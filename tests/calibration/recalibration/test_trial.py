@@ -16,12 +16,12 @@ from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
-from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges
+from taugate.service.shadow.gauges import ShadowGauges
 from tests.registry.conftest import copy, first, three
 
 __all__ = ["copy", "first", "three"]
 
-KEPT, EMPTY = ShadowAnswer(["a", "b"], ["a"], 0.01), ShadowAnswer(["a", "c"], [], 0.01)
+KEPT, EMPTY = {"a": True, "b": False}, {"a": False, "c": False}
 GOOD = TrialResult(200, 0, 50, 10, 10, 0.9, 5.0, 200)
 
 
@@ -31,7 +31,7 @@ def service(manifest: Manifest, compared: int, status: int = 200) -> Iterator[tu
     registry = CollectorRegistry()
     gauges = ShadowGauges(registry, manifest)
     for number in range(compared):
-        gauges.compare(KEPT, EMPTY if number % 2 else KEPT)
+        gauges.compare(KEPT, EMPTY if number % 2 else KEPT, (0.01, 0.01))
     gauges.count("failed")
     asked: list[str] = []
 

@@ -156,8 +156,8 @@ def test_grouping_keeps_passage_cut() -> None:
             assert answer.relevance is not None
             assert answer.relevance.tolist() == pytest.approx([relevance[position] for position in kept], abs=1e-6)
             assert answer.uncut is not None and whole.uncut is not None
-            assert answer.uncut.scores.tolist() == whole.uncut.scores.tolist()
-            assert answer.uncut.kept == whole.uncut.kept
+            assert answer.uncut.tolist() == whole.uncut.tolist()
+            assert answer.uncut_kept == whole.uncut_kept
             assert (answer.considered, answer.retrieved) == (8, None)
 
 

@@ -113,6 +113,6 @@ def test_policy_none_keeps_all(scores: np.ndarray, k: int, least: int) -> None:
 
 @given(KINDS, LISTS, NUMBERS, st.integers(1, 9))
 def test_uncut_is_independent_of_request(kind: str, scores: np.ndarray, tau: float, k: int) -> None:
-    uncut = [answer(kind, scores, tau, query).uncut for query in (Query("q", k, 0.5, 1), Query("q", 5))]
-    assert [item.kept for item in uncut] == [literal(kind, scores, tau)[:5].count(True)] * 2
-    assert uncut[0].scores.tolist() == uncut[1].scores.tolist() == scores[:5].tolist()
+    answers = [answer(kind, scores, tau, query) for query in (Query("q", k, 0.5, 1), Query("q", 5))]
+    assert [item.uncut_kept for item in answers] == [literal(kind, scores, tau)[:5].count(True)] * 2
+    assert answers[0].uncut.tolist() == answers[1].uncut.tolist() == scores[:5].tolist()

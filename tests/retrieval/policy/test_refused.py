@@ -114,7 +114,7 @@ def test_filtered_results_decide_refusal() -> None:
 
 def test_drift_counts_what_users_get() -> None:
     found = retriever(0.95).search([Query(text, k=4, threshold=-1.0, min_results=3) for text in SCORES])
-    assert [item.uncut.kept for item in found] == [1, 0, 1]
+    assert [item.uncut_kept for item in found] == [1, 0, 1]
 
 
 def test_batch_refuses_queries_individually() -> None:

@@ -121,7 +121,7 @@ def test_batch_refuses_like_single_queries(service: ServiceProcess, release: Rel
 
 def test_served_counts_equal_calibration(release: Release) -> None:
     """Empty replies are watched for drift by the same count: that of the calibration's own queries, asked again."""
-    kept = [found.uncut.kept for found in release.retriever.search([Query(q.text, k=5) for q in release.golden])]
+    kept = [found.uncut_kept for found in release.retriever.search([Query(q.text, k=5) for q in release.golden])]
     reference = release.reference
     rows = [int(np.flatnonzero((reference.top == np.float32(q.scores)).all(axis=1))[0]) for q in release.golden]
     assert kept == reference.kept[rows].tolist()

@@ -4,6 +4,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from sys import getsizeof
 from uuid import uuid4
 
 import numpy as np
@@ -12,20 +13,20 @@ import pytest
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.service.cache.cache import CacheValue, MemoryCache
+from taugate.service.cache.cache import MemoryCache
 from taugate.service.drift.recent_replies import RecentReplies
-from taugate.service.pipeline.queue import SearchResult
-from taugate.service.pipeline.reply import Reply, SearchForm
+from taugate.service.pipeline.forms import SearchForm, search_fields, write_body
+from taugate.service.pipeline.record import SearchRecord
 
 KEY = "taugate:5:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
 
-def vector(size: int) -> CacheValue:
-    return np.zeros(size, dtype=np.uint8)
+def vector(size: int) -> bytes:
+    return np.zeros(size, dtype=np.uint8).tobytes()
 
 
 def test_least_recently_used_is_evicted() -> None:
-    memory = MemoryCache(3 * (512 + 100))
+    memory = MemoryCache(3 * (512 + getsizeof(vector(100))))
     for name in ("a", "b", "c"):
         memory.put(name, vector(100))
     assert memory.get("a") is not None
@@ -46,52 +47,51 @@ def test_zero_bytes_disable_cache() -> None:
     memory = MemoryCache(0)
     memory.put("a", vector(0))
     assert memory.get("a") is None
-    assert memory.bytes == 0
+    assert memory.currsize == 0
 
 
 @pytest.fixture(scope="module")
-def reply(releases: Path) -> Callable[[], Reply]:
+def reply(releases: Path) -> Callable[[], SearchRecord]:
     """One that was made as the service makes it, and is no other's."""
     release = load(find(releases), 1)
     query = Query("Do I need a building permit?", 5)
-    vectors = release.retriever.vectors([query.text])
-    (answer,) = release.retriever.answer([query], vectors)
-    documents = [release.documents[position] for position in answer.positions.tolist()]
-    result = SearchResult(query, answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
-    manifest, form = release.manifest, SearchForm(include_text=False)
-    return lambda: Reply.build(result, release=manifest.release_id, state=manifest.state, form=form)
+    (answer,) = release.retriever.search([query])
+    documents, manifest = answer.read(release.documents), release.manifest
+    fields = search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
+    random = np.zeros(4, dtype=np.float32)
+    return lambda: SearchRecord.of(query, answer, random, write_body(SearchForm(include_text=False), fields))
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])
-def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], Reply]) -> None:
+def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], SearchRecord]) -> None:
     limit = 1 << 20
     made = {"replies": reply, "short vectors": lambda: vector(100), "long vectors": lambda: vector(2000)}[kind]
     gc.collect()
     tracemalloc.start()
     try:
         memory = MemoryCache(limit)
-        for number in range(2 * limit // made().nbytes):
+        for number in range(2 * limit // getsizeof(made())):
             memory.put(KEY.format(number), made())
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert memory.bytes <= limit
-    assert 0.7 * memory.bytes < used < 1.2 * memory.bytes
+    assert memory.currsize <= limit
+    assert 0.7 * memory.currsize < used < 1.2 * memory.currsize
 
 
-def test_expired_reply_frees_its_memory(reply: Callable[[], Reply]) -> None:
+def test_expired_reply_frees_its_memory(reply: Callable[[], SearchRecord]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
     shown = RecentReplies(None, "release", 5, seconds=3600)
-    shown.add(uuid4().hex, 0.0, reply().shown)
+    shown.add(uuid4().hex, 0.0, reply().results)
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(300):
-            shown.add(uuid4().hex, float(number), reply().shown)
+            shown.add(uuid4().hex, float(number), reply().results)
         used, _ = tracemalloc.get_traced_memory()
-        kept = [(each.observed, each.shown) for each in (reply() for _ in range(300))]
+        kept = [reply() for _ in range(300)]
         more, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert used < 100_000
-    assert more - used < 300 * (sum(map(len, kept[0])) + 256)
+    assert more - used < 300 * (getsizeof(kept[0]) + 64)

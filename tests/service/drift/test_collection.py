@@ -1,6 +1,8 @@
 """Collecting traffic without a service: histograms, observations, judgements and the query log."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,26 +17,23 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
-from taugate.service.drift.query_log import (
-    JudgedResult,
-    QueryLog,
-    ServedReply,
-    comparable,
-    judgements,
-    observations,
-)
-from taugate.service.pipeline.queue import SearchResult
-from taugate.service.pipeline.reply import Reply, SearchForm
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, comparable, judgements, observations
+from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS
+from tests.service.records import record
 
 
 def seen(at: float, kept: int = 2, text: str = "a query") -> ServedReply:
-    observed = np.array([kept, 0.9, 0.5, 0.1, 0.2], dtype=np.float32).tobytes()
-    return reply(at, text, observed)
+    return reply(at, text, record([0.9, 0.5, 0.1, 0.2], kept))
 
 
-def reply(at: float, text: str, observed: bytes) -> ServedReply:
-    return ServedReply(at, f"id{at}", Query(text, 5), None, observed, b"", b"")
+def reply(at: float, text: str, answered: SearchRecord) -> ServedReply:
+    return ServedReply(at, f"id{at}", Query(text, 5), None, answered)
+
+
+def judgement(at: float, query_id: str | None, document_id: str, score: float, **fields: Any) -> LoggedJudgement:
+    unset = {"query": None, "relevant": True, "rank": None, "key": None, "collection": "c", "release": "r"}
+    return LoggedJudgement(at=at, query_id=query_id, document_id=document_id, score=score, **(unset | fields))
 
 
 def test_bulk_histogram_counts_as_plain_histogram() -> None:
@@ -57,8 +56,8 @@ def test_bulk_histogram_counts_as_plain_histogram() -> None:
 
 
 def test_only_comparable_replies_become_observations() -> None:
-    within_a_filter = reply(1.0, "q", b"")
-    cut_short = reply(1.5, "q", b"1234")
+    within_a_filter = reply(1.0, "q", record([]))
+    cut_short = reply(1.5, "q", record([0.9]))
     complete = seen(2.0, kept=1)
     assert comparable([within_a_filter, complete, cut_short], 2, 2) == [complete]
     columns = observations([seen(5.0), seen(3.0)], 2, 2)
@@ -82,9 +81,9 @@ def test_judgement_keys_ignore_reply() -> None:
     told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
     columns = judgements(
         [
-            *(JudgedResult(float(at), *each) for at, each in enumerate(told)),
-            JudgedResult(4.0, "a", "d3", 0.7, counts=False),
-            JudgedResult(5.0, "a", "d4", 0.7, relevant=False, counts=False),
+            *(Judged(judgement(float(at), *each), counts=True) for at, each in enumerate(told)),
+            Judged(judgement(4.0, "a", "d3", 0.7), counts=False),
+            Judged(judgement(5.0, "a", "d4", 0.7, relevant=False), counts=False),
         ]
     )
     assert columns.key[0] == columns.key[1]
@@ -94,9 +93,9 @@ def test_judgement_keys_ignore_reply() -> None:
 
 
 def test_reply_json_fills_in_placeholders() -> None:
-    reply = Reply(b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}', 0, 2, None, b"", b"")
+    answered = replace(record([]), body=b'{"results":[],"release":"r","drift":\x01,"query_id":"\x00"}')
     first, second = (
-        orjson.loads(reply.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
+        orjson.loads(answered.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
     )
     assert first == {
         "results": [],
@@ -114,10 +113,8 @@ def logged(path: Path) -> list[LoggedQuery | LoggedJudgement]:
 def asked(release: Release, at: float, query: Query, key: str | None = None) -> ServedReply:
     """A query as the service answers it, on its way to the log."""
     (answer,) = release.retriever.search([query])
-    documents = [release.documents[position] for position in answer.positions.tolist()]
-    result = SearchResult(query, answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
-    built = Reply.build(result, release="r", state="calibrated", form=SearchForm())
-    return ServedReply(at, f"id{at}", query, key, built.observed, built.shown, built.places)
+    answered = SearchRecord.of(query, answer, np.zeros(RANDOM_DOCUMENTS, np.float32), b"{}")
+    return ServedReply(at, f"id{at}", query, key, answered)
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -132,9 +129,9 @@ def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, t
     assert isinstance(second, LoggedQuery)
     (answer,) = release.retriever.search([plain])
     assert answer.uncut is not None
-    assert (first.at, first.query_id, first.key, first.k, first.kept) == (1.0, "id1.0", "shop", 5, answer.uncut.kept)
+    assert (first.at, first.query_id, first.key, first.k, first.kept) == (1.0, "id1.0", "shop", 5, answer.uncut_kept)
     assert (first.release, first.collection) == (release.manifest.release_id, release.manifest.data.name)
-    assert first.topk == answer.uncut.scores.tolist()
+    assert first.topk == answer.uncut.tolist()
     assert len(first.random) == RANDOM_DOCUMENTS
     assert [each.id for each in first.shown] == [release.documents[each].id for each in answer.positions.tolist()]
     assert [(each.rank, each.score) for each in first.shown] == list(
@@ -153,11 +150,11 @@ def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, t
 def test_query_log_records_judgements(releases: Path, tmp_path: Path) -> None:
     log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=True)
     judged = [
-        JudgedResult(3.5, "id1", "d1", 0.5),
-        JudgedResult(4.5, "id1", "d2", 0.25, False, False, "shop"),
-        JudgedResult(5.5, "id2", "d2", 0.25, query="What does a permit cost?", rank=2),
+        judgement(3.5, "id1", "d1", 0.5),
+        judgement(4.5, "id1", "d2", 0.25, relevant=False, key="shop"),
+        judgement(5.5, None, "d2", 0.25, query="What does a permit cost?", rank=2),
     ]
-    log.write([], judged)
+    log.write([], [Judged(line, counts=True) for line in judged])
     first, second, third = logged(tmp_path / "queries.jsonl")
     assert isinstance(first, LoggedJudgement)
     assert isinstance(second, LoggedJudgement)

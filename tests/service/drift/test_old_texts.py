@@ -17,6 +17,7 @@ from taugate.service.drift import old_texts
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import QueryLog, ServedReply
 from tests.prometheus_process import until
+from tests.service.records import record
 from tests.service_process import ServiceProcess
 
 DAY = 86400.0
@@ -34,7 +35,7 @@ def line(at: float, query: str, query_filter: object = None) -> bytes:
 
 
 def served(at: float, text: str) -> ServedReply:
-    return ServedReply(at, "a" * 32, Query(text, 5), None, b"", b"", b"")
+    return ServedReply(at, "a" * 32, Query(text, 5), None, record([]))
 
 
 def test_old_texts_are_hashed(tmp_path: Path) -> None:

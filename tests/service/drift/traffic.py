@@ -128,14 +128,14 @@ def observed(release: Release, texts: Sequence[str]) -> Observations:
     """What a service sees when it answers these."""
     retriever, k = release.retriever, release.reference.top.shape[1]
     vectors = retriever.embed(retriever.tokens(texts), lambda *_: None)
-    uncut = [answer.uncut for answer in retriever.answer([Query(text, k) for text in texts], vectors, lambda *_: None)]
+    answers = retriever.answer([Query(text, k) for text in texts], vectors)
     random = np.random.default_rng(0).integers(0, len(retriever.index), size=(len(texts), RANDOM_DOCUMENTS))
     return Observations(
         np.arange(len(texts), dtype=np.float64),
         np.array([query_key(text) for text in texts], dtype=np.uint64),
-        np.array([each.scores for each in uncut if each is not None]),
+        np.array([answer.uncut for answer in answers]),
         retriever.index.score(retriever.with_words(texts, vectors), random),
-        np.array([each.kept for each in uncut if each is not None], dtype=np.float32),
+        np.array([answer.uncut_kept for answer in answers], dtype=np.float32),
     )
 
 

@@ -8,9 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Answer, Query
+from taugate.service.pipeline.forms import SearchForm
+from taugate.service.pipeline.queue import PendingQuery
 from taugate.service.pipeline.search import SearchPipeline
 
 PATIENCE = 10
@@ -32,17 +36,18 @@ class Item:
     async def ask(self, pipeline: SearchPipeline) -> int:
         """The square of the number, from the pipeline."""
         vector = np.array([self.number], dtype=np.float32) if self.length is None else None
-        result = await pipeline.search(Query(self, 1), vector)  # type: ignore[arg-type]  # passed on as it is
-        assert result.vector.tolist() == [self.number]
-        (square,) = result.documents
-        return int(square)  # type: ignore[call-overload]  # see Squares
+        pending = PendingQuery(Query(self, 1), vector, SearchForm())  # type: ignore[arg-type]  # passed on as it is
+        record = await pipeline.search(pending)
+        assert pending.vector is not None and pending.vector.tolist() == [self.number]
+        (result,) = orjson.loads(record.to_json("", b"null"))["results"]
+        return int(result["id"])
 
 
 class Squares:
-    """Documents: at each position its square."""
+    """Documents: at each position one whose id is the square."""
 
-    def __getitem__(self, position: int) -> int:
-        return position**2
+    def __getitem__(self, position: int) -> Document:
+        return Document(str(position**2), "")
 
 
 @dataclass
@@ -80,7 +85,7 @@ class Script:
         release: Any = SimpleNamespace(
             retriever=retriever,
             documents=Squares(),
-            manifest=SimpleNamespace(bootstrap=SimpleNamespace(seed=0)),
+            manifest=SimpleNamespace(bootstrap=SimpleNamespace(seed=0), release_id="squares", state="calibrated"),
         )
 
         class Limited(SearchPipeline):
@@ -138,6 +143,28 @@ class _Retriever:
         if any(item.fate == "search" for item in group):
             self._script.broken |= {*group}
             raise RuntimeError("broken")
-        return [
-            SimpleNamespace(read=lambda documents, number=int(number): [documents[number]]) for number in vectors[:, 0]
-        ]
+        return [_answer(int(number)) for number in vectors[:, 0]]
+
+
+def _answer(number: int) -> Answer:
+    """The answer that keeps the document at a position."""
+    one = np.ones(1, dtype=np.float32)
+    return Answer(
+        positions=np.array([number]),
+        scores=one,
+        ranks=np.array([1]),
+        relevance=None,
+        below_threshold=one < 1,
+        propensities=one,
+        considered=1,
+        best_score=1.0,
+        threshold=None,
+        policy="none",
+        calibrated=False,
+        reason=None,
+        refused=False,
+        refusal=None,
+        uncut=None,
+        uncut_kept=0,
+        retrieved=None,
+    )

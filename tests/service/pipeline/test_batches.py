@@ -92,31 +92,6 @@ def test_idle_worker_takes_query_at_once() -> None:
     assert run(scenario).numbers() == [[0], [1], [2], [3], [4]]
 
 
-def test_cancelled_query_is_not_processed() -> None:
-    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
-        first = asyncio.create_task(ask(pipeline, ones(1)))
-        await script.busy()
-        left = asyncio.create_task(ask(pipeline, ones(2, 3)))
-        await asyncio.sleep(0)
-        left.cancel()
-        last = asyncio.create_task(ask(pipeline, ones(4)))
-        await asyncio.sleep(0)
-        script.open()
-        assert [await first, await last] == [[1], [16]]
-        assert left.cancelled()
-
-    assert run(scenario).numbers() == [[1], [4]]
-
-
-def test_cached_vector_is_not_encoded() -> None:
-    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
-        assert await ask(pipeline, [Item(2, None), Item(3, None)]) == [4, 9]
-
-    script = run(scenario)
-    assert script.batches == []
-    assert [item.number for group in script.groups for item in group] == [2, 3]
-
-
 def test_workers_take_separate_batches() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
@@ -152,20 +127,6 @@ def test_error_reaches_only_its_batch(stage: str, caplog: pytest.LogCaptureFixtu
     assert "never retrieved" not in caplog.text
 
 
-def test_tokenizer_error_fails_one_query() -> None:
-    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
-        first = asyncio.create_task(ask(pipeline, ones(1)))
-        await script.busy()
-        others = [asyncio.create_task(item.ask(pipeline)) for item in (Item(2), Item(3, fate="tokenize"), Item(4))]
-        await asyncio.sleep(0)
-        script.open()
-        with pytest.raises(ValueError, match="no tokens"):
-            await others[1]
-        assert [await others[0], await others[2], *await first] == [4, 16, 1]
-
-    run(scenario)
-
-
 def test_closing_finishes_batch_and_fails_waiting_queries() -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first, waiting = asyncio.create_task(ask(pipeline, ones(1))), asyncio.create_task(ask(pipeline, ones(2)))
@@ -180,12 +141,3 @@ def test_closing_finishes_batch_and_fails_waiting_queries() -> None:
             await waiting
 
     assert run(scenario, max_tokens=1).numbers() == [[1]]
-
-
-def test_query_after_closing_fails() -> None:
-    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
-        await asyncio.to_thread(pipeline.close)
-        with pytest.raises(NotReady, match="shutting down"):
-            await asyncio.wait_for(Item(1).ask(pipeline), PATIENCE)
-
-    assert run(scenario).numbers() == []

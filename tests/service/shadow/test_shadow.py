@@ -11,7 +11,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.shadow.gauges import answer, overlap
+from taugate.service.shadow.gauges import answer, kept_of, overlap
 from taugate.service.shadow.shadow import Shadow
 from tests.prometheus_process import until
 from tests.service.conftest import Two
@@ -47,16 +47,16 @@ def test_shadow_metrics_count_differences(two: Two) -> None:
     old, new = (load(two.folder / name, 1) for name in (two.old, two.new))
     pairs = [
         (
-            answer(Query(query, 5), old.retriever, old.documents),
-            answer(Query(query, 3), new.retriever, new.documents),
+            answer(Query(query, 5), old.retriever, old.documents)[0],
+            answer(Query(query, 3), new.retriever, new.documents)[0],
         )
         for query in QUERIES
     ]
-    assert [side.kept for side, _ in pairs] == [[result["id"] for result in reply["results"]] for reply in replies]
-    assert series["taugate_shadow_results_total{current,kept}"] == sum(len(side.kept) for side, _ in pairs)
-    assert series["taugate_shadow_results_total{kept,shadow}"] == sum(len(side.kept) for _, side in pairs)
-    assert series["taugate_shadow_results_total{dropped,shadow}"] == sum(3 - len(side.kept) for _, side in pairs)
-    assert series["taugate_shadow_changed_responses_total{}"] == sum(a.kept != b.kept for a, b in pairs)
+    assert [kept_of(side) for side, _ in pairs] == [[result["id"] for result in reply["results"]] for reply in replies]
+    assert series["taugate_shadow_results_total{current,kept}"] == sum(sum(side.values()) for side, _ in pairs)
+    assert series["taugate_shadow_results_total{kept,shadow}"] == sum(sum(side.values()) for _, side in pairs)
+    assert series["taugate_shadow_results_total{dropped,shadow}"] == sum(3 - sum(side.values()) for _, side in pairs)
+    assert series["taugate_shadow_changed_responses_total{}"] == sum(kept_of(a) != kept_of(b) for a, b in pairs)
     assert series["taugate_shadow_overlap_sum{}"] == sum(overlap(a, b) for a, b in pairs) == 0.6 * len(QUERIES)
     assert series["taugate_shadow_duration_seconds_count{shadow}"] == len(QUERIES)
     assert series["taugate_shadow_threshold{}"] == new.manifest.policy.tau

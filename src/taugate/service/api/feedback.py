@@ -1,14 +1,16 @@
 """POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
+import time
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
-from taugate.service.api.search import search_task
-from taugate.service.drift.feedback import Feedback, SearchedReply
+from taugate.service.api.search import read_search
+from taugate.service.drift.feedback import Feedback
+from taugate.service.drift.query_log import ServedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import may_judge
@@ -64,12 +66,12 @@ class FeedbackHandler:
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         search = SearchRequest(query=str(body.query))
-        task = search_task(search, active, self._settings, caller.filter)
-        reply = active.search.remembered(task)
-        if reply is None:
-            (reply,) = await while_connected(request, active.search.replies([task]))
-        searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
-        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=caller.key_name)
+        query, form = read_search(search, active, self._settings, caller.filter)
+        record = active.search.cached(query, form)
+        if record is None:
+            (record,) = await while_connected(request, active.search.records([(query, form)]))
+        served = ServedReply(time.time(), _id_of_search(key, query.text), query, caller.key_name, record)
+        return await feedback.judge_search(served, body.document_id, relevant=body.relevant)
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:

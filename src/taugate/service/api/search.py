@@ -23,7 +23,8 @@ from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.reply import Reply, ReplyForm, SearchForm, SearchTask
+from taugate.service.pipeline.forms import ReplyForm, SearchForm
+from taugate.service.pipeline.record import SearchRecord
 from taugate.service.settings import Settings
 
 CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
@@ -48,8 +49,8 @@ class SearchHandlers:
         """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
-            task = search_task(body, active, self._settings, current_caller().filter)
-            (reply,) = await self._answer(request, [task], active)
+            search = read_search(body, active, self._settings, current_caller().filter)
+            (reply,) = await self._answer(request, [search], active)
         return EncodedJsonResponse(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
@@ -57,11 +58,11 @@ class SearchHandlers:
         active = self._serving.active
         with active.in_flight:
             allowed = current_caller().filter
-            tasks = [
-                search_task(search, active, self._settings, allowed, name=f"queries.{position}.")
+            searches = [
+                read_search(search, active, self._settings, allowed, name=f"queries.{position}.")
                 for position, search in enumerate(body.queries)
             ]
-            replies = await self._answer(request, tasks, active)
+            replies = await self._answer(request, searches, active)
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def answer_dialect(
@@ -86,35 +87,38 @@ class SearchHandlers:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
             allowed = current_caller().filter
-            tasks = [
-                active.search.task(read_query(search, active, self._settings, allowed), form) for search in searches
-            ]
-            return await self._answer(request, tasks, active)
+            queries = [read_query(search, active, self._settings, allowed) for search in searches]
+            return await self._answer(request, [(query, form) for query in queries], active)
 
-    async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
+    async def _answer(
+        self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
+    ) -> list[bytes]:
         """Run the searches that are not cached, and return every reply as JSON with a new id."""
-        cached = [active.search.remembered(task) for task in tasks]
-        missing = [task for task, reply in zip(tasks, cached, strict=True) if reply is None]
-        computed = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
-        allowed = current_caller().filter
+        caller = current_caller()
+        records = [active.search.cached(query, form) for query, form in searches]
+        missing = [search for search, record in zip(searches, records, strict=True) if record is None]
+        computed = iter(await while_connected(request, active.search.records(missing)) if missing else [])
+        allowed = caller.filter
         drift = active.drift_report(allowed)
-        encoded = []
-        for task, cached_reply in zip(tasks, cached, strict=True):
-            reply = cached_reply or next(computed)
+        replies = []
+        for (query, _), cached in zip(searches, records, strict=True):
+            record = cached or next(computed)
             query_id = reply_id(allowed)
-            self._notify(reply.query_as_read(task.query), query_id, reply, active, current_caller().key)
-            encoded.append(reply.to_json(query_id, drift))
-            if len(tasks) > 1:  # yield to other requests: a batch of cached replies does not await anything else
+            self._notify(query, query_id, record, active, caller.key)
+            replies.append(record.to_json(query_id, drift))
+            if len(searches) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
-        return encoded
+        return replies
 
-    def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease, key: ApiKey | None) -> None:
+    def _notify(
+        self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease, key: ApiKey | None
+    ) -> None:
         """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
-        self._metrics.observe_reply(reply.kept, reply.considered, reply.reason, reply.explored)
-        if reply.truncated:
+        self._metrics.observe_reply(len(record.results), record.considered, record.reason, record.explored)
+        if record.truncated:
             self._metrics.queries_truncated.inc()
         if active.drift is not None:
-            active.drift.observe(query_id, query, reply, None if key is None else key.name)
+            active.drift.observe(query_id, query, record, None if key is None else key.name)
         if self._serving.shadowing.active is not None:
             self._serving.shadowing.active.offer(query)
 
@@ -133,17 +137,17 @@ def search_operations(handlers: SearchHandlers) -> list[Operation]:
     ]
 
 
-def search_task(
+def read_search(
     request: SearchRequest, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
-) -> SearchTask:
-    """Convert a request to a search of the active release; parameters and errors are those of `read_query`."""
+) -> tuple[Query, SearchForm]:
+    """Return the query of a request and the form of its reply; parameters and errors are those of `read_query`."""
     query = read_query(request, active, settings, allowed, name=name)
     if request.explain:
         query = replace(query, with_parts=True)
     share = settings.drift.explore_share
     if share and request.explore and _may_explore(query):
         query = replace(query, exploration=Exploration(share, active.release_id))
-    return active.search.task(query, SearchForm(request.include_text))
+    return query, SearchForm(request.include_text)
 
 
 def _may_explore(query: Query) -> bool:

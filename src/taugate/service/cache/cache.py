@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from sys import getsizeof
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
@@ -54,41 +55,26 @@ class CacheKeys:
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
-class CacheValue(Protocol):
-    """A value with a known size: a reply, or a vector that is not a view of another array."""
-
-    @property
-    def nbytes(self) -> int:
-        """Size in memory, in bytes."""
-        ...
-
-
-class MemoryCache:
+class MemoryCache(LRUCache[str, object]):
     """The most recently used values, up to a number of bytes. Belongs to one event loop."""
 
     def __init__(self, max_bytes: int) -> None:
         """Limit the bytes of all entries, including keys and tables; 0 turns the cache off."""
-        self.max_bytes = max_bytes
-        self._entries: LRUCache[str, CacheValue] = LRUCache(max_bytes, getsizeof=_size)
+        super().__init__(max_bytes, getsizeof=_size)
 
-    def get(self, key: str) -> CacheValue | None:
-        """Return a value, which becomes the most recently used one, or None if the key is absent."""
-        value: CacheValue | None = self._entries.get(key)
-        return value
+    def put(self, key: str, value: object) -> None:
+        """Store a value, and evict the least recently used ones. A value larger than the limit is not stored.
 
-    def put(self, key: str, value: CacheValue) -> None:
-        """Store a value, and evict the least recently used ones. A value larger than the limit is not stored."""
-        if _size(value) <= self.max_bytes:
-            self._entries[key] = value
-
-    @property
-    def bytes(self) -> int:
-        """Size of all entries, in bytes."""
-        return int(self._entries.currsize)
+        Args:
+            key: The key.
+            value: `sys.getsizeof` must return all the memory that it takes.
+        """
+        if _size(value) <= self.maxsize:
+            self[key] = value
 
 
-def _size(value: CacheValue) -> int:
-    return value.nbytes + _ENTRY_BYTES
+def _size(value: object) -> int:
+    return getsizeof(value) + _ENTRY_BYTES
 
 
 Result = TypeVar("Result")
@@ -145,7 +131,7 @@ class TieredCache:
         Values are untrusted: validate them before use.
         """
         if self.shared is None:
-            return "miss" if self.memory.max_bytes else "bypass", [None] * len(keys)
+            return "miss" if self.memory.maxsize else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
 
     def share(self, values: Mapping[str, bytes]) -> None:

@@ -47,7 +47,7 @@ class DriftAlarms:
         self._unshared: deque[tuple[Observations, Judgements]] = deque()
         self._canary_failed = False
         self.report = NO_DRIFT
-        gauges.set_threshold(self.monitor.threshold)
+        gauges.threshold.set(self.monitor.threshold)
         for alarm in self.monitor.alarms:
             gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
 
@@ -55,7 +55,9 @@ class DriftAlarms:
         """Add the traffic since the last call. Without any, take over what other replicas have shared."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
         blocks, shared = self._update(queries, judged)
-        self._gauges.observe_blocks(blocks, self.monitor.queries.blocks.size, shared=shared)
+        self._gauges.blocks.inc(blocks)
+        self._gauges.block_queries.set(self.monitor.queries.blocks.size)
+        self._gauges.shared.set(shared)
         for alarm in self.monitor.alarms:
             self._gauges.set_alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
             if alarm.on != (alarm.signal in before):
@@ -125,14 +127,15 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
     theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)
     rules = Rules(settings.drift.smallest_effect, settings.drift.average_run_length, settings.drift.block)
     calibrated = Monitor(reference, theta, rules)
+    baseline, refused = None, False
     try:
         baseline = _baseline(settings, name, calibrated)
     except InputError as error:
-        gauges.set_baseline(in_force=False, refused=True)
+        refused = True
         fields = {"reason": str(error), "release": name}
         _log.warning("drift baseline refused; comparing with the calibration", extra={"fields": fields})
-        return calibrated
-    gauges.set_baseline(in_force=baseline is not None, refused=False)
+    gauges.baseline.set(baseline is not None)
+    gauges.baseline_refused.set(refused)
     return calibrated if baseline is None else Monitor(reference, theta, rules, baseline.bounds)
 
 

@@ -23,11 +23,10 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import (
-    JudgedResult,
+    Judged,
     QueryLog,
     ServedReply,
     comparable,
-    join,
     judgements,
     observations,
 )
@@ -132,12 +131,19 @@ class TrafficAnalysis:
         self._canary_run_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
-        self._judged: list[JudgedResult] = []
+        self._judged: list[Judged] = []
 
-    def analyze(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
-        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts."""
+    def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
+        """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
+
+        Args:
+            served: The replies that were sent.
+            judged: The judgements.
+            lost: Number of further queries, which were answered faster than they could be analyzed.
+        """
+        self._gauges.lost.inc(lost)
         if self._fleet is not None and served:
-            self._fleet.remember(served[-1].at, {reply.query_id: reply.shown for reply in served})
+            self._fleet.remember(served[-1].at, {reply.query_id: reply.record.results for reply in served})
         replies = comparable(served, self._k, RANDOM_DOCUMENTS)
         if replies:  # as numbers, which take a tenth of the memory
             self._queries.append(observations(replies, self._k, RANDOM_DOCUMENTS))
@@ -163,10 +169,6 @@ class TrafficAnalysis:
         """Live COE and ROE, as the gauges show them; any thread may read it."""
         return self._live.overlap
 
-    def count_lost(self, queries: int) -> None:
-        """Count queries that were answered faster than they could be analyzed."""
-        self._gauges.count_lost(queries)
-
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics.
 
@@ -179,7 +181,7 @@ class TrafficAnalysis:
         self._gauges.close()
 
     def _update_alarms(self) -> None:
-        queries = join(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
+        queries = Observations.joined(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
@@ -207,12 +209,12 @@ class TrafficAnalysis:
         except EngineUnavailable:  # says nothing about the encoder, and has an alert of its own
             self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
-        self._gauges.set_canary(
-            accuracy=result.accuracy,
-            recorded=self._canary.accuracy_at_calibration,
-            difference=result.difference,
-            alike=result.alike,
-        )
+        gauges = self._gauges
+        gauges.canary_accuracy.set(result.accuracy)
+        gauges.canary_accuracy_reference.set(self._canary.accuracy_at_calibration)
+        gauges.canary_difference.set(result.difference)
+        gauges.canary_timestamp.set_to_current_time()
+        gauges.set_alarm("canary", on=not result.alike, evidence=float(not result.alike))
         self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}

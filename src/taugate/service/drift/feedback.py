@@ -2,34 +2,21 @@
 
 import asyncio
 import time
-from typing import NamedTuple
 
 import numpy as np
 
+from taugate.drift.query_log import LoggedJudgement
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift.fleet import Fleet
-from taugate.service.drift.query_log import JudgedResult
-from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, ShownResults, is_id
+from taugate.service.drift.query_log import Judged, ServedReply
+from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, is_id
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.record import Results, read_shown
 
 _MAX_LISTED_IDS = 8  # in a message
-
-
-class SearchedReply(NamedTuple):
-    """A reply to a query that a judgement names, never sent to a client.
-
-    Attributes:
-        id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a judgement
-            counts once among all workers and replicas.
-        query: Text of the query.
-        reply: The reply that a search gives now.
-    """
-
-    id: str
-    query: str
-    reply: Reply
+_NOT_SHOWN = "the reply did not show it; it showed"
+_NOT_IN_SEARCH = "a search for this query does not show it; it shows"
 
 
 class Feedback:
@@ -45,8 +32,8 @@ class Feedback:
             seconds: How long a reply can be judged.
         """
         self._replies, self._documents, self._fleet, self._seconds = replies, release.documents, fleet, seconds
-        self._max_score = release.manifest.max_score
-        self._judged: list[JudgedResult] = []
+        self._manifest = release.manifest
+        self._judged: list[Judged] = []
 
     async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
         """Take a judgement of a reply; returns whether it is new.
@@ -65,29 +52,28 @@ class Feedback:
             NotFound: If the reply is unknown.
             Invalid: If the reply did not show the document.
         """
-        reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
-        if reply is None:
-            reply = await self._fetch_from_fleet(query_id)
-        row, passage = await self._find(reply, document_id, "the reply did not show it; it showed")
-        return await self._take(query_id, reply, row, passage.id, relevant=relevant, key=key)
+        shown = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
+        if shown is None:
+            shown = await self._fetch_from_fleet(query_id)
+        return await self._take(query_id, shown, document_id, relevant=relevant, key=key)
 
-    async def judge_search(
-        self, searched: SearchedReply, document_id: str, *, relevant: bool, key: str | None = None
-    ) -> bool:
+    async def judge_search(self, search: ServedReply, document_id: str, *, relevant: bool) -> bool:
         """Take a judgement of what a search shows now; returns whether it is new. See `judge`.
+
+        Args:
+            search: The search, which was not sent to a client. Its id is the same for the same key and query, so that a
+                judgement counts once among all workers and replicas.
+            document_id: See `judge`.
+            relevant: See `judge`.
 
         Raises:
             Invalid: If the search does not show the document.
         """
-        shown = searched.reply.shown
-        reply = ShownResults.read(shown, len(self._documents), self._max_score)
-        row, passage = await self._find(reply, document_id, "a search for this query does not show it; it shows")
-        if await asyncio.to_thread(self._replies.find, searched.id, time.monotonic()) is None:
-            self._replies.add(searched.id, time.monotonic(), shown)
-        rank = searched.reply.rank(row)
-        return await self._take(
-            searched.id, reply, row, passage.id, relevant=relevant, key=key, query=searched.query, rank=rank
-        )
+        shown = search.record.results
+        if await asyncio.to_thread(self._replies.find, search.query_id, time.monotonic()) is None:
+            self._replies.add(search.query_id, time.monotonic(), shown)
+        query = search.query.text
+        return await self._take(search.query_id, shown, document_id, relevant=relevant, key=search.key, query=query)
 
     def unknown(self) -> NotFound:
         """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
@@ -96,56 +82,73 @@ class Feedback:
             "has this id"
         )
 
-    def take(self) -> list[JudgedResult]:
-        """Return the results judged since the last call."""
+    def take(self) -> list[Judged]:
+        """Return the judgements since the last call."""
         judged, self._judged = self._judged, []
         return judged
 
-    async def _find(self, reply: ShownResults, document_id: str, problem: str) -> tuple[int, Document]:
+    async def _take(
+        self,
+        query_id: str,
+        shown: Results,
+        document_id: str,
+        *,
+        relevant: bool,
+        key: str | None,
+        query: str | None = None,
+    ) -> bool:
+        """Keep a judgement unless the same one was made before; returns whether it is new.
+
+        Args:
+            query_id: Id of the reply or of the search.
+            shown: What it showed, (n,) SHOWN or RESULT.
+            document_id: See `judge`.
+            relevant: See `judge`.
+            key: See `judge`.
+            query: Text of the query if the judgement names it, None if it names a reply.
+        """
+        problem = _NOT_SHOWN if query is None else _NOT_IN_SEARCH
+        row, passage = await self._find(shown, document_id, problem)
+        mark = await asyncio.to_thread(self._mark, query_id, int(shown["position"][row]), relevant)
+        if mark.new:
+            line = LoggedJudgement(
+                at=time.time(),
+                query_id=query_id if query is None else None,
+                query=query,
+                document_id=passage.id,
+                relevant=relevant,
+                rank=None if query is None else int(shown["rank"][row]),
+                score=float(shown["score"][row]),
+                key=key,
+                collection=self._manifest.data.name,
+                release=self._manifest.release_id,
+            )
+            self._judged.append(Judged(line, mark.counts))
+        return mark.new
+
+    async def _find(self, shown: Results, document_id: str, problem: str) -> tuple[int, Document]:
         """Find a document among the results; returns its row and its passage.
 
         Args:
-            reply: The results to look in.
+            shown: The results to look in.
             document_id: Id of a passage or of a document.
-            problem: Start of the error message, before the ids that the reply shows.
+            problem: Start of the error message, before the ids of the results.
 
         Raises:
             Invalid: If the document is not among the results.
         """
         # In a thread, because an engine may take its time to read them.
-        passages = await asyncio.to_thread(self._documents.at, reply.positions.astype(np.int64))
-        shown = {passage.id: row for row, passage in enumerate(passages)}
-        row = shown.get(document_id)
-        if row is None:
-            row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), None)
-        if row is None:
-            listed = ", ".join([*shown][:_MAX_LISTED_IDS])
-            raise Invalid(f"document_id: {problem} {listed or 'nothing'}")
+        passages = await asyncio.to_thread(self._documents.at, shown["position"].astype(np.int64))
+        ids = [passage.id for passage in passages]
+        if document_id in ids:
+            row = ids.index(document_id)
+        else:
+            row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), -1)
+        if row < 0:
+            raise Invalid(f"document_id: {problem} {', '.join(ids[:_MAX_LISTED_IDS]) or 'nothing'}")
         return row, passages[row]
 
-    async def _take(  # noqa: PLR0913 (what a line of the log has)
-        self,
-        query_id: str,
-        reply: ShownResults,
-        row: int,
-        passage_id: str,
-        *,
-        relevant: bool,
-        key: str | None,
-        query: str | None = None,
-        rank: int | None = None,
-    ) -> bool:
-        """Keep a judgement unless the same one was made before; returns whether it is new."""
-        position = int(reply.positions[row])
-        mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
-        if mark.new:
-            similarity, at = float(reply.scores[row]), time.time()
-            self._judged.append(
-                JudgedResult(at, query_id, passage_id, similarity, relevant, mark.counts, key, query=query, rank=rank)
-            )
-        return mark.new
-
-    async def _fetch_from_fleet(self, query_id: str) -> ShownResults:
+    async def _fetch_from_fleet(self, query_id: str) -> Results:
         """Fetch what a reply of another replica showed, and keep it here for its judgements.
 
         Raises:
@@ -157,11 +160,11 @@ class Feedback:
         if packed is None:
             raise self.unknown()
         try:
-            reply = ShownResults.read(packed, len(self._documents), self._max_score)
+            shown = read_shown(packed, len(self._documents), self._manifest.max_score)
         except ValueError as error:  # other clients can write to Redis
             raise self.unknown() from error
-        self._replies.add(query_id, time.monotonic(), packed)
-        return reply
+        self._replies.add(query_id, time.monotonic(), shown)
+        return shown
 
     def _mark(self, query_id: str, position: int, relevant: bool) -> Mark:
         """Record a judgement here and among the replicas, which may have had it before."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from redis import RedisError, ResponseError, WatchError
 from redis.asyncio.client import Pipeline
 
+from taugate.service.pipeline.record import Results, shown_bytes
 from taugate.service.redis_client import MAX_STATE_BYTES, CircuitBreaker, RedisUnavailable, connect
 
 _log = logging.getLogger(__name__)
@@ -62,12 +63,12 @@ class Fleet:
         """Delete the value that replicas share under a kind."""
         self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), default=0)
 
-    def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Keep what replies showed, by their id; `at` is a Unix time in seconds."""
+    def remember(self, at: float, replies: Mapping[str, Results]) -> None:
+        """Keep what replies showed, (n,) RESULT, by their id; `at` is a Unix time in seconds."""
         key = self._bucket(at)
 
         def add(pipeline: Pipeline) -> None:
-            pipeline.hset(key, items=[part for item in replies.items() for part in item])
+            pipeline.hset(key, mapping={query_id: shown_bytes(results) for query_id, results in replies.items()})
             pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
 
         self._call(lambda: self._pipelined(add), default=[])

@@ -1,18 +1,19 @@
 """The Prometheus metrics of drift. Each release has its own registry, because histogram buckets depend on it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.metrics import SIMILARITY, MultiprocessMode
+from taugate.service.metric_group import MetricGroup, counter, gauge
+from taugate.service.metrics import SIMILARITY
 
 
 class BulkHistogram(Histogram):
@@ -40,8 +41,67 @@ _BOUNDS = ("lower", "upper")
 _COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
 
 
-class DriftGauges:
+class DriftGauges(MetricGroup):
     """Metrics of the drift of one release."""
+
+    _above = counter(
+        "taugate_overlap_above",
+        "Similarities with random and relevant documents above θ of the calibration.",
+        "set",
+        values=_COMPARED,
+    )
+    _compared = counter(
+        "taugate_overlap_compared", "Similarities compared with θ of the calibration.", "set", values=_COMPARED
+    )
+    _coe = gauge("taugate_coe", "COE of documents that were judged relevant.")
+    _coe_bounds = gauge("taugate_coe_interval", "COE of documents that were judged relevant: 95 % interval.", "bound")
+    _expected = gauge("taugate_coe_expected", "COE of the calibration's correct documents against the live top-K.")
+    _expected_bounds = gauge(
+        "taugate_coe_expected_interval",
+        "COE of the calibration's correct documents against the live top-K: 95 % interval.",
+        "bound",
+    )
+    _roe = gauge("taugate_roe", "ROE of random documents.")
+    _roe_bounds = gauge("taugate_roe_interval", "ROE of random documents: 95 % interval.", "bound")
+    _samples = gauge("taugate_overlap_samples", "Similarities in the live window, by set.", "set", mode="livemax")
+    _statistic = gauge(
+        "taugate_drift_statistic", "Distance of the live top-K similarities from those at calibration.", "test"
+    )
+    _effect = gauge("taugate_drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", "signal")
+    _evidence = gauge(
+        "taugate_drift_evidence",
+        "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
+        "signal",
+        mode="livemax",
+    )
+    threshold = gauge("taugate_drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm.")
+    _alarm = gauge("taugate_drift_alarm", "Drift alarm, by signal: 1 on, 0 off.", "signal", mode="livemax")
+    block_queries = gauge("taugate_drift_block_queries", "Distinct queries in a block.", mode="livemax")
+    blocks = counter("taugate_drift_blocks", "Completed blocks of queries.")
+    shared = gauge(
+        "taugate_drift_shared", "Drift evidence is shared with other processes: 1 yes, 0 no.", mode="livemin"
+    )
+    baseline = gauge("taugate_drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", mode="livemin")
+    baseline_refused = gauge(
+        "taugate_drift_baseline_refused",
+        "The configured baseline does not fit the release: 1 yes, 0 no.",
+        mode="livemax",
+    )
+    lost = counter("taugate_drift_lost", "Answered queries that drift detection had no time to analyze.")
+    canary_accuracy = gauge(
+        "taugate_canary_accuracy", "Accuracy of the golden queries at the last run.", mode="livemin"
+    )
+    canary_accuracy_reference = gauge(
+        "taugate_canary_accuracy_reference", "Accuracy of the golden queries at calibration."
+    )
+    canary_difference = gauge(
+        "taugate_canary_difference",
+        "Largest difference of a golden query's similarity from its record.",
+        mode="livemax",
+    )
+    canary_timestamp = gauge(
+        "taugate_canary_timestamp_seconds", "Unix time of the last run of the golden queries.", mode="livemin"
+    )
 
     def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
         """Register the metrics.
@@ -51,7 +111,6 @@ class DriftGauges:
             reference: Similarities at calibration; their quantiles are the histogram buckets.
             theta: θ of the calibration. From the counts above it Prometheus computes COE and ROE over all processes.
         """
-        self._registry, self._theta = registry, theta
         self._similarity = BulkHistogram(
             SIMILARITY,
             "Similarities of queries with their top-K, random and relevant documents.",
@@ -59,65 +118,10 @@ class DriftGauges:
             buckets=similarity_buckets(reference),
             registry=registry,
         )
-        self._above = Counter(
-            "taugate_overlap_above",
-            "Similarities with random and relevant documents above θ of the calibration.",
-            ["set"],
-            registry=registry,
-        )
-        self._compared = Counter(
-            "taugate_overlap_compared",
-            "Similarities compared with θ of the calibration.",
-            ["set"],
-            registry=registry,
-        )
-        for name in _COMPARED:  # from 0, so that the first count of a set is an increase
-            self._compare(name, np.zeros(0, dtype=np.float32))
-        self._coe, self._coe_bounds = self._overlap("coe", "COE of documents that were judged relevant")
-        expected = "COE of the calibration's correct documents against the live top-K"
-        self._expected, self._expected_bounds = self._overlap("coe_expected", expected)
-        self._roe, self._roe_bounds = self._overlap("roe", "ROE of random documents")
-        self._samples = self._gauge("overlap_samples", "Similarities in the live window, by set.", "livemax", ["set"])
-        self._statistic = self._gauge(
-            "drift_statistic", "Distance of the live top-K similarities from those at calibration.", names=["test"]
-        )
-        self._effect = self._gauge(
-            "drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", names=["signal"]
-        )
-        self._evidence = self._gauge(
-            "drift_evidence",
-            "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
-            "livemax",
-            ["signal"],
-        )
-        self._threshold = self._gauge(
-            "drift_alarm_threshold", "Natural logarithm of the evidence that raises an alarm."
-        )
-        self._alarm = self._gauge("drift_alarm", "Drift alarm, by signal: 1 on, 0 off.", "livemax", ["signal"])
-        self._block = self._gauge("drift_block_queries", "Distinct queries in a block.", "livemax")
-        self._blocks = Counter("taugate_drift_blocks", "Completed blocks of queries.", registry=registry)
-        self._shared = self._gauge(
-            "drift_shared", "Drift evidence is shared with other processes: 1 yes, 0 no.", "livemin"
-        )
-        self._baseline = self._gauge(
-            "drift_baseline", "A baseline of ordinary traffic is in use: 1 yes, 0 no.", "livemin"
-        )
-        self._refused = self._gauge(
-            "drift_baseline_refused", "The configured baseline does not fit the release: 1 yes, 0 no.", "livemax"
-        )
-        self._lost = Counter(
-            "taugate_drift_lost", "Answered queries that drift detection had no time to analyze.", registry=registry
-        )
-        self._accuracy = self._gauge("canary_accuracy", "Accuracy of the golden queries at the last run.", "livemin")
-        self._recorded = self._gauge("canary_accuracy_reference", "Accuracy of the golden queries at calibration.")
-        self._difference = self._gauge(
-            "canary_difference", "Largest difference of a golden query's similarity from its record.", "livemax"
-        )
-        self._run_at = self._gauge(
-            "canary_timestamp_seconds", "Unix time of the last run of the golden queries.", "livemin"
-        )
-        for gauge in (self._coe, self._expected, self._roe):
-            gauge.set(math.nan)
+        super().__init__(registry)
+        self._theta = theta
+        for overlap in (self._coe, self._expected, self._roe):
+            overlap.set(math.nan)
 
     def close(self) -> None:
         """Set the counts to 0, so that several processes do not add them to those of the next release."""
@@ -141,43 +145,10 @@ class DriftGauges:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))
         self._compared.labels(name).inc(similarities.size)
 
-    def count_lost(self, queries: int) -> None:
-        """Count queries that were not analyzed."""
-        self._lost.inc(queries)
-
     def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
         """Set the state of one alarm; evidence of 0 is none, 1 raises the alarm."""
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
-
-    def set_threshold(self, log: float) -> None:
-        """Set the natural logarithm of the evidence that raises an alarm."""
-        self._threshold.set(log)
-
-    def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
-        """Count completed blocks.
-
-        Args:
-            blocks: Number of completed blocks.
-            size: Queries in the next block.
-            shared: Whether other processes know of them.
-        """
-        self._blocks.inc(blocks)
-        self._block.set(size)
-        self._shared.set(shared)
-
-    def set_baseline(self, *, in_force: bool, refused: bool) -> None:
-        """Set whether a baseline is in use, and whether a configured one does not fit."""
-        self._baseline.set(in_force)
-        self._refused.set(refused)
-
-    def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
-        """Set the results of the golden queries; see CanaryResult. `recorded` is the accuracy at calibration, 0…1."""
-        self._accuracy.set(accuracy)
-        self._recorded.set(recorded)
-        self._difference.set(difference)
-        self._run_at.set_to_current_time()
-        self.set_alarm("canary", on=not alike, evidence=float(not alike))
 
     def set_window(
         self,
@@ -197,24 +168,13 @@ class DriftGauges:
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)
-        for gauge, values in ((self._samples, samples), (self._statistic, statistics), (self._effect, effects)):
+        for figures, values in ((self._samples, samples), (self._statistic, statistics), (self._effect, effects)):
             for name, value in values.items():
-                gauge.labels(name).set(value)
-
-    def _overlap(self, name: str, meaning: str) -> tuple[Gauge, Gauge]:
-        return (
-            self._gauge(name, f"{meaning}."),
-            self._gauge(f"{name}_interval", f"{meaning}: 95 % interval.", names=["bound"]),
-        )
-
-    def _gauge(
-        self, name: str, meaning: str, combined: MultiprocessMode = "livemostrecent", names: Sequence[str] = ()
-    ) -> Gauge:
-        return Gauge(f"taugate_{name}", meaning, names, registry=self._registry, multiprocess_mode=combined)
+                figures.labels(name).set(value)
 
 
-def _show(interval: Interval | None, gauge: Gauge, bounds: Gauge) -> None:
-    gauge.set(math.nan if interval is None else interval.mean)
+def _show(interval: Interval | None, mean: Gauge, bounds: Gauge) -> None:
+    mean.set(math.nan if interval is None else interval.mean)
     for bound in _BOUNDS:
         bounds.labels(bound).set(math.nan if interval is None else getattr(interval, bound))
 

@@ -2,11 +2,9 @@
 
 import logging
 import os
-from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +16,7 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filter_schema import write_filter
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
+from taugate.service.pipeline.record import SearchRecord
 from taugate.storage.files import append_lines
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
@@ -30,45 +29,26 @@ class ServedReply(NamedTuple):
         query_id: Id of the reply.
         query: The query.
         key: Name of the API key, None without keys.
-        observed: See Reply.
-        shown: See Reply.
-        places: See Reply.
+        record: The answered search.
     """
 
     at: float
     query_id: str
     query: Query
     key: str | None
-    observed: bytes
-    shown: bytes
-    places: bytes
+    record: SearchRecord
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedResult:
-    """A result that a user judged.
+class Judged(NamedTuple):
+    """A judgement by a user.
 
     Attributes:
-        at: Unix time of the judgement, in seconds.
-        query_id: Id of the reply.
-        document_id: Id of the passage.
-        similarity: Similarity with the query.
-        relevant: Whether it answers the query.
+        line: The judgement as it is logged, with the text of the query if it names one.
         counts: Whether drift uses it: only the first relevant result of each reply.
-        key: Name of the API key, None without keys.
-        query: Text of the query if the judgement names it instead of a reply.
-        rank: Rank among all results considered, from 1, None if unknown.
     """
 
-    at: float
-    query_id: str
-    document_id: str
-    similarity: float
-    relevant: bool = True
-    counts: bool = True
-    key: str | None = None
-    query: str | None = None
-    rank: int | None = None
+    line: LoggedJudgement
+    counts: bool
 
 
 def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
@@ -79,36 +59,31 @@ def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[Serve
         k: K of the calibration.
         random: Number of random documents compared with each query.
     """
-    size = 4 * (1 + k + random)
-    return [reply for reply in served if len(reply.observed) == size]
+    return [reply for reply in served if len(reply.record.similarities) == k + random]
 
 
 def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
     """Convert replies into columns; all must be `comparable` with `k` and `random`."""
-    rows = np.frombuffer(b"".join(reply.observed for reply in served), dtype=np.float32).reshape(-1, 1 + k + random)
+    similarities = np.empty((len(served), k + random), dtype=np.float32)
+    if served:
+        np.concatenate([reply.record.similarities for reply in served], out=similarities.reshape(-1))
     # A clock may be set back; times must not decrease all the same.
     at = np.maximum.accumulate(np.array([reply.at for reply in served], dtype=np.float64))
     keys = query_keys(reply.query.text for reply in served)
-    return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
+    kept = np.array([reply.record.uncut_kept for reply in served], dtype=np.float32)
+    return Observations(at, keys, similarities[:, :k], similarities[:, k:], kept)
 
 
-def join(parts: Sequence[Observations]) -> Observations:
-    """Concatenate one or more parts in their order."""
-    together = Observations.joined(parts)
-    return replace(together, at=np.maximum.accumulate(together.at))
-
-
-def judgements(judged: Sequence[JudgedResult]) -> Judgements:
+def judgements(judged: Sequence[Judged]) -> Judgements:
     """Convert the judgements that drift uses into columns."""
-    counted = [result for result in judged if result.counts]
-    at = np.maximum.accumulate(np.array([result.at for result in counted], dtype=np.float64))
-    keys = np.array([judgement_key(result.document_id, result.similarity) for result in counted], dtype=np.uint64)
-    return Judgements(at, keys, np.array([result.similarity for result in counted], dtype=np.float32))
+    counted = [judgement.line for judgement in judged if judgement.counts]
+    at = np.maximum.accumulate(np.array([line.at for line in counted], dtype=np.float64))
+    keys = np.array([judgement_key(line.document_id, line.score) for line in counted], dtype=np.uint64)
+    return Judgements(at, keys, np.array([line.score for line in counted], dtype=np.float32))
 
 
 _log = logging.getLogger(__name__)
 _LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
-_CACHED_REPLIES = 1 << 12  # cached replies are sent again and again, faster than they could be parsed
 _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result, or a round trip
 _MAX_LATE = 1 << 14  # replies that wait for an engine
 
@@ -124,10 +99,9 @@ class QueryLog:
         self._documents = release.documents
         self._ids: dict[int, str] = {}  # by position
         self._late: list[ServedReply] = []  # replies whose documents the engine could not provide yet
-        self._results = lru_cache(_CACHED_REPLIES)(self._shown)
         self._writable = True
 
-    def write(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
+    def write(self, served: Sequence[ServedReply], judged: Sequence[Judged]) -> None:
         """Append a line for each query and for each judgement.
 
         The first of several errors is logged, and again the first error after a successful write.
@@ -136,7 +110,7 @@ class QueryLog:
         if not served and not judged:
             return  # without a write, nothing is known about the file
         try:
-            self._append(b"".join([*map(self._query, served), *map(self._judgement, judged)]))
+            self._append(b"".join([*self._queries(served), *(self._judgement(judgement.line) for judgement in judged)]))
         except OSError as error:
             if self._writable:
                 _log.error("cannot write the query log", extra={"fields": {"reason": str(error)}})
@@ -146,7 +120,8 @@ class QueryLog:
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
         """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""
-        shown = {position for reply in served for position in _positions(reply.shown)}
+        records = {reply.record for reply in served}
+        shown = {position for record in records for position in record.results["position"].tolist()}
         missing = np.array(sorted(shown - {*self._ids}), dtype=np.int64)
         try:
             documents = self._documents.at(missing)
@@ -159,56 +134,44 @@ class QueryLog:
         self._ids |= zip(missing.tolist(), (document.id for document in documents), strict=True)
         return served
 
-    def _query(self, served: ServedReply) -> bytes:
-        query, observed = served.query, array("f", served.observed).tolist()
-        query_filter = write_filter(query.filter) if query.filter else None
-        return line_bytes(
-            LoggedQuery(
-                at=served.at,
-                query_id=served.query_id,
-                query=query.text if self._texts else hashed(query.text),
-                key=served.key,
-                collection=self._collection,
-                release=self._release,
-                filter=query_filter if self._texts or query_filter is None else hashed_filter(query_filter),
-                k=query.k,
-                threshold=query.threshold,
-                group_by=query.group_by,
-                kept=int(observed[0]) if observed else 0,
-                topk=observed[1 : 1 + self._k],
-                random=observed[1 + self._k :],
-                shown=self._results(served.shown, served.places),
-                truncated=query.truncated,
-                unreadable=query.unreadable,
+    def _queries(self, served: Sequence[ServedReply]) -> Iterator[bytes]:
+        """Yield the line of each reply."""
+        # A cached reply is sent again and again: its arrays are read once.
+        records = {reply.record for reply in served}
+        lists = {record: (record.similarities.tolist(), self._shown(record)) for record in records}
+        for at, query_id, query, key, record in served:
+            query_filter = write_filter(query.filter) if query.filter else None
+            similarities, shown = lists[record]
+            yield line_bytes(
+                LoggedQuery(
+                    at=at,
+                    query_id=query_id,
+                    query=query.text if self._texts else hashed(query.text),
+                    key=key,
+                    collection=self._collection,
+                    release=self._release,
+                    filter=query_filter if self._texts or query_filter is None else hashed_filter(query_filter),
+                    k=query.k,
+                    threshold=query.threshold,
+                    group_by=query.group_by,
+                    kept=record.uncut_kept if similarities else 0,
+                    topk=similarities[: self._k],
+                    random=similarities[self._k :],
+                    shown=shown,
+                    truncated=record.truncated,
+                    unreadable=record.unreadable,
+                )
             )
-        )
 
-    def _shown(self, shown: bytes, places: bytes) -> list[ShownResult]:
-        """Parse the results of a reply; see Reply."""
-        number = len(shown) // 8
-        positions, scores = _positions(shown), array("f", shown[4 * number :])
-        ranks, propensities = array("i", places[: 4 * number]), array("f", places[4 * number :])
+    def _shown(self, record: SearchRecord) -> list[ShownResult]:
         return [
             ShownResult(id=self._ids[position], rank=rank, score=score, propensity=propensity)
-            for position, score, rank, propensity in zip(positions, scores, ranks, propensities, strict=True)
+            for position, score, rank, propensity in record.results.tolist()
         ]
 
-    def _judgement(self, judged: JudgedResult) -> bytes:
-        text = judged.query
-        return line_bytes(
-            LoggedJudgement(
-                at=judged.at,
-                query_id=judged.query_id if text is None else None,
-                query=text if text is None or self._texts else hashed(text),
-                document_id=judged.document_id,
-                relevant=judged.relevant,
-                rank=judged.rank,
-                score=judged.similarity,
-                key=judged.key,
-                collection=self._collection,
-                release=self._release,
-            )
-        )
+    def _judgement(self, line: LoggedJudgement) -> bytes:
+        named = line.query is not None and not self._texts
+        return line_bytes(replace(line, query=hashed(str(line.query))) if named else line)
 
     def _append(self, lines: bytes) -> None:
         while True:
@@ -221,8 +184,3 @@ class QueryLog:
                     return
             finally:
                 os.close(descriptor)
-
-
-def _positions(shown: bytes) -> "array[int]":
-    """Parse the positions of the documents that a reply showed; see Reply."""
-    return array("i", shown[: len(shown) // 2])

@@ -12,26 +12,19 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taugate.service.pipeline.record import Results, shown_results
 from taugate.service.runtime.resources import allocate_file
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
-_ID = struct.Struct("<Q")  # the first half of a reply's id; 0 marks an empty slot
-# Head of a slot: time of the reply; second half of its id; number of its documents in this slot; whether one was judged
-# relevant.
-_HEAD = struct.Struct("<d8sHB5x")
-_RELEVANT = 18  # offset of the last field
-_RESULT = 9  # bytes: a position, a similarity, and a byte of judgement flags
+_ID = struct.Struct("<QQ")  # halves of a reply's id
 _JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the judgement flags
-_ROUNDING = 0.01  # more than that of a score
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
@@ -55,39 +48,16 @@ class Mark(NamedTuple):
 REPEATED = Mark(new=False, counts=False)
 
 
-@dataclass(frozen=True)
-class ShownResults:
-    """The documents that a reply showed: positions, (n,) int32, and similarities with the query, (n,) float32."""
-
-    positions: NDArray[np.int32]
-    scores: NDArray[np.float32]
-
-    @classmethod
-    def read(cls, shown: bytes, documents: int, max_score: float = 1.0) -> Self:
-        """Parse the bytes of Reply.shown.
-
-        Args:
-            shown: See Reply.
-            documents: Number of documents in the release.
-            max_score: See Manifest.
-
-        Raises:
-            ValueError: If the bytes are not those of a reply.
-        """
-        half = len(shown) // 2
-        positions = np.frombuffer(shown[:half], dtype=np.int32)
-        scores = np.frombuffer(shown[half:], dtype=np.float32)
-        valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-        if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
-            raise ValueError("no documents that a reply could show")
-        return cls(positions, scores)
+# Head of a slot: time of the reply; second half of its id; number of its results in this slot; whether one of them was
+# judged relevant.
+_HEAD = np.dtype([("at", "<f8"), ("id", "<u8"), ("number", "<u2"), ("relevant", "u1"), ("unused", "V5")])
 
 
 class ReplyRing:
     """A ring buffer of replies in the order in which they were sent, the oldest overwritten first.
 
-    A slot is valid while it has an id, which is written last and removed first, so that a half-written slot is never
-    read. A reply with more results than a slot can hold takes several slots.
+    A slot is valid while it has the first half of an id, which is written last and removed first (0), so that a
+    half-written slot is never read. A reply with more results than a slot can hold takes several slots.
 
     Attributes:
         slots: Number of slots.
@@ -95,87 +65,72 @@ class ReplyRing:
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
         """Use memory that was all zeros at first, with room for so many results per slot."""
-        self._memory, self._results = memory, results
-        self._slot_bytes = _HEAD.size + _RESULT * results
-        self.slots = len(memory) // (_ID.size + self._slot_bytes)
+        columns = [("position", "<i4", (results,)), ("score", "<f4", (results,)), ("judged", "u1", (results,))]
+        slot_type = np.dtype([("head", _HEAD), *columns])
+        self._results = results
+        self.slots = len(memory) // (8 + slot_type.itemsize)
         self._ids = np.frombuffer(memory, dtype="<u8", count=self.slots)
-        self._first = _ID.size * self.slots
+        slots = np.frombuffer(memory, dtype=slot_type, count=self.slots, offset=self._ids.nbytes)
+        self._heads, self._positions, self._scores = slots["head"], slots["position"], slots["score"]
+        self._judged = slots["judged"]  # judgement flags
         self._next = 0
 
     def resume(self) -> None:
         """Continue after the last reply of the worker that wrote to this memory before."""
-        heads = np.frombuffer(self._memory, dtype=np.uint8, count=self.slots * self._slot_bytes, offset=self._first)
-        sent = np.ascontiguousarray(heads.reshape(self.slots, -1)[:, :8]).view("<f8")[:, 0]
-        latest = self.slots - 1 - int(sent[::-1].argmax())  # the last slot of a reply with several
+        latest = self.slots - 1 - int(self._heads["at"][::-1].argmax())  # the last slot of a reply with several
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
-    def add(self, query_id: bytes, at: float, shown: bytes) -> None:
+    def add(self, query_id: bytes, at: float, results: Results) -> None:
         """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
-        number = len(shown) // 8
-        for start in range(0, number or 1, self._results):
-            stop = min(start + self._results, number)
+        first, second = _ID.unpack(query_id)
+        for part in [results] if len(results) <= self._results else self._parts(results):
+            number = len(part)
             slot, self._next = self._next, (self._next + 1) % self.slots
-            place = self._first + slot * self._slot_bytes
-            _ID.pack_into(self._memory, _ID.size * slot, 0)
-            _HEAD.pack_into(self._memory, place, at, query_id[8:], stop - start, 0)
-            place += _HEAD.size
-            content = shown[4 * start : 4 * stop] + shown[4 * (number + start) : 4 * (number + stop)]
-            content += bytes(stop - start)
-            self._memory[place : place + len(content)] = content
-            self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
+            self._ids[slot] = 0
+            self._heads[slot] = (at, second, number, 0, b"")
+            self._positions[slot, :number], self._scores[slot, :number] = part["position"], part["score"]
+            self._judged[slot] = 0
+            self._ids[slot] = first
 
-    def places(self, query_id: bytes, since: float) -> list[int]:
-        """Return the offsets of the slots of a reply sent at `since` or later, empty if it is not here."""
-        (half,) = _ID.unpack(query_id[:8])
-        slots = np.flatnonzero(self._ids == half).tolist() if half else []
-        places = [self._first + slot * self._slot_bytes for slot in slots]
-        heads = [_HEAD.unpack_from(self._memory, place) for place in places]
-        return [
-            place for place, (at, half, *_) in zip(places, heads, strict=True) if half == query_id[8:] and at >= since
-        ]
+    def find(self, query_id: bytes, since: float) -> list[int]:
+        """Return the slots of a reply sent at `since` or later, empty if it is not here."""
+        first, second = _ID.unpack(query_id)
+        slots = np.flatnonzero(self._ids == first) if first else np.zeros(0, dtype=np.int64)
+        heads = self._heads[slots]
+        of_reply: list[int] = slots[(heads["id"] == second) & (heads["at"] >= since)].tolist()
+        return of_reply
 
-    def read(self, places: Sequence[int]) -> ShownResults:
-        """Return what a reply showed, from the offsets of its slots, at least one."""
-        parts = [self._part(place) for place in places]
-        return ShownResults(
-            np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
-        )
+    def read(self, slots: Sequence[int]) -> Results:
+        """Return what a reply showed, (n,) SHOWN, from its slots, at least one."""
+        return np.concatenate([self._shown(slot) for slot in slots])
 
-    def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
+    def mark(self, slots: Sequence[int], position: int, *, relevant: bool) -> Mark:
         """Record a judgement, and return how it relates to earlier ones.
 
         Args:
-            places: Offsets of the reply's slots.
+            slots: The reply's slots.
             position: Position of a document that the reply showed.
             relevant: Whether the document answers the query.
         """
-        flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
+        judged, any_relevant = self._judged, self._heads["relevant"]
+        places = [(slot, row) for slot in slots for row in np.flatnonzero(self._shown(slot)["position"] == position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
-        if not flags or self._memory[flags[0]] & bit:
+        if not places or judged[places[0]] & bit:
             return REPEATED
-        self._memory[flags[0]] |= bit
-        reply_flag = places[0] + _RELEVANT
-        counts = relevant and not self._memory[reply_flag]
+        judged[places[0]] |= bit
+        counts = relevant and not any_relevant[slots[0]]
         if relevant:
-            self._memory[reply_flag] = 1
+            any_relevant[slots[0]] = 1
         return Mark(new=True, counts=counts)
 
-    def _part(self, place: int) -> ShownResults:
-        number = self._number(place)
-        first, second = place + _HEAD.size, place + _HEAD.size + 4 * number
-        return ShownResults(
-            np.frombuffer(self._memory[first:second], dtype=np.int32),
-            np.frombuffer(self._memory[second : second + 4 * number], dtype=np.float32),
-        )
+    def _parts(self, results: Results) -> list[Results]:
+        """Divide results among slots."""
+        return [results[start : start + self._results] for start in range(0, len(results), self._results)]
 
-    def _number(self, place: int) -> int:
-        return int(min(_HEAD.unpack_from(self._memory, place)[2], self._results))
-
-    def _indices(self, place: int, position: int) -> list[int]:
-        return np.flatnonzero(self._part(place).positions == position).tolist()
-
-    def _flag(self, place: int, index: int) -> int:
-        return place + _HEAD.size + 8 * self._number(place) + index
+    def _shown(self, slot: int) -> Results:
+        """Return the results in a slot, (n,) SHOWN."""
+        number = min(int(self._heads["number"][slot]), self._results)
+        return shown_results(self._positions[slot, :number], self._scores[slot, :number])
 
 
 class RecentReplies:
@@ -196,20 +151,20 @@ class RecentReplies:
         self._ring = ReplyRing(self._open_memory(), results)
         self._ring.resume()
 
-    def add(self, query_id: str, at: float, shown: bytes) -> None:
+    def add(self, query_id: str, at: float, results: Results) -> None:
         """Remember a reply.
 
         Args:
             query_id: 32 hexadecimal digits.
             at: Time in seconds.
-            shown: See Reply.
+            results: What it showed, (n,) RESULT or SHOWN.
         """
-        self._ring.add(bytes.fromhex(query_id), at, shown)
+        self._ring.add(bytes.fromhex(query_id), at, results)
 
-    def find(self, query_id: str, now: float) -> ShownResults | None:
-        """Return what a reply of any worker showed, None if it is unknown or too old at `now`."""
-        ring, places = next(self._find_places(query_id, now), (None, []))
-        return None if ring is None else ring.read(places)
+    def find(self, query_id: str, now: float) -> Results | None:
+        """Return what a reply of any worker showed, (n,) SHOWN, None if it is unknown or too old at `now`."""
+        ring, slots = next(self._find_slots(query_id, now), (None, []))
+        return None if ring is None else ring.read(slots)
 
     def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
         """Record a judgement of a document that the reply showed, and return how it relates to earlier ones.
@@ -218,9 +173,7 @@ class RecentReplies:
         """
         with self._locked_marks():
             # Two workers that judge one search at the same time both hold it, so both rings are marked.
-            marks = [
-                ring.mark(places, position, relevant=relevant) for ring, places in self._find_places(query_id, now)
-            ]
+            marks = [ring.mark(slots, position, relevant=relevant) for ring, slots in self._find_slots(query_id, now)]
         if not marks:
             return REPEATED
         return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
@@ -238,12 +191,12 @@ class RecentReplies:
             os.close(descriptor)
             self._file = None
 
-    def _find_places(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
-        """Yield each ring that has the reply, with the offsets of its slots; this worker's ring first."""
+    def _find_slots(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
+        """Yield each ring that has the reply, with the reply's slots; this worker's ring first."""
         if is_id(query_id):
             for ring in self._rings():
-                if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
-                    yield ring, places
+                if slots := ring.find(bytes.fromhex(query_id), now - self._seconds):
+                    yield ring, slots
 
     def _rings(self) -> Iterator[ReplyRing]:
         """Yield the ring of this worker, then those of the others."""

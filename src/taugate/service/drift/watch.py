@@ -17,7 +17,7 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.settings import Settings
@@ -25,7 +25,7 @@ from taugate.service.settings import Settings
 _log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 1.0
 # Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
-# 64 MB if all characters take four bytes.
+# 64 MB if all characters take four bytes; most of their records are in the cache as well.
 _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 
 
@@ -51,21 +51,19 @@ class DriftWatch:
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
 
-    def observe(self, query_id: str, query: Query, reply: Reply, key: str | None) -> None:
+    def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
         """Take a reply that is being sent, cached or not: drift counts what users see.
 
         Args:
             query_id: Id of the reply, 32 hexadecimal digits.
             query: The query.
-            reply: The reply.
+            record: The answered search.
             key: Name of the API key, None without keys.
         """
-        self._recent.add(query_id, time.monotonic(), reply.shown)
+        self._recent.add(query_id, time.monotonic(), record.results)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
             self._characters += len(query.text)
-            self._served.append(
-                ServedReply(time.time(), query_id, query, key, reply.observed, reply.shown, reply.places)
-            )
+            self._served.append(ServedReply(time.time(), query_id, query, key, record))
         else:
             self._lost += 1
 
@@ -103,10 +101,9 @@ class DriftWatch:
 
     async def _analyze(self) -> None:
         served, self._served = self._served, []
-        self._analysis.count_lost(self._lost)
+        judged, lost = self.feedback.take(), self._lost
         self._characters = self._lost = 0
-        judged = self.feedback.take()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
 
 
 def _lower_priority() -> None:

@@ -30,11 +30,6 @@ _FIRST_PAUSE, _PAUSE = 0.1, 1.0  # seconds; short at first, because a single cal
 _Result = TypeVar("_Result")
 
 
-# Callbacks for a collection: it stopped responding, with the reason, or responds again, None; and it was closed.
-OnChange = Callable[["WatchedCollection", str | None], None]
-OnClose = Callable[["WatchedCollection"], None]
-
-
 class WatchedCollection:
     """A Watched collection: calls fail at once while the engine is known to be down.
 
@@ -44,21 +39,17 @@ class WatchedCollection:
         kind: Kind of its engine.
     """
 
-    def __init__(
-        self, record: EngineRecord, collection: Collection, seconds: float, on_change: OnChange, on_close: OnClose
-    ) -> None:
+    def __init__(self, watch: "EngineWatch", record: EngineRecord, collection: Collection, seconds: float) -> None:
         """Start with a collection that responds.
 
         Args:
+            watch: Is told, from any thread, when the collection stops responding, responds again, or is closed.
             record: The release's record of the engine.
             collection: The collection, already checked.
             seconds: Timeout of one probe.
-            on_change: Called from any thread when the collection stops responding or responds again.
-            on_close: Called from any thread when the collection is closed.
         """
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
-        self._collection, self._seconds = collection, seconds
-        self._on_change, self._on_close = on_change, on_close
+        self._watch, self._collection, self._seconds = watch, collection, seconds
         self._away: str | None = None
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -86,7 +77,7 @@ class WatchedCollection:
     def close(self) -> None:
         """Stop watching."""
         self._closed.set()
-        self._on_close(self)
+        self._watch.closed(self)
 
     def check(self) -> None:
         """Raise EngineUnavailable if the engine is known to be down."""
@@ -107,7 +98,7 @@ class WatchedCollection:
             if self._away is not None or self._closed.is_set():
                 return
             self._away = reason
-        self._on_change(self, reason)
+        self._watch.changed(self, reason)
         threading.Thread(target=self._probe, name="taugate-engine", daemon=True).start()
 
     def _probe(self) -> None:
@@ -124,7 +115,7 @@ class WatchedCollection:
                 continue
             with self._changing:
                 self._away = None
-            self._on_change(self, None)
+            self._watch.changed(self, None)
             return
 
 
@@ -153,12 +144,13 @@ class EngineWatch:
         self._up.set(0)
 
     def _watch(self, record: EngineRecord, collection: Collection) -> WatchedCollection:
-        watched = WatchedCollection(record, collection, self._settings.seconds, self._changed, self._close)
+        watched = WatchedCollection(self, record, collection, self._settings.seconds)
         self._open.add(watched)
         self._show()
         return watched
 
-    def _changed(self, collection: WatchedCollection, reason: str | None) -> None:
+    def changed(self, collection: WatchedCollection, reason: str | None) -> None:
+        """Record that a collection stopped responding, with the reason, or responds again, None."""
         fields = {"engine": collection.kind, "collection": collection.name}
         if reason is not None:
             self._away.add(collection)
@@ -168,7 +160,8 @@ class EngineWatch:
             _log.info("engine is responding again", extra={"fields": fields})
         self._show()
 
-    def _close(self, collection: WatchedCollection) -> None:
+    def closed(self, collection: WatchedCollection) -> None:
+        """Forget a collection that was closed."""
         self._open.discard(collection)
         self._away.discard(collection)
         self._show()

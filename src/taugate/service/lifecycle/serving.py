@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
-from taugate.service.cache.cache import TieredCache, open_cache
+from taugate.service.cache.cache import open_cache
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import EngineAway, NotReady, ReloadFailed
@@ -23,7 +24,6 @@ from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.queue import QueryLimits
 from taugate.service.pipeline.reply import CachedSearch
-from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
@@ -134,7 +134,7 @@ class Serving:
         self._limits = QueryLimits(
             settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
         )
-        self._cache: TieredCache | None = None
+        self._cache = open_cache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._stopping = self._ending_announced = self._engine_away = False
@@ -196,8 +196,7 @@ class Serving:
     async def start(self) -> None:
         """Load the current release in a thread, so that /livez works meanwhile; wait while its engine is down."""
         try:
-            self._cache = open_cache(self._settings, self._metrics)
-            while not (self._gave_up.is_set() or await self._started(self._cache)):
+            while not (self._gave_up.is_set() or await self._started()):
                 self.attempted.set()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._gave_up.wait(), _ENGINE_RETRY_SECONDS)
@@ -206,16 +205,14 @@ class Serving:
             self.on_failure()
         self.attempted.set()
 
-    async def _started(self, cache: TieredCache) -> bool:
+    async def _started(self) -> bool:
         """Load and activate the current release; False if its engine is not responding."""
         try:
             async with self._loading:
-                pipeline = await self._loader.open(await self._loader.current(at_start=True))
-                await self._check(pipeline)
-                self._activate(pipeline, cache)
+                active = await self._activate(await self._loader.current(at_start=True))
                 self._engine_away = False
                 self.on_ready()
-                await self.shadowing.renew(pipeline)
+                await self.shadowing.renew(active.search.pipeline)
         except EngineUnavailable as error:
             self._loader.engine.mark_unreachable()
             if not self._engine_away:
@@ -240,7 +237,7 @@ class Serving:
         async with self._loading:
             previous = self.active.release_id
             try:
-                is_new = await self._replace(previous)
+                active = await self._replace(self.active)
             except NotReady:
                 raise
             except Exception as error:
@@ -254,31 +251,33 @@ class Serving:
                 reason = str(error) if expected else "see the log for the reason"
                 raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
-            await self.shadowing.renew(self.active.search.pipeline)
-            status: Literal["loaded", "unchanged"] = "loaded" if is_new else "unchanged"
+            await self.shadowing.renew(active.search.pipeline)
+            status: Literal["loaded", "unchanged"] = "unchanged" if active.release_id == previous else "loaded"
             self._metrics.observe_reload(status)
             return ReloadResponse(
-                status=status, release=self.active.release_id, previous=previous, shadow=self.shadowing.release_id
+                status=status, release=active.release_id, previous=previous, shadow=self.shadowing.release_id
             )
 
-    async def _replace(self, previous: str) -> bool:
-        """Put the current release into service; returns False if it is `previous`, which already is."""
-        release = await self._loader.current()
-        if release.name == previous:
-            return False
-        self.refused = release.name  # cleared by `reload` if the release becomes active
-        pipeline = await self._loader.open(release)
-        await self._check(pipeline)
-        assert self._cache is not None  # noqa: S101 (for the type checker: opened by `start`)
-        old = self.active
-        self._activate(pipeline, self._cache)
+    async def _replace(self, old: ActiveRelease) -> ActiveRelease:
+        """Activate the current release, and close the old one after its last reply; returns the active one."""
+        folder = await self._loader.current()
+        if folder.name == old.release_id:
+            return old
+        self.refused = folder.name  # cleared by `reload` if the release becomes active
+        active = await self._activate(folder)
         closing = asyncio.create_task(self._close_drained(old))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-        return True
+        return active
 
-    async def _check(self, pipeline: SearchPipeline) -> None:
-        """Raise NotReady or InputError if the release must not serve, after closing it and the pipeline."""
+    async def _activate(self, folder: Path) -> ActiveRelease:
+        """Load a release from its folder, and make it the active one.
+
+        Raises:
+            NotReady: If the service is shutting down.
+            InputError: If the release lacks fields that the filters of API keys name.
+        """
+        pipeline = await self._loader.open(folder)
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
@@ -287,19 +286,16 @@ class Serving:
             await asyncio.to_thread(pipeline.close)
             await asyncio.to_thread(pipeline.release.close)
             raise
-
-    def _activate(self, pipeline: SearchPipeline, cache: TieredCache) -> None:
-        """Make the pipeline's release the active one. Never awaits, so that no request comes in between."""
+        # Nothing is awaited from here on, so that no request comes in between.
         metrics, release = self._metrics, pipeline.release
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
-        drift = (
-            DriftWatch(pipeline, self._settings, metrics.new_release_registry())
-            if self._settings.drift.enabled
-            else None
-        )
-        self._active = ActiveRelease(CachedSearch(pipeline, cache, self._limits, metrics), drift)
+        drift = None
+        if self._settings.drift.enabled:
+            drift = DriftWatch(pipeline, self._settings, metrics.new_release_registry())
+        self._active = ActiveRelease(CachedSearch(pipeline, self._cache, self._limits, metrics), drift)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
+        return self._active
 
     async def _close_drained(self, old: ActiveRelease) -> None:
         """Close a replaced release after its last reply."""
@@ -320,6 +316,5 @@ class Serving:
             await self._active.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self.shadowing.close()
-        if self._cache is not None:
-            await self._cache.close()
+        await self._cache.close()
         self._loader.close()

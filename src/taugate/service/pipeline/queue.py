@@ -10,15 +10,19 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
-from taugate.retrieval.documents.store import Document
+import numpy as np
+from numpy.typing import NDArray
+
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
-from taugate.service.runtime.traces import Trace
+from taugate.service.pipeline.forms import ReplyForm
+from taugate.service.pipeline.record import SearchRecord
+from taugate.service.runtime.traces import Trace, current_trace
 
 
 class QueryLimits:
@@ -63,47 +67,36 @@ class QueryLimits:
         self._observe_depth(self.depth)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer to one query.
-
-    Attributes:
-        query: The query as the encoder read it.
-        answer: The results kept of the top-K, and why.
-        documents: The kept documents, in the answer's order.
-        vector: The query's vector, (d',) float32.
-        random: Similarities of the query with random documents, (r,) float32.
-    """
-
-    query: Query
-    answer: Answer
-    documents: list[Document]
-    vector: Float32
-    random: Float32
+def _future_of_running_loop() -> asyncio.Future[SearchRecord]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(slots=True, eq=False)
 class PendingQuery:
-    """A query on its way through the pipeline.
+    """A query on its way through the pipeline. Made in the event loop of its caller.
 
     Attributes:
-        query: The query; after tokenization, as the encoder reads it.
-        result: The future that the caller awaits, of the caller's event loop.
+        query: The query; after tokenization, or if the vector was cached, as the encoder reads it.
         vector: (d',) float32, None until the query is encoded.
+        form: Form of the reply.
+        result: The future that the caller awaits.
         trace: Trace of the query's request, None if that is not traced.
         tokens: None until the query is tokenized, and if the vector was cached.
+        retrieved: See Answer; None until the query is searched for.
     """
 
     query: Query
-    result: asyncio.Future[SearchResult]
-    vector: Float32 | None = None
-    trace: Trace | None = None
+    vector: Float32 | None
+    form: ReplyForm
+    result: asyncio.Future[SearchRecord] = field(default_factory=_future_of_running_loop)
+    trace: Trace | None = field(default_factory=current_trace.get)
     tokens: Tokens | None = None
+    retrieved: NDArray[np.int64] | None = None
 
 
-def deliver(queries: Sequence[PendingQuery], results: Sequence[SearchResult]) -> None:
-    """Set the results of queries, in their order, from any thread; queries whose caller has left are skipped."""
-    _call_event_loop(queries, partial(_set_results, queries, results))
+def deliver(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
+    """Return the records of queries, in order, to their callers, from any thread; skips those whose caller has left."""
+    _call_event_loop(queries, partial(_set_results, queries, records))
 
 
 def fail(queries: Sequence[PendingQuery], error: Exception) -> None:
@@ -123,19 +116,24 @@ def failing(queries: Sequence[PendingQuery]) -> Iterator[None]:
 class QueryQueue:
     """Queries that wait to be encoded, in groups of one length: a batch of one length needs no padding.
 
-    The event loop puts queries in. A worker thread takes the new ones from `arrivals`, adds each to the group of its
-    length, and takes a batch; one worker does so at a time. A query never waits for others to fill a batch. Groups take
-    turns, so that a small group is not starved by a large one.
+    The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
+    batch. Groups take turns, so that a small group is not starved by a large one.
 
     Attributes:
         closed: Whether `close` was called.
     """
 
-    def __init__(self, max_tokens: int) -> None:
-        """Limit batches to `max_tokens`, except for a single query with more."""
-        self._max_tokens = max_tokens
+    def __init__(self, max_tokens: int, tokenize: Callable[[PendingQuery], int | None]) -> None:
+        """Make an empty queue.
+
+        Args:
+            max_tokens: Tokens in a batch, except for a single query with more.
+            tokenize: Sets a query's tokens; returns how many are encoded, None if its vector was cached.
+        """
+        self._max_tokens, self._tokenize = max_tokens, tokenize
         self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
         self._groups: dict[int | None, deque[PendingQuery]] = {}  # the group whose turn it is comes first
+        self._taking = threading.Lock()
         self.closed = False
 
     @property
@@ -149,11 +147,32 @@ class QueryQueue:
         if self.closed:  # checked after `put`, because `fail_remaining` may already have emptied the queue
             fail([pending], shutting_down())
 
-    def arrivals(self) -> Iterator[PendingQuery]:
-        """Yield new queries; wait for the first if no group has any; stop when closed.
+    def next_batch(self) -> list[PendingQuery]:
+        """Tokenize the queries that have arrived, and take a batch; waits if there is none. Empty when closed.
 
         Queries whose caller has left are skipped.
         """
+        batch: list[PendingQuery] = []
+        with self._taking:
+            while not (batch or self.closed):
+                self._group_arrivals()
+                batch = self._take_group()
+        return batch
+
+    def close(self) -> None:
+        """Stop handing out queries, and wake the waiting worker."""
+        self.closed = True
+        self._arrived.put(None)
+
+    def fail_remaining(self) -> None:
+        """Fail the remaining queries with NotReady, once all workers have stopped."""
+        remaining = [pending for group in self._groups.values() for pending in group]
+        while not self._arrived.empty():
+            remaining += filter(None, [self._arrived.get()])
+        fail(remaining, shutting_down())
+
+    def _group_arrivals(self) -> None:
+        """Add new queries to the groups of their lengths; wait for the first if no group has any."""
         wait = not self._groups
         while not self.closed:
             try:
@@ -164,14 +183,11 @@ class QueryQueue:
                 return
             wait = False
             if not pending.result.done():
-                yield pending
+                with failing([pending]):
+                    self._groups.setdefault(self._tokenize(pending), deque()).append(pending)
 
-    def add(self, pending: PendingQuery, length: int | None) -> None:
-        """Add a query to the group of its length, in tokens as they are encoded; None if its vector was cached."""
-        self._groups.setdefault(length, deque()).append(pending)
-
-    def take_batch(self) -> list[PendingQuery]:
-        """Take the oldest queries of the group whose turn it is, unless their caller has left. May be empty."""
+    def _take_group(self) -> list[PendingQuery]:
+        """Take the oldest queries of the group whose turn it is. May be empty."""
         batch: list[PendingQuery] = []
         if not self._groups or self.closed:
             return batch
@@ -186,18 +202,6 @@ class QueryQueue:
         if group:  # to the end of the queue of groups
             self._groups[length] = group
         return batch
-
-    def close(self) -> None:
-        """Stop handing out queries, and wake the waiting worker."""
-        self.closed = True
-        self._arrived.put(None)
-
-    def fail_remaining(self) -> None:
-        """Fail the remaining queries with NotReady, once all workers have stopped."""
-        remaining = [pending for group in self._groups.values() for pending in group]
-        while not self._arrived.empty():
-            remaining += filter(None, [self._arrived.get()])
-        fail(remaining, shutting_down())
 
 
 class EncodedQueries:
@@ -239,10 +243,10 @@ def _call_event_loop(queries: Sequence[PendingQuery], callback: Callable[[], Non
         pass
 
 
-def _set_results(queries: Sequence[PendingQuery], results: Sequence[SearchResult]) -> None:
-    for pending, result in zip(queries, results, strict=True):
+def _set_results(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:
+    for pending, record in zip(queries, records, strict=True):
         if not pending.result.done():
-            pending.result.set_result(result)
+            pending.result.set_result(record)
 
 
 def _set_exception(queries: Sequence[PendingQuery], error: Exception) -> None:

@@ -1,6 +1,6 @@
 """Searches one release for the queries of all requests, in batches, off the event loop.
 
-    while batch := next_batch():              # queries of one length in tokens
+    while batch := queue.next_batch():        # queries of one length in tokens
         encode(batch)
         for group in encoded.drain(batch):    # including what other threads have encoded meanwhile
             deliver(group, search_and_cut(group))
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,32 +23,21 @@ from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.pipeline.forms import search_fields, write_body
 from taugate.service.pipeline.queue import (
     EncodedQueries,
     PendingQuery,
     QueryQueue,
-    SearchResult,
     deliver,
     failing,
     shutting_down,
 )
+from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.resources import lower_priority, set_search_threads
-from taugate.service.runtime.traces import Trace, current_trace
+from taugate.service.runtime.traces import Trace
 
 # Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
 RANDOM_DOCUMENTS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Queries of one length.
-
-    Attributes:
-        alone: Whether no other query is being encoded or waiting to be encoded.
-    """
-
-    queries: list[PendingQuery]
-    alone: bool
 
 
 class SearchPipeline:
@@ -92,8 +80,8 @@ class SearchPipeline:
         self._search_threads = search_threads
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
         self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # `rescore` runs in another thread
-        self._queue, self._encoded = QueryQueue(self.max_batch_tokens), EncodedQueries(self.max_group_queries)
-        self._batch_lock = threading.Lock()  # one thread at a time takes a batch
+        self._queue = QueryQueue(self.max_batch_tokens, self._tokenize)
+        self._encoded = EncodedQueries(self.max_group_queries)
         self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [
             threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)
@@ -103,30 +91,29 @@ class SearchPipeline:
         # One at a time: an explanation compares its query with every document, and searches have priority.
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
 
-    async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
+    async def search(self, pending: PendingQuery) -> SearchRecord:
         """Search for a query. If the caller is cancelled before the query's turn, no work is done.
 
         Args:
-            query: The query; if `vector` is set, with its flags as the encoder set them.
-            vector: The query's vector, (d',) float32, None to encode it.
+            pending: The query; if its vector is set, it is not encoded.
 
         Raises:
             NotReady: If the pipeline is closed before the query's turn.
             Exception: Any error of the batch that the query was in.
         """
-        pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
         return await pending.result
 
-    def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> SearchResult:
-        """Rebuild the result of an earlier search; see Retriever.rescore for the arguments.
+    def rescore(self, pending: PendingQuery, positions: NDArray[np.int64]) -> SearchRecord:
+        """Rebuild the record of an earlier search; see Retriever.rescore. The vector of the query must be set.
 
         Raises:
             ValueError: If the positions are not those of an earlier search.
         """
-        answer = self._retriever.rescore(query, vector, positions)
-        (result,) = self._with_documents([query], [answer], vector[None], self._rescore_rng)
-        return result
+        vectors = _vectors([pending])
+        answer = self._retriever.rescore(pending.query, vectors[0], positions)
+        (record,) = self._records([pending], vectors, [answer], self._rescore_rng)
+        return record
 
     async def explain(self, query: Query, document_id: str) -> Explanation:
         """Explain how a search treats a document; see retrieval.explanation for the arguments and errors.
@@ -159,30 +146,19 @@ class SearchPipeline:
     def _run(self) -> None:
         """Process batches until the pipeline is closed."""
         self._prepare_thread()
-        while (batch := self._next_batch()) is not None:
-            with failing(batch.queries):
+        thread = threading.get_ident()
+        while batch := self._queue.next_batch():
+            self._busy.add(thread)
+            with failing(batch):
                 self._encode(batch)
-                for group in self._encoded.drain(batch.queries):
+                for group in self._encoded.drain(batch):
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
-            self._busy.discard(threading.get_ident())
+            self._busy.discard(thread)
 
     def _prepare_thread(self) -> None:
         set_search_threads(self._search_threads)
         lower_priority()  # the event loop, which replies to and refuses requests, has priority
-
-    def _next_batch(self) -> _Batch | None:
-        """Tokenize the queries that have arrived, and wait for the next batch. None when closed."""
-        with self._batch_lock:
-            while not self._queue.closed:
-                for pending in self._queue.arrivals():
-                    with failing([pending]):
-                        self._queue.add(pending, self._tokenize(pending))
-                if queries := self._queue.take_batch():
-                    alone = not (self._busy or self._queue.has_more)
-                    self._busy.add(threading.get_ident())
-                    return _Batch(queries, alone)
-        return None
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
         """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""
@@ -192,38 +168,49 @@ class SearchPipeline:
         pending.query = pending.query.as_read(pending.tokens)
         return self._retriever.encoder.padded(len(pending.tokens.ids))
 
-    def _encode(self, batch: _Batch) -> None:
+    def _encode(self, batch: Sequence[PendingQuery]) -> None:
         """Set the vectors of a batch unless they are cached."""
-        tokens = [pending.tokens for pending in batch.queries if pending.tokens is not None]
+        tokens = [pending.tokens for pending in batch if pending.tokens is not None]
         if not tokens:
             return
         self._observe_batch(len(tokens))
-        retriever = self._retriever if batch.alone else self.single_threaded
-        observe = observing(self._observe, [pending.trace for pending in batch.queries])
-        for pending, vector in zip(batch.queries, retriever.embed(tokens, observe), strict=True):
+        # A batch uses all processors if no other query is being encoded or waiting to be encoded.
+        alone = len(self._busy) == 1 and not self._queue.has_more
+        retriever = self._retriever if alone else self.single_threaded
+        observe = observing(self._observe, [pending.trace for pending in batch])
+        for pending, vector in zip(batch, retriever.embed(tokens, observe), strict=True):
             pending.vector = vector
 
-    def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchResult]:
-        """Search for encoded queries together, and cut their results at the threshold."""
-        vectors = np.stack([pending.vector for pending in group if pending.vector is not None])
+    def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchRecord]:
+        """Search for encoded queries together, cut their results at the threshold, and write their replies."""
+        vectors = _vectors(group)
         observe = observing(self._observe, [pending.trace for pending in group])
-        queries = [pending.query for pending in group]
-        return self._with_documents(queries, self._retriever.answer(queries, vectors, observe), vectors, self._rng)
+        answers = self._retriever.answer([pending.query for pending in group], vectors, observe)
+        return self._records(group, vectors, answers, self._rng)
 
-    def _with_documents(
-        self, queries: Sequence[Query], answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
-    ) -> list[SearchResult]:
-        """Join each answer with its documents and with its similarities to random documents.
+    def _records(
+        self, group: Sequence[PendingQuery], vectors: Float32, answers: Sequence[Answer], rng: np.random.Generator
+    ) -> list[SearchRecord]:
+        """Write the replies to queries, and join them with the queries' similarities to random documents.
 
         `vectors` is (n, d') float32, a row per answer.
         """
-        documents, index = self.release.documents, self._retriever.index
-        compared = self._retriever.with_words([query.text for query in queries], vectors)
+        documents, index, manifest = self.release.documents, self._retriever.index, self.release.manifest
+        compared = self._retriever.with_words([pending.query.text for pending in group], vectors)
         random = index.score(compared, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
-        return [
-            SearchResult(query, answer, answer.read(documents), vector, similarities)
-            for query, answer, vector, similarities in zip(queries, answers, vectors, random, strict=True)
-        ]
+        records = []
+        for pending, answer, similarities in zip(group, answers, random, strict=True):
+            pending.retrieved = answer.retrieved
+            results = answer.read(documents)
+            fields = search_fields(answer, results, release=manifest.release_id, state=manifest.state)
+            body = write_body(pending.form, fields)
+            records.append(SearchRecord.of(pending.query, answer, similarities, body))
+        return records
+
+
+def _vectors(group: Sequence[PendingQuery]) -> Float32:
+    """Return the vectors of encoded queries, (n, d') float32."""
+    return np.stack([pending.vector for pending in group if pending.vector is not None])
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:

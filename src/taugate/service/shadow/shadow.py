@@ -14,7 +14,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority, set_search_threads
-from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges, answer
+from taugate.service.shadow.gauges import ShadowGauges, answer
 
 _log = logging.getLogger(__name__)
 # Waiting queries. One takes some 10 ms, so that this is a second of work; further queries are skipped.
@@ -69,18 +69,17 @@ class Shadow:
         lower_priority()
         while (query := self._queue.get()) is not None and not self._closed:
             try:
-                self._gauges.compare(*self._answer_both(query))
+                self._compare(query)
             except InputError:  # a filter on a field that only one release has
                 self._gauges.count("failed")
             except Exception:  # noqa: BLE001 (whatever the error, the next query may succeed)
                 self._gauges.count("failed")
                 _log.exception("shadow comparison failed")
 
-    def _answer_both(self, query: Query) -> tuple[ShadowAnswer, ShadowAnswer]:
+    def _compare(self, query: Query) -> None:
         current, k = self.current.release, self.release.manifest.policy.k
         default = query.k == current.manifest.policy.k  # requested or not, the same unless the two releases differ in K
         shadow_query = replace(query, k=k, min_results=min(query.min_results, k)) if default else query
-        return (
-            answer(query, self.current.single_threaded, current.documents),
-            answer(shadow_query, self.release.retriever, self.release.documents),
-        )
+        current_top, current_seconds = answer(query, self.current.single_threaded, current.documents)
+        shadow_top, shadow_seconds = answer(shadow_query, self.release.retriever, self.release.documents)
+        self._gauges.compare(current_top, shadow_top, (current_seconds, shadow_seconds))

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +14,15 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.dates import instant, written
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.passages import Fields
-from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import (
+    FilterValue,
+    Lenient,
+    combined,
+    condition,
+    dialect_score,
+    negated,
+    tightened,
+)
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
 from taugate.service.api.search import SearchHandlers
 from taugate.service.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
@@ -23,6 +31,7 @@ from taugate.service.http.replies import EncodedJsonResponse
 
 _BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte"}
 _TIMES = {"before": "lt", "after": "gt"}
+_NEGATED = {"is not": "is", "≠": "=", "not in": "in"}
 # Dify's operators without a counterpart in Taugate. A message may repeat these names, but no text of the caller.
 _UNTRANSLATABLE = ("contains", "not contains", "start with", "end with", "empty", "not empty")
 # Dify's error codes. When Dify tests a new address, it takes 401 as proof of a working key and 404 as a wrong address,
@@ -47,20 +56,14 @@ _Name = Annotated[str, Field(min_length=1)]
 _Names = _Name | Annotated[list[_Name], Field(min_length=1)]
 
 
-class _Lenient(BaseModel):
-    """Base of models that ignore unknown fields, because Dify adds fields over time."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
-
-
-class RetrievalSetting(_Lenient):
+class RetrievalSetting(Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops. Dify's form sends 0.0."""
 
     top_k: Annotated[int, Field(ge=1), WHOLE_NUMBER] | None = None
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class MetadataComparison(_Lenient):
+class MetadataComparison(Lenient):
     """A comparison of metadata fields with a value. With several fields, one match is enough."""
 
     name: Annotated[_Names, BeforeValidator(_require_names)]
@@ -68,14 +71,14 @@ class MetadataComparison(_Lenient):
     value: FilterValue | None = None
 
 
-class MetadataCondition(_Lenient):
+class MetadataCondition(Lenient):
     """Comparisons, all or at least one of which must hold."""
 
     logical_operator: Literal["and", "or"] | None = None
     conditions: list[MetadataComparison] | None = None
 
 
-class DifyQuery(_Lenient):
+class DifyQuery(Lenient):
     """A search. `knowledge_id` is `current`, or the id of the release in service."""
 
     knowledge_id: str
@@ -179,20 +182,19 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
         _refuse(name, f"{problem}; use {', '.join(_OPERATORS)}")
     if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
         _refuse(name, f"{operator!r} needs {'a value' if value is None else 'one value, not a list'}")
-    match operator:
-        case "is" | "is not":
-            equal = _equal(name, value, fields)
-            return equal if operator == "is" else negated(equal)
-        case "=" | "≠":
-            equal = condition(name, _number(name, operator, value))
-            return equal if operator == "=" else negated(equal)
-        case "in" | "not in":
+    match _NEGATED.get(operator, operator):
+        case "is":
+            translated = _equal(name, value, fields)
+        case "=":
+            translated = condition(name, _number(name, operator, value))
+        case "in":
             values = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
-            member = condition(name, values)
-            return member if operator == "in" else negated(member)
+            translated = condition(name, values)
         case "before" | "after":
-            return _time(name, operator, value, fields)
-    return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+            translated = _time(name, operator, value, fields)
+        case _:
+            translated = condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+    return negated(translated) if operator in _NEGATED else translated
 
 
 def _equal(name: str, value: object, fields: Fields) -> Filter:

@@ -5,25 +5,34 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.service.api.dialects.results import FilterValue, combined, condition, dialect_score, negated, tightened
+from taugate.service.api.dialects.results import (
+    FilterValue,
+    Lenient,
+    combined,
+    condition,
+    dialect_score,
+    negated,
+    tightened,
+)
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
 from taugate.service.api.search import CURRENT, SearchHandlers
 from taugate.service.errors import Invalid
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, json_reply
-from taugate.service.pipeline.reply import SearchForm
+from taugate.service.pipeline.forms import SearchForm
 from taugate.service.settings import MAX_QUERIES
 
 _MAX_RESULTS = 50  # as OpenAI has it
 _Scalar = str | int | float | bool
 _Comparison = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
 _Compound = Literal["and", "or"]
+_BOUNDS = ("gt", "gte", "lt", "lte")
 _TYPES = ", ".join((*get_args(_Comparison), *get_args(_Compound)))
 V = TypeVar("V")
 
@@ -61,13 +70,7 @@ def _require_queries(value: V) -> V:
 _Queries = QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
-class _Lenient(BaseModel):
-    """Base of models that ignore unknown fields, because other products' clients add fields over time."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
-
-
-class ComparisonFilter(_Lenient):
+class ComparisonFilter(Lenient):
     """A comparison of an attribute, which is a metadata field, with a value."""
 
     type: _Comparison
@@ -75,7 +78,7 @@ class ComparisonFilter(_Lenient):
     value: FilterValue
 
 
-class CompoundFilter(_Lenient):
+class CompoundFilter(Lenient):
     """Filters, all or at least one of which must hold."""
 
     type: _Compound
@@ -89,13 +92,13 @@ _AnyFilter = Annotated[
 ]
 
 
-class RankingOptions(_Lenient):
+class RankingOptions(Lenient):
     """`score_threshold` can only drop further results; it never keeps one that τ drops."""
 
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
-class VectorStoreQuery(_Lenient):
+class VectorStoreQuery(Lenient):
     """A search of a vector store. `max_num_results` defaults to the K that the threshold was calibrated for."""
 
     query: Annotated[_Queries, BeforeValidator(_require_queries)]
@@ -180,18 +183,14 @@ def _filters(node: ComparisonFilter | CompoundFilter) -> Filter:
 def _translated(node: ComparisonFilter | CompoundFilter) -> Filter:
     if isinstance(node, CompoundFilter):
         return combined([_translated(child) for child in node.filters], any_of=node.type == "or")
-    match node.type:
-        case "eq" if not isinstance(node.value, list):
-            return condition(node.key, node.value)
-        case "ne" if not isinstance(node.value, list):
-            return negated(condition(node.key, node.value))
-        case "in" | "nin" if isinstance(node.value, list):
-            member = condition(node.key, node.value)
-            return member if node.type == "in" else negated(member)
-        case "gt" | "gte" | "lt" | "lte":
-            return condition(node.key, {node.type: node.value})
-    needs = "a list" if node.type in {"in", "nin"} else "one value, not a list"
-    raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
+    if node.type in _BOUNDS:
+        return condition(node.key, {node.type: node.value})
+    takes_list = node.type in {"in", "nin"}
+    if isinstance(node.value, list) is not takes_list:
+        needs = "a list" if takes_list else "one value, not a list"
+        raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
+    translated = condition(node.key, node.value)
+    return negated(translated) if node.type in {"ne", "nin"} else translated
 
 
 @dataclass(frozen=True, slots=True)

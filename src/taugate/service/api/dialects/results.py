@@ -7,7 +7,7 @@ positive threshold can only drop further results.
 import math
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import check_size, read_filter
@@ -16,6 +16,12 @@ from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
 _RESERVED = ("$or", "$not")  # `read_filter` would take fields with these names for operators
 _Scalar = str | int | float | bool
 V = TypeVar("V")
+
+
+class Lenient(BaseModel):
+    """Base of requests that ignore unknown fields, because other products' clients add fields over time."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
 
 def _require_values(value: V) -> V:

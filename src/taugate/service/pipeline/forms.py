@@ -1,0 +1,121 @@
+"""Writes replies to searches as JSON: the fields of a reply, and the form of the API that was called."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.query import Answer
+from taugate.retrieval.release.records import State
+
+_APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
+_TRUNCATED = {"truncated": True}  # if the encoder reads only the beginning of the query
+_EXPLORED = {"explored": True}  # for a result below the threshold
+# Placeholders for values that differ between requests. JSON escapes control characters, so the body has no others.
+QUERY_ID, DRIFT = b"\x00", b"\x01"
+_CHANGING = {"drift": orjson.Fragment(DRIFT), "query_id": orjson.Fragment(b'"' + QUERY_ID + b'"')}
+
+
+class ReplyForm(Protocol):
+    """How an API writes a reply. Its `repr` is part of the cache key, so it must have all that changes the output."""
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON object to send.
+
+        Args:
+            reply: Reply to a search, with the fields of docs/api.md. `drift` and `query_id` are placeholders that are
+                filled in when the reply is sent; they may be placed anywhere, any number of times.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchForm:
+    """The form of /search.
+
+    Attributes:
+        include_text: Whether results carry title and text.
+    """
+
+    include_text: bool = True
+
+    def write(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply, without title and text if they were not requested."""
+        if self.include_text:
+            return reply
+        return reply | {"results": [result | {"title": None, "text": None} for result in reply["results"]]}
+
+
+def write_body(form: ReplyForm, fields: dict[str, Any]) -> bytes:
+    """Return a reply in a form, as JSON with placeholders for the values that differ between requests.
+
+    Args:
+        form: Form of the reply.
+        fields: See `search_fields`.
+    """
+    # Copied to its exact size: orjson's own bytes keep up to fourteen times as much memory.
+    return bytes(memoryview(orjson.dumps(form.write(fields | _CHANGING))))
+
+
+def search_fields(answer: Answer, documents: Sequence[Document], *, release: str, state: State) -> dict[str, Any]:
+    """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`.
+
+    Args:
+        answer: The answer to the query.
+        documents: Its documents, in order.
+        release: Id of the release that was searched.
+        state: State of the release's calibration.
+    """
+    results = [
+        {
+            "id": document.id,
+            "document_id": document.document_id,
+            "rank": rank,
+            "score": score,
+            "relevance": relevance,
+            "below_threshold": below,
+            **(_EXPLORED if propensity < 1 else {}),
+            **parts,
+            "title": document.title,
+            "text": document.text,
+            "metadata": document.metadata,
+        }
+        for document, rank, score, relevance, below, propensity, parts in zip(
+            documents,
+            answer.ranks.tolist(),
+            answer.scores.tolist(),
+            _relevance(answer),
+            answer.below_threshold.tolist(),
+            answer.propensities.tolist(),
+            _parts(answer),
+            strict=True,
+        )
+    ]
+    return {
+        "results": results,
+        "threshold": answer.threshold,
+        "policy": answer.policy,
+        "calibrated": answer.calibrated,
+        "calibration": state,
+        **(_TRUNCATED if answer.truncated else {}),
+        **(_APPROXIMATE if answer.approximate else {}),
+        "considered": answer.considered,
+        "dropped": answer.considered - len(results),
+        "best_score": answer.best_score,
+        "reason": answer.reason,
+        **({} if answer.refusal is None else {"refusal": answer.refusal._asdict()}),
+        "release": release,
+    }
+
+
+def _relevance(answer: Answer) -> list[float] | list[None]:
+    """Return the probability of relevance of each result, None for each if the release has no relevance model."""
+    return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()
+
+
+def _parts(answer: Answer) -> list[dict[str, Any]]:
+    """Return the fields with the parts of each score; empty unless the query asks for them."""
+    rows = range(len(answer.scores))
+    return [{} if answer.parts is None else answer.parts.fields(row) for row in rows]

@@ -1,0 +1,168 @@
+"""What is kept of a search once it was answered: the reply as JSON, and arrays for metrics, drift and feedback.
+
+The arrays become bytes only in Redis. The functions below are the only ones that convert between the two, and what they
+read may have been written by others.
+"""
+
+from dataclasses import dataclass, replace
+from sys import getsizeof
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.pipeline.forms import DRIFT, QUERY_ID
+
+# A result that was shown: the position of its document, and its similarity with the query.
+SHOWN = np.dtype([("position", np.int32), ("score", np.float32)])
+# With its rank among the results considered, from 1, and the probability that the query shows it.
+RESULT = np.dtype([*SHOWN.descr, ("rank", np.int32), ("propensity", np.float32)])
+Results = NDArray[np.void]
+
+_NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
+# The square of a vector's length: queries have unit length, or 0 if a text has no token.
+_MAX_SQUARED_LENGTH = 1.01
+_ROUNDING = 0.01  # more than that of a score
+# Bits of the byte after a cached vector: how the encoder read the query.
+_TRUNCATED_BIT, _UNREADABLE_BIT = 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchRecord:
+    """An answered search, as it is cached.
+
+    Attributes:
+        body: The reply as JSON, see `write_body`.
+        results: (n,) RESULT, the documents in the reply.
+        similarities: (K + r,) float32: those of the calibration's K results before the cut, then those of random
+            documents; empty if the calibration does not cover the query, see Query.is_comparable.
+        uncut_kept: How many of the calibration's K results are kept.
+        considered: Number of documents considered.
+        explored: Number of results that only exploration shows.
+        reason: Why no document is kept.
+        truncated: See Query.
+        unreadable: See Query.
+    """
+
+    body: bytes
+    results: Results
+    similarities: Float32
+    uncut_kept: int
+    considered: int
+    explored: int
+    reason: Reason | None
+    truncated: bool
+    unreadable: bool
+
+    @classmethod
+    def of(cls, query: Query, answer: Answer, random: Float32, body: bytes) -> Self:
+        """Take what is kept of an answer; arrays are copied, so that those of the batch can be freed.
+
+        Args:
+            query: The query as the encoder read it.
+            answer: Its answer.
+            random: Similarities of the query with random documents, (r,) float32.
+            body: The reply as JSON, see `write_body`.
+        """
+        results = np.empty(len(answer.positions), dtype=RESULT)
+        results["position"], results["score"] = answer.positions, answer.scores
+        results["rank"], results["propensity"] = answer.ranks, answer.propensities
+        return cls(
+            body,
+            results,
+            _NOT_COMPARED if answer.uncut is None else np.concatenate((answer.uncut, random)),
+            answer.uncut_kept,
+            answer.considered,
+            int(np.count_nonzero(answer.propensities < 1)),
+            answer.reason,
+            query.truncated,
+            query.unreadable,
+        )
+
+    def to_json(self, query_id: str, drift: bytes) -> bytes:
+        """Return the reply to send.
+
+        Args:
+            query_id: Hexadecimal digits.
+            drift: The field `drift`, as JSON.
+        """
+        return self.body.replace(DRIFT, drift).replace(QUERY_ID, query_id.encode())
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of memory used, including the body and the arrays."""
+        return object.__sizeof__(self) + getsizeof(self.body) + getsizeof(self.results) + getsizeof(self.similarities)
+
+
+def shown_results(positions: NDArray[np.int32], scores: Float32) -> Results:
+    """Return (n,) SHOWN from positions, (n,) int32, and similarities, (n,) float32."""
+    shown = np.empty(len(positions), dtype=SHOWN)
+    shown["position"], shown["score"] = positions, scores
+    return shown
+
+
+def shown_bytes(results: Results) -> bytes:
+    """Return the positions and then the similarities of results, (n,) RESULT or SHOWN."""
+    return results["position"].tobytes() + results["score"].tobytes()
+
+
+def read_shown(stored: bytes, documents: int, max_score: float) -> Results:
+    """Parse the bytes of `shown_bytes`; returns (n,) SHOWN.
+
+    Args:
+        stored: The bytes.
+        documents: Number of documents in the release.
+        max_score: See Manifest.
+
+    Raises:
+        ValueError: If no reply shows such results.
+    """
+    half = len(stored) // 2
+    positions = np.frombuffer(stored[:half], dtype=np.int32)
+    scores = np.frombuffer(stored[half:], dtype=np.float32)
+    valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
+    if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
+        raise ValueError("no documents that a reply could show")
+    return shown_results(positions, scores)
+
+
+def vector_bytes(query: Query, vector: Float32) -> bytes:
+    """Return a query's vector, and a byte with a bit for each flag of how the encoder read it."""
+    return vector.tobytes() + bytes([_TRUNCATED_BIT * query.truncated | _UNREADABLE_BIT * query.unreadable])
+
+
+def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Float32] | None:
+    """Parse the bytes of `vector_bytes`; returns the query as the encoder read it, and its vector, (d',) float32.
+
+    Returns None for a value that no query can have.
+
+    Args:
+        stored: The bytes, None if there are none.
+        query: The query, as it was requested.
+        dimension: d'.
+    """
+    if not isinstance(stored, bytes) or len(stored) != 4 * dimension + 1:
+        return None
+    flags = stored[-1]
+    vector: Float32 = np.frombuffer(stored, dtype=np.float32, count=dimension)
+    with np.errstate(over="ignore"):
+        if flags > _TRUNCATED_BIT | _UNREADABLE_BIT or not np.dot(vector, vector) <= _MAX_SQUARED_LENGTH:  # or NaN
+            return None
+    if flags:
+        query = replace(query, truncated=bool(flags & _TRUNCATED_BIT), unreadable=bool(flags & _UNREADABLE_BIT))
+    return query, vector
+
+
+def position_bytes(positions: NDArray[np.int64]) -> bytes:
+    """Return positions of documents, (n,) int64, as bytes."""
+    return positions.astype(np.int32).tobytes()
+
+
+def read_positions(stored: bytes) -> NDArray[np.int64]:
+    """Parse the bytes of `position_bytes`.
+
+    Raises:
+        ValueError: If the length is not a multiple of 4.
+    """
+    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)
