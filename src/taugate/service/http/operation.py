@@ -77,8 +77,8 @@ class Operations:
         rows = {name for name, row in ENDPOINTS.items() if row.part is None or row.part in parts}
         if odd := rows ^ {operation.name for operation in operations}:
             raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
-        self._by_path = {operation.path: operation for operation in operations}
         self._templates = [operation for operation in operations if operation.param_convertors]
+        self._by_path = {operation.path: operation for operation in operations if not operation.param_convertors}
 
     def find(self, path: str) -> tuple[Operation | None, dict[str, str]]:
         """Return the operation of a request path, None if there is none, and the values of its template."""
