@@ -181,7 +181,7 @@ class ReleaseLoader:
             encoder_threads=settings.compute.encoder_threads,
             search_threads=settings.compute.search_threads,
             observe=self._metrics.observe_stage,
-            observe_batch=self._metrics.observe_batch,
+            observe_batch=self._metrics.batch_size.observe,
         )
         try:
             if pipeline.single_threaded is not release.retriever:  # the latter was checked by `load`
