@@ -1,7 +1,6 @@
 """POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
-import time
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -15,7 +14,6 @@ from taugate.service.api.request_context import may_judge, permitted, request_ke
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
 from taugate.service.api.search import read_search, while_connected
 from taugate.service.drift.feedback import Feedback
-from taugate.service.drift.query_log import ServedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -70,8 +68,10 @@ class FeedbackRoute:
         record = active.search.cached(query, form)
         if record is None:
             (record,) = await while_connected(request, active.search.records([(query, form)]))
-        served = ServedReply(time.time(), _id_of_search(key, query.text), query, _name(key), record)
-        return await feedback.judge_search(served, body.document_id, relevant=body.relevant)
+        search_id, name = _id_of_search(key, query.text), _name(key)
+        return await feedback.judge_search(
+            search_id, query.text, record, body.document_id, relevant=body.relevant, key=name
+        )
 
 
 def add_feedback_route(
