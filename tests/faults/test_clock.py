@@ -16,9 +16,11 @@ from taugate.drift.window import SlidingWindow
 from taugate.service.access.keys import digest
 from taugate.service.app import create_app
 from taugate.service.drift.fleet import Fleet
+from taugate.service.pipeline.record import shown_bytes
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import serving, status, until
+from tests.service.records import shown
 
 HOURS = 3600.0
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "taugate"
@@ -120,7 +122,7 @@ def test_reply_of_replica_with_other_clock_is_found(tmp_path: Path) -> None:
         fast, slow = (Fleet(redis.url, "release", HOURS) for _ in range(2))
         now = 600 * 1000 + 300.0
         for ahead in (-590.0, -10.0, 0.0, 10.0, 590.0):
-            fast.remember(now + ahead, {f"id{ahead}": b"{}"})
-            assert slow.find(f"id{ahead}", now) == b"{}"
+            fast.remember(now + ahead, {f"id{ahead}": shown([3])})
+            assert slow.find(f"id{ahead}", now) == shown_bytes(shown([3]))
         fast.close()
         slow.close()

@@ -130,10 +130,6 @@ class Metrics(MetricGroup):
         """Record the duration of a stage."""
         self.stage_seconds.labels(stage).observe(seconds)
 
-    def observe_batch(self, queries: int) -> None:
-        """Record the number of queries in a batch of the encoder."""
-        self.batch_size.observe(queries)
-
     def observe_cache(self, outcome: str) -> None:
         """Record the outcome of a cache lookup: hit, miss, error or bypass."""
         self._cache_outcomes[outcome].inc()

@@ -17,7 +17,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
-from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, comparable, judgements, observations
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS
 from tests.service.records import record
@@ -59,7 +59,7 @@ def test_only_comparable_replies_become_observations() -> None:
     within_a_filter = reply(1.0, "q", record([]))
     cut_short = reply(1.5, "q", record([0.9]))
     complete = seen(2.0, kept=1)
-    assert comparable([within_a_filter, complete, cut_short], 2, 2) == [complete]
+    assert observations([within_a_filter, complete, cut_short], 2, 2).at.tolist() == [complete.at]
     columns = observations([seen(5.0), seen(3.0)], 2, 2)
     assert columns.at.tolist() == [5.0, 5.0]  # a clock that was set back
     assert columns.kept.tolist() == [2, 2]

@@ -1,7 +1,6 @@
 """POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
-import time
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +9,6 @@ from taugate.service.access.keys import ApiKey
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
 from taugate.service.api.search import read_search
 from taugate.service.drift.feedback import Feedback
-from taugate.service.drift.query_log import ServedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import may_judge
@@ -70,8 +68,10 @@ class FeedbackHandler:
         record = active.search.cached(query, form)
         if record is None:
             (record,) = await while_connected(request, active.search.records([(query, form)]))
-        served = ServedReply(time.time(), _id_of_search(key, query.text), query, caller.key_name, record)
-        return await feedback.judge_search(served, body.document_id, relevant=body.relevant)
+        search_id = _id_of_search(key, query.text)
+        return await feedback.judge_search(
+            search_id, query.text, record, body.document_id, relevant=body.relevant, key=caller.key_name
+        )
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:

@@ -26,7 +26,6 @@ from taugate.service.drift.query_log import (
     Judged,
     QueryLog,
     ServedReply,
-    comparable,
     judgements,
     observations,
 )
@@ -144,9 +143,7 @@ class TrafficAnalysis:
         self._gauges.lost.inc(lost)
         if self._fleet is not None and served:
             self._fleet.remember(served[-1].at, {reply.query_id: reply.record.results for reply in served})
-        replies = comparable(served, self._k, RANDOM_DOCUMENTS)
-        if replies:  # as numbers, which take a tenth of the memory
-            self._queries.append(observations(replies, self._k, RANDOM_DOCUMENTS))
+        self._queries.append(observations(served, self._k, RANDOM_DOCUMENTS))
         if self._query_log is not None:
             self._to_log += served
         self._judged += judged
@@ -181,7 +178,7 @@ class TrafficAnalysis:
         self._gauges.close()
 
     def _update_alarms(self) -> None:
-        queries = Observations.joined(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
+        queries = Observations.joined([observations([], self._k, RANDOM_DOCUMENTS), *self._queries])
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):

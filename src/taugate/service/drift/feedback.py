@@ -9,10 +9,10 @@ from taugate.drift.query_log import LoggedJudgement
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift.fleet import Fleet
-from taugate.service.drift.query_log import Judged, ServedReply
+from taugate.service.drift.query_log import Judged
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, is_id
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.record import Results, read_shown
+from taugate.service.pipeline.record import Results, SearchRecord, read_shown
 
 _MAX_LISTED_IDS = 8  # in a message
 _NOT_SHOWN = "the reply did not show it; it showed"
@@ -57,23 +57,34 @@ class Feedback:
             shown = await self._fetch_from_fleet(query_id)
         return await self._take(query_id, shown, document_id, relevant=relevant, key=key)
 
-    async def judge_search(self, search: ServedReply, document_id: str, *, relevant: bool) -> bool:
+    async def judge_search(
+        self,
+        search_id: str,
+        query: str,
+        record: SearchRecord,
+        document_id: str,
+        *,
+        relevant: bool,
+        key: str | None = None,
+    ) -> bool:
         """Take a judgement of what a search shows now; returns whether it is new. See `judge`.
 
         Args:
-            search: The search, which was not sent to a client. Its id is the same for the same key and query, so that a
+            search_id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a
                 judgement counts once among all workers and replicas.
+            query: Text of the query.
+            record: The answered search, which was not sent to a client.
             document_id: See `judge`.
             relevant: See `judge`.
+            key: See `judge`.
 
         Raises:
             Invalid: If the search does not show the document.
         """
-        shown = search.record.results
-        if await asyncio.to_thread(self._replies.find, search.query_id, time.monotonic()) is None:
-            self._replies.add(search.query_id, time.monotonic(), shown)
-        query = search.query.text
-        return await self._take(search.query_id, shown, document_id, relevant=relevant, key=search.key, query=query)
+        shown = record.results
+        if await asyncio.to_thread(self._replies.find, search_id, time.monotonic()) is None:
+            self._replies.add(search_id, time.monotonic(), shown)
+        return await self._take(search_id, shown, document_id, relevant=relevant, key=key, query=query)
 
     def unknown(self) -> NotFound:
         """Return the error for an unknown reply, and for a reply to a key that may see other documents."""

@@ -51,19 +51,15 @@ class Judged(NamedTuple):
     counts: bool
 
 
-def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
-    """Return the replies that can be compared with the calibration: see Query.is_comparable.
+def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
+    """Convert those replies into columns that can be compared with the calibration: see Query.is_comparable.
 
     Args:
         served: Replies of any kind.
         k: K of the calibration.
         random: Number of random documents compared with each query.
     """
-    return [reply for reply in served if len(reply.record.similarities) == k + random]
-
-
-def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
-    """Convert replies into columns; all must be `comparable` with `k` and `random`."""
+    served = [reply for reply in served if len(reply.record.similarities) == k + random]
     similarities = np.empty((len(served), k + random), dtype=np.float32)
     if served:
         np.concatenate([reply.record.similarities for reply in served], out=similarities.reshape(-1))

@@ -177,7 +177,7 @@ class ReleaseLoader:
             encoder_threads=settings.compute.encoder_threads,
             search_threads=settings.compute.search_threads,
             observe=self._metrics.observe_stage,
-            observe_batch=self._metrics.observe_batch,
+            observe_batch=self._metrics.batch_size.observe,
         )
         with ExitStack() as stack:
             stack.callback(pipeline.close)
