@@ -5,17 +5,23 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
-from taugate.errors import ReleaseError
+from taugate.errors import EngineUnavailable, ReleaseError
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Document, DocumentStore
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import shard_digest
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release
+from taugate.retrieval.release.verify import verify
 
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
@@ -64,3 +70,48 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
                 )
             yield from rows.documents
             task.advance(len(rows.documents))
+
+
+def vectors_reusable_from_current(
+    releases: Path,
+    encoder: OnnxEncoder,
+    engine: Engine,
+    dataset: Dataset,
+    job: Job,
+) -> ReusableVectors | None:
+    """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
+
+    With an engine there is no cache of embeddings; its collection serves as one.
+
+    Args:
+        releases: The releases directory.
+        encoder: Document encoder of the new release.
+        engine: The engine.
+        dataset: The data set.
+        job: Reports progress and warnings, and times the stages.
+
+    Returns:
+        The vectors; None if there are none, in which case all documents are encoded.
+
+    Raises:
+        EngineUnavailable: If the engine does not respond.
+    """
+    try:
+        current = current_id(releases)
+        manifest = None if current is None else verify(releases / current)
+    except (ReleaseError, OSError):  # `calibrate` warns about it
+        return None
+    if manifest is None or manifest.engine is None or manifest.engine.kind != engine.kind:
+        return None
+    if (manifest.encoder.sha256, manifest.projection) != (encoder.sha256, None):
+        return None
+    record = manifest.engine
+    try:
+        index = open_corpus(record, record.dimension, JOB_ACCESS).index
+        old = CorpusDigests.of(stored_documents(index, record, job))
+    except EngineUnavailable:
+        raise
+    except ReleaseError as error:
+        job.report(f"warning: encoding all documents again, because the vectors of {current} cannot be read: {error}")
+        return None
+    return ReusableVectors(CorpusChanges.between(old, CorpusDigests.of(dataset.documents)).sources, index.vectors)

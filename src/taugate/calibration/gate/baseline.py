@@ -12,24 +12,19 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection, index_record
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
-from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord
-from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import Float32, require_in_memory
 
@@ -180,50 +175,6 @@ class GateBaseline:
 
 
 @dataclass(frozen=True)
-class RecordedProjection:
-    """A fitted projection with its record in the manifest."""
-
-    projection: Projection
-    record: ProjectionRecord
-
-
-@dataclass(frozen=True)
-class AcceptedSearch:
-    """The encoder, projection and index that serve, with the evidence for them.
-
-    Attributes:
-        encoder: Encoder of queries.
-        encoded: The data set as it is searched, by this encoder and through the projection.
-        index: Index that serves.
-        index_record: Record of the index in the manifest.
-        projection: None without a projection.
-        float32: Encoder from which the int8 encoder was quantised, None without one.
-        documents: Encoder of documents, None if it is that of queries.
-        golden_tolerance: Largest difference of a score from the recorded one on another processor.
-        gate: A record for every candidate tried, in order.
-        engine: The collection of an engine that the index searches, None if the documents are in the release.
-    """
-
-    encoder: OnnxEncoder
-    encoded: EncodedTexts
-    index: Index
-    index_record: IndexRecord
-    projection: RecordedProjection | None = None
-    float32: OnnxEncoder | None = None
-    documents: OnnxEncoder | None = None
-    golden_tolerance: float = TOLERANCE
-    gate: tuple[GateRecord, ...] = ()
-    engine: EngineRecord | None = None
-
-    def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
-        """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
-        projection = None if self.projection is None else self.projection.projection
-        hybrid = isinstance(self.index, HybridIndex)
-        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, with_words=hybrid)
-        return replace(self, encoded=replace(self.encoded, near_misses=questions))
-
-
-@dataclass(frozen=True)
 class GateState:
     """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
 
@@ -314,17 +265,3 @@ class GateState:
         """
         record = index_record(index, recall, self.trial.depth)
         return replace(self, accepted=replace(self.accepted, index=self.trial.searched(index), index_record=record))
-
-
-def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
-    """Record an index for the manifest.
-
-    Args:
-        index: Index that serves.
-        recall: Share of the exact top `depth` that the index finds, None for exact search.
-        depth: Number of results at which recall was measured, None for exact search.
-    """
-    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
-    return IndexRecord(
-        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
-    )

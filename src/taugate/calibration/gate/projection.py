@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, RecordedProjection, SearchTrial
+from taugate.calibration.gate.accepted import RecordedProjection
+from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds

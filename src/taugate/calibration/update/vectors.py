@@ -13,7 +13,6 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -66,9 +65,6 @@ def encode_changes(
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
     job.report(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
-    if truncated:
-        config = encoders.documents.config
-        job.report(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
     return EncodedDataset(documents, projected[0][:count], projected[0][count:], projected[1], lengths, truncated)
 
