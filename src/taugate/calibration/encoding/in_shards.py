@@ -56,14 +56,7 @@ def encode_in_shards(
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")
     encoded = EncodedTexts(
-        vectors,
-        queries.answerable,
-        queries.unanswerable,
-        queries.off_topic,
-        vectors.lengths,
-        vectors.truncated,
-        queries.unjudged,
-        queries.generated,
+        documents=vectors, lengths=vectors.lengths, truncated_documents=vectors.truncated, **queries.vectors
     )
     return encoded, vectors
 

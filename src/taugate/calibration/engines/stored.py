@@ -10,18 +10,16 @@ from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
-from taugate.retrieval.engines.engine import Engine
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import shard_digest
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.release.verify import verify
 
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
@@ -73,20 +71,16 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
 
 
 def vectors_reusable_from_current(
-    releases: Path,
-    encoder: OnnxEncoder,
-    engine: Engine,
-    dataset: Dataset,
-    job: Job,
+    current: Manifest | None, encoder: OnnxEncoder, kind: EngineKind, dataset: Dataset, job: Job
 ) -> ReusableVectors | None:
     """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
 
     With an engine there is no cache of embeddings; its collection serves as one.
 
     Args:
-        releases: The releases directory.
+        current: Manifest of the current release, None without one.
         encoder: Document encoder of the new release.
-        engine: The engine.
+        kind: Kind of engine.
         dataset: The data set.
         job: Reports progress and warnings, and times the stages.
 
@@ -96,22 +90,18 @@ def vectors_reusable_from_current(
     Raises:
         EngineUnavailable: If the engine does not respond.
     """
-    try:
-        current = current_id(releases)
-        manifest = None if current is None else verify(releases / current)
-    except (ReleaseError, OSError):  # `calibrate` warns about it
+    if current is None or current.engine is None or current.engine.kind != kind:
         return None
-    if manifest is None or manifest.engine is None or manifest.engine.kind != engine.kind:
+    if (current.encoder.sha256, current.projection) != (encoder.sha256, None):
         return None
-    if (manifest.encoder.sha256, manifest.projection) != (encoder.sha256, None):
-        return None
-    record = manifest.engine
+    record = current.engine
     try:
         index = open_corpus(record, record.dimension, JOB_ACCESS).index
         old = CorpusDigests.of(stored_documents(index, record, job))
     except EngineUnavailable:
         raise
     except ReleaseError as error:
-        job.report(f"warning: encoding all documents again, because the vectors of {current} cannot be read: {error}")
+        name = current.release_id
+        job.report(f"warning: encoding all documents again, because the vectors of {name} cannot be read: {error}")
         return None
     return ReusableVectors(CorpusChanges.between(old, CorpusDigests.of(dataset.documents)).sources, index.vectors)

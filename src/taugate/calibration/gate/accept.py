@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.gate.accepted import AcceptedSearch
-from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import requested_kinds, try_indexes
 from taugate.calibration.gate.lexical import add_lexical
@@ -52,21 +52,19 @@ def accept_candidates(inputs: CalibrationInputs, encoder: OnnxEncoder, encoded: 
         tried, state = add_lexical(GateState.exact(encoder, encoded, trial), inputs)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
-    with job.stage("gate"):
-        baseline = GateBaseline.judge(inputs.drawn.parts["calibration"].members, inputs.units, state.trial)
-    kinds = requested_kinds(cheaper.index, len(dataset.documents))
+    baseline, kinds = state.trial, requested_kinds(cheaper.index, len(dataset.documents))
     gate = gate_settings(
         cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job
     )
     if "precision" in cheaper.requested:
-        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, job)
+        records, state = try_int8(inputs, baseline, state, gate)
         tried += _reported(records, job)
     with job.stage("gate"):
         if "projection" in cheaper.requested:
-            records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
+            records, state = try_projection(inputs, baseline, state, gate)
             tried += _reported(records, job)
         if kinds:
-            records, state = try_indexes(baseline, state, kinds, gate)
+            records, state = try_indexes(inputs.units, baseline, state, kinds, gate)
             tried += _reported(records, job)
         return replace(state.accepted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
@@ -85,9 +83,8 @@ def accept_updated_index(inputs: CalibrationInputs, state: GateState) -> Accepte
     if not kinds:
         return state.accepted
     with job.stage("gate"):
-        baseline = GateBaseline.judge(inputs.drawn.parts["calibration"].members, units, state.trial)
         gate = gate_settings(settings.candidates, units, len(kinds), job)
-        records, indexed = try_indexes(baseline, state, kinds, gate)
+        records, indexed = try_indexes(units, state.trial, state, kinds, gate)
         return replace(indexed.accepted, gate=tuple(_reported(records, job)))
 
 

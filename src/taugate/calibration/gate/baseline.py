@@ -1,6 +1,6 @@
 """The baseline of the gate, exact search of unprojected float32 vectors, and the candidates accepted so far.
 
-`GateBaseline` is fixed before the first candidate is tried. `GateState` is the configuration that would serve now;
+The trial of the first state is the baseline of every candidate. `GateState` is the configuration that would serve now;
 every accepted candidate gives a new one.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection, index_record
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
@@ -137,6 +137,11 @@ class SearchTrial:
         """Number of results searched for each query, including its own passages."""
         return max(self.k, DEPTH) + max_own_passages(own_passages_of(self.queries))
 
+    @cached_property
+    def exact_outcomes(self) -> RankingOutcomes:
+        """Outcomes of exact search."""
+        return self.outcomes()
+
     def outcomes(self, vectors: Index | None = None) -> RankingOutcomes:
         """Search with an index of the documents' vectors, exactly if it is None, and measure the results."""
         return self.judge(self.searched(self.flat if vectors is None else vectors).search(self.vectors, self.depth))
@@ -144,34 +149,6 @@ class SearchTrial:
     def judge(self, top: TopK) -> RankingOutcomes:
         """Measure the (q, `depth`) results of a search."""
         return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
-
-
-@dataclass(frozen=True)
-class GateBaseline:
-    """The exact, unprojected float32 search that every candidate is compared with.
-
-    Attributes:
-        fitting: Positions among the q queries of those that may fit a projection: the calibration queries.
-        units: Sampling units of the q queries.
-        trial: The q queries, encoded in float32, with the exact index of the documents.
-        outcomes: Outcomes of exact search.
-    """
-
-    fitting: NDArray[np.int64]
-    units: SamplingUnits
-    trial: SearchTrial
-    outcomes: RankingOutcomes
-
-    @classmethod
-    def judge(cls, fitting: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
-        """Search exactly and measure the results.
-
-        Args:
-            fitting: Positions of the calibration queries among the q queries.
-            units: Sampling units of these queries.
-            trial: The q queries, with the exact index.
-        """
-        return cls(fitting, units, trial, trial.outcomes())
 
 
 @dataclass(frozen=True)
@@ -230,15 +207,8 @@ class GateState:
             outcomes: Outcomes of the queries, each by a projection that was not fitted on it.
         """
         before, projection = self.accepted.encoded, fitted.projection
-        encoded = replace(
-            before,
-            documents=projection.apply(require_in_memory(before.documents)),
-            answerable=map_dense(before.answerable, projection.apply),
-            unanswerable=map_dense(before.unanswerable, projection.apply),
-            off_topic=map_dense(before.off_topic, projection.apply),
-            unjudged=None if before.unjudged is None else map_dense(before.unjudged, projection.apply),
-            generated=None if before.generated is None else map_dense(before.generated, projection.apply),
-        )
+        projected = before.with_queries(lambda _, vectors: map_dense(vectors, projection.apply))
+        encoded = replace(projected, documents=projection.apply(require_in_memory(before.documents)))
         trial = SearchTrial.build(
             self.trial.queries,
             encoded.answerable,

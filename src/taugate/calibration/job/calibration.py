@@ -21,6 +21,7 @@ from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest
@@ -90,6 +91,7 @@ class Calibration(CalibrationStages):
             ReleaseError: If the current release is needed and cannot be read.
         """
         job, requested, releases = self.job, self.requested, self.releases
+        self.parent = _current(releases)
         with job.stage("read"):
             dataset = read_labelled(self.data, self.settings, self.spool, job)
         for note in dataset.notes:
@@ -107,7 +109,7 @@ class Calibration(CalibrationStages):
         requested.check(releases, self.encoders.queries)
         if self.adaptation is not None:
             _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
-        settings = _on_the_scale_of_tau(releases, self.settings)
+        settings = _on_the_scale_of_tau(self.parent, self.settings)
         self.inherited = _inherited(releases, self.encoders.queries, settings)
         if self.inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
@@ -127,16 +129,9 @@ class Calibration(CalibrationStages):
             )
         return self
 
-    def write(self) -> Manifest:
-        """See CalibrationStages.write; the report compares with the release that is current now."""
-        self.parent = _current(self.releases)
-        return super().write()
-
-    def _reusable_vectors(self) -> ReusableVectors | None:
-        if self.engine is None:
-            return None
-        documents = self.encoders.documents
-        return vectors_reusable_from_current(self.releases, documents, self.engine, self.inputs.dataset, self.job)
+    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
+        dataset, documents = self.inputs.dataset, self.encoders.documents
+        return vectors_reusable_from_current(self.parent, documents, kind, dataset, self.job)
 
 
 def _require_float32(encoders: Encoders, name: str) -> Encoders:
@@ -183,14 +178,13 @@ def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettin
     return inherited
 
 
-def _on_the_scale_of_tau(releases: Path, settings: CalibrationSettings) -> CalibrationSettings:
+def _on_the_scale_of_tau(current: Manifest | None, settings: CalibrationSettings) -> CalibrationSettings:
     """Return settings whose score is that of a given threshold (--tau): that of the current release, else the cosine.
 
     A threshold means something else on a score with another lexical weight. A weight that is given is used.
     """
     if settings.rule.tau is None or settings.candidates.lexical != "auto":
         return settings
-    current = _current(releases)
     weight = None if current is None or current.lexical is None else current.lexical.weight
     candidates = replace(settings.candidates, lexical="off" if weight is None else weight)
     return replace(settings, candidates=candidates)

@@ -33,6 +33,7 @@ from taugate.calibration.study.study import Study, study
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry import writer
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
 from taugate.retrieval.release.manifest import BootstrapRecord, DataRecord, Manifest
@@ -84,7 +85,7 @@ class CalibrationStages:
         if self.engine is None:
             self.encoded = self._encode_in_memory()
         else:
-            vectors = self.settings.embeddings or self._reusable_vectors()
+            vectors = self.settings.embeddings or self._reusable_vectors(self.engine.kind)
             self.encoded, stored = encode_in_shards(dataset, self.encoders, vectors, self.spool, job)
         truncated, config = self.encoded.truncated_documents, self.encoders.documents.config
         if truncated:
@@ -191,7 +192,7 @@ class CalibrationStages:
         accepted = accept_candidates(self.inputs, self.encoders.queries, self.encoded)
         return replace(accepted, documents=self.encoders.separate_document_encoder)
 
-    def _reusable_vectors(self) -> ReusableVectors | None:
+    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
         """Return vectors of the current release's collection that need not be encoded again; None if there are none."""
         raise NotImplementedError
 

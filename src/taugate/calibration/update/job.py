@@ -29,6 +29,7 @@ from taugate.ingestion.dataset.location import local_folder
 from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.reader import load
@@ -175,7 +176,7 @@ class Update(CalibrationStages):
     def _accept_in_memory(self) -> AcceptedSearch:
         return accept_index(self.inputs, self.release, self.release_encoders, self.encoded)
 
-    def _reusable_vectors(self) -> ReusableVectors:
+    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors:
         index = collection_index(self.release.retriever.index)
         if index is None:
             raise TypeError(f"{type(self.release.retriever.index).__name__} is no collection of an engine")
