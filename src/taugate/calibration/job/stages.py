@@ -48,13 +48,10 @@ class CalibrationStages:
         spool: Folder with the texts of the documents.
         job: Reports progress and warnings, and times the stages.
         engine: Engine for the documents, None to keep them in the release.
-        inputs: The data set, the division of its queries, and the settings; set by reading.
-        encoders: Encoders of the data set, in float32; set by reading.
+        inputs: The data set, the division of its queries, and the settings; set by reading, like `encoders`.
         inherited: Parts of an earlier release to reuse, None to fit and choose everything now.
         adaptation: Record of the encoder's adaptation, None if it was not adapted.
         encoded: Vectors of the data set, by `encoders`.
-        accepted: The search that the gate accepted.
-        studied: The queries with their results and scores.
         records: Records of the manifest, by field.
         parent: Manifest of the current release, None if there is none that can be read.
     """

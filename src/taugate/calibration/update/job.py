@@ -8,7 +8,6 @@ from typing import Self
 from taugate.calibration.comparison.publish import Promotion, Published, publish
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
@@ -120,10 +119,9 @@ class Update(CalibrationStages):
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
-            self.release_encoders = release_encoders(folder, release)
+            self.encoders = release_encoders(folder, release)
         super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
         self.release, self.requested, self.promotion, self.parent = release, requested, promotion, release.manifest
-        self.encoders = Encoders(self.release_encoders.queries, self.release_encoders.documents)
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
 
     def read(self, data: str) -> Self:
@@ -171,10 +169,10 @@ class Update(CalibrationStages):
         return self
 
     def _encode_in_memory(self) -> EncodedDataset:
-        return encode_changes(self.inputs.dataset, self.changes, self.release, self.release_encoders, self.job)
+        return encode_changes(self.inputs.dataset, self.changes, self.release, self.encoders, self.job)
 
     def _accept_in_memory(self) -> AcceptedSearch:
-        return accept_index(self.inputs, self.release, self.release_encoders, self.encoded)
+        return accept_index(self.inputs, self.release, self.encoders, self.encoded)
 
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors:
         index = collection_index(self.release.retriever.index)
