@@ -15,7 +15,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from taugate.calibration.encoding.corpus import encode_near_misses
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
@@ -34,13 +34,13 @@ def section(experiment: Experiment) -> str:
     for name in ("sample", *experiment.wanted(SETS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
-            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Stopwatch(), with_words=False)
+            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Job(), with_words=False)
             indexed = replace(indexed, encoded=replace(indexed.encoded, near_misses=near))
-            findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
-            if findings.refusal is None:
+            study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refusal=True))
+            if study.refusal is None:
                 raise AssertionError(f"{name}: the documents answer every off-topic question")
             best = indexed.index.search(others, 1).scores[:, 0]
-            rows.append(_row(name, findings.refusal.record, best))
+            rows.append(_row(name, study.refusal.record, best))
     header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
     return f"""\
 `taugate calibrate --lexical off` sets ρ. How many questions that no document answers does it refuse, and how many right answers does it

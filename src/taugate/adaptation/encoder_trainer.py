@@ -2,8 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from taugate.adaptation.unfinished import writing_to
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.metrics.documents import relevant_passages
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import RecipeName, StageRecord
@@ -49,7 +50,7 @@ class EncoderTrainer:
         model: Folder of the base.
         work: Folder of the unfinished work.
         seed: Seed of every random choice.
-        watch: Stopwatch that shows the progress.
+        job: Shows the progress.
     """
 
     pairs: EncodedPairs
@@ -58,7 +59,7 @@ class EncoderTrainer:
     model: Path
     work: Path
     seed: int
-    watch: Stopwatch
+    job: Job
 
     @property
     def together(self) -> int:
@@ -95,7 +96,7 @@ class EncoderTrainer:
         """
         from taugate.adaptation.training.run import TrainingRun
 
-        run = TrainingRun(self.work / recipe, self.seed, self.watch, bfloat16)
+        run = TrainingRun(self.work / recipe, self.seed, self.job, bfloat16)
         saved = run.folder / "model"
         model = self._load(saved) if saved.is_dir() else self.load(None if recipe.startswith("pt") else start)
         records = []
@@ -103,7 +104,7 @@ class EncoderTrainer:
             learned = None if recipe.startswith("pt") else start.learned
             losses = run.losses(stage) if saved.is_dir() else None
             if losses is None:
-                losses = self._stage(stage, model, start, learned, stage_plan, run, None)
+                losses = self._stage(stage, model, start, learned, stage_plan, run)
             records.append(
                 StageRecord(
                     stage=stage,
@@ -120,14 +121,12 @@ class EncoderTrainer:
         """Measure the duration of a step of a recipe on a few steps; the parameters are those of `train`."""
         from taugate.adaptation.training.run import TrainingRun
 
-        run = TrainingRun(self.work, self.seed, self.watch, bfloat16)
+        run = TrainingRun(self.work, self.seed, self.job, bfloat16)
         seconds = 0.0
         for stage in recipe.split("-"):
             model = self.load()
 
-            def few_steps(scratch: "TrainingRun", on_step: Callable[[float], None], stage: str = stage) -> None:
-                self._stage(stage, model, start, start.learned, stage_plan, scratch, on_step)  # noqa: B023 (called at once)
-
+            few_steps = partial(self._stage, stage, model, start, start.learned, stage_plan)
             seconds += run.step_seconds(stage, few_steps)
         return seconds
 
@@ -138,6 +137,7 @@ class EncoderTrainer:
             texts: Texts to time, distinct or not.
             bfloat16: Whether products are computed in bfloat16.
         """
+        from taugate.adaptation.training.run import TrainingRun
         from taugate.adaptation.training.upper_layers import LAYERS, LowerStates
 
         model, distinct = self.load(), [*dict.fromkeys(texts)]
@@ -145,13 +145,14 @@ class EncoderTrainer:
 
             def compute(batch: Sequence[str], name: str) -> float:
                 began = time.perf_counter()
-                LowerStates.compute(model, self.base, LAYERS, batch, Path(scratch, name), self.watch, bfloat16=bfloat16)
+                run = TrainingRun(Path(scratch, name), self.seed, self.job, bfloat16)
+                LowerStates.compute(model, self.base, LAYERS, batch, run)
                 return time.perf_counter() - began
 
             compute(distinct[:1], "first")  # warm-up
             return compute(distinct, "all") / len(distinct)
 
-    def _stage(  # noqa: PLR0913, PLR0917 (model, start, map and schedule)
+    def _stage(
         self,
         stage: str,
         model: "SentenceTransformer",
@@ -159,7 +160,6 @@ class EncoderTrainer:
         learned: LinearMap | None,
         stage_plan: StagePlan,
         run: "TrainingRun",
-        on_step: Callable[[float], None] | None,
     ) -> list[float]:
         """Run the steps of one stage, in place; in fine-tuning, vectors pass through the frozen map `learned`."""
         from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
@@ -171,7 +171,7 @@ class EncoderTrainer:
             from taugate.adaptation.training.pretraining import corpus_sentences, pretrain
 
             texts = [*corpus_sentences(self.pairs.corpus, self.pairs.queries.parts.passages(TRAIN))]
-            return pretrain(model, self.base, texts, run, schedule, on_step)
+            return pretrain(model, self.base, texts, run, schedule)
         paired = start.pairs.paired_texts(start.learned)
         prompts, documents = self.encoder.config, [*paired.document_texts]
         triplets = Triplets.draw(
@@ -185,8 +185,8 @@ class EncoderTrainer:
         )
         mapped = with_map(model, learned)
         if stage == "layers":
-            return fine_tune_layers(mapped, self.base, LAYERS, triplets, schedule, run, stage, on_step)
-        return fine_tune(mapped, triplets, schedule, run, stage, on_step)
+            return fine_tune_layers(mapped, self.base, LAYERS, triplets, schedule, run)
+        return fine_tune(mapped, triplets, schedule, run)
 
     def with_best_map(
         self, name: RecipeName, model: "SentenceTransformer", folder: str, before: TriedRecipe | None, steps: int
@@ -204,7 +204,7 @@ class EncoderTrainer:
             InputError: If the folder cannot be written.
         """
         transformer, pairs = self._encode(model, self.work / folder)
-        fitted = LearnedRecipes.try_linear(pairs, "auto", self.seed, steps, lambda _: None).chosen
+        fitted = LearnedRecipes.try_linear(pairs, "auto", self.seed, steps, Job()).chosen
         candidates = [fitted, TriedRecipe(name, None, pairs.validate(None), None, pairs)]
         if before is not None and before.learned is not None:
             per_query = pairs.validate(before.learned)
@@ -224,12 +224,12 @@ class EncoderTrainer:
                     model.save(str(staging), create_model_card=False)
                     publish(staging, saved)
             if not graph.is_dir():
-                with staging_folder(folder, ".onnx-") as staging, self.watch.task("exporting the trained encoder"):
+                with staging_folder(folder, ".onnx-") as staging, self.job.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
                     publish(staging, graph)
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
-        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.job)
 
 
 def check_trainable(model: Path, base: str) -> None:

@@ -1,23 +1,22 @@
 """Encode every text of a data set, counting truncated texts and texts found in the cache."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
-from typing import Protocol, TypeVar
+from itertools import chain, islice
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors, map_dense
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
@@ -44,7 +43,7 @@ class Embeddings:
 
 
 def encode(
-    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, watch: Stopwatch
+    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, job: Job
 ) -> Embeddings:
     """Embed texts in order, encoding each distinct text once, and none that the cache has.
 
@@ -54,23 +53,22 @@ def encode(
         total: Number of texts.
         role: Query or document.
         cache: The encoder's cache; finished vectors are added every few seconds.
-        watch: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
+        job: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
     """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
     prompt = encoder.config.query_prompt if role == "query" else encoder.config.document_prompt
     truncated = encoded = 0
-    with watch.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
+    with job.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
         for start in range(0, total, _BLOCK):
             block = list(islice(remaining, _BLOCK))
             lengths[start : start + len(block)] = [len(text.encode()) for text in block]
             keys = [cache.key(prompt + text) for text in block]
             embeddings = cache.get(keys)
             new = {key: text for key, text in zip(keys, block, strict=True) if key not in embeddings}
-            task.cached += len(block) - len(new)
-            task.done += len(block) - len(new)
-            for finished in _encode_in_pieces(encoder, new, role, watch, task):
+            task.skip(len(block) - len(new))
+            for finished in _encode_in_pieces(encoder, new, role, job, task):
                 cache.put(finished)
                 embeddings |= finished
             encoded += len(new)
@@ -80,7 +78,7 @@ def encode(
 
 
 def _encode_in_pieces(
-    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, watch: Stopwatch, task: Task
+    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, job: Job, task: Task
 ) -> Iterator[dict[bytes, CachedEmbedding]]:
     """Encode texts by key, and yield the finished ones every few seconds.
 
@@ -89,7 +87,7 @@ def _encode_in_pieces(
     """
     began = saved = time.perf_counter()
     tokens = dict(zip(texts, encoder.tokenize([*texts.values()], role), strict=True))
-    watch.add("encode", time.perf_counter() - began)
+    job.add("encode", time.perf_counter() - began)
     waiting = sorted(tokens, key=lambda key: encoder.padded(len(tokens[key].ids)), reverse=True)
     finished: dict[bytes, CachedEmbedding] = {}
     budget = float(_FIRST_PIECE)
@@ -100,20 +98,16 @@ def _encode_in_pieces(
         while waiting and (not piece or size < budget):
             piece.append(waiting.pop())
             size += len(tokens[piece[-1]].ids)
-        vectors = encoder.embed([tokens[key] for key in piece], partial(_advance, task))
+        vectors = encoder.embed([tokens[key] for key in piece], task.advance)
         finished |= {
             key: CachedEmbedding(vector, tokens[key].truncated) for key, vector in zip(piece, vectors, strict=True)
         }
         now = time.perf_counter()
-        watch.add("encode", now - began)
+        job.add("encode", now - began)
         budget = max(1.0, size) * _PIECE_SECONDS / (now - began)
         if now - saved >= _SAVE_SECONDS or not waiting:
             yield finished
             finished, saved = {}, now
-
-
-def _advance(task: Task, texts: int) -> None:
-    task.done += texts
 
 
 class Lengths(Protocol):
@@ -158,6 +152,13 @@ class EncodedTexts:
     generated: QueryVectors | None = None
     near_misses: EncodedNearMisses | None = None
 
+    def with_queries(self, change: Callable[[str, QueryVectors], QueryVectors]) -> Self:
+        """Change the vectors of every kind of query but near misses; `change` takes a field's name and value."""
+        kinds = ("answerable", "unanswerable", "off_topic", "unjudged", "generated")
+        fields = {kind: vectors for kind in kinds if (vectors := getattr(self, kind)) is not None}
+        changed: dict[str, Any] = {kind: change(kind, vectors) for kind, vectors in fields.items()}
+        return replace(self, **changed)
+
 
 @dataclass(frozen=True)
 class EncodedDataset(EncodedTexts):
@@ -179,8 +180,7 @@ def encode_dataset(
     dataset: Dataset,
     encoder: OnnxEncoder,
     cache: EmbeddingCache,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
     document_encoder: OnnxEncoder | None = None,
 ) -> EncodedDataset:
     """Encode documents and queries.
@@ -189,8 +189,7 @@ def encode_dataset(
         dataset: Documents and queries.
         encoder: Encoder of the queries, and of the documents unless they have their own.
         cache: Cache of `encoder`.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        job: Reports progress and warnings, and times the stages.
         document_encoder: Encoder of the documents if it is another one.
     """
     texts = (document.encoded_text for document in dataset.documents)
@@ -199,24 +198,20 @@ def encode_dataset(
         document_encoder = encoder
     else:
         document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
-    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, watch)
-    queries = encode_queries(dataset, encoder, cache, watch)
+    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
+    queries = encode_queries(dataset, encoder, cache, job)
     reused = len(dataset.documents) - documents.encoded + queries.total - queries.encoded
-    say(
+    job.report(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.total} "
         f"queries, {reused} reused from the cache"
     )
     if cache.failure:
-        say(f"warning: no embedding cache: {cache.failure}")
+        job.report(f"warning: no embedding cache: {cache.failure}")
     return EncodedDataset(
-        documents.vectors,
-        queries.answerable,
-        queries.unanswerable,
-        queries.off_topic,
-        documents.lengths,
-        documents.truncated,
-        queries.unjudged,
-        queries.generated,
+        documents=documents.vectors,
+        lengths=documents.lengths,
+        truncated_documents=documents.truncated,
+        **queries.vectors,
     )
 
 
@@ -227,18 +222,17 @@ def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
         encoded: Vectors of the data set, without near misses.
         dataset: The data set.
     """
-    others = dataset.other_queries
-    unjudged, generated = encoded.unjudged, encoded.generated
-    return replace(
-        encoded,
-        answerable=hybrid_vectors(encoded.answerable, (query.text for query in dataset.answerable)),
-        unanswerable=hybrid_vectors(encoded.unanswerable, (query.text for query in dataset.unanswerable)),
-        off_topic=hybrid_vectors(encoded.off_topic, dataset.off_topic),
-        unjudged=None if unjudged is None or others is None else hybrid_vectors(unjudged, others.unjudged),
-        generated=None
-        if generated is None or others is None
-        else hybrid_vectors(generated, (query.text for query in others.generated)),
-    )
+    texts = _query_texts(dataset) | {"off_topic": dataset.off_topic}
+    return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind]))
+
+
+def _query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
+    """Return the texts of every kind of query that is special to a data set."""
+    kinds = {"answerable": dataset.answerable, "unanswerable": dataset.unanswerable}
+    texts: dict[str, Sequence[str]] = {kind: [query.text for query in queries] for kind, queries in kinds.items()}
+    if (others := dataset.other_queries) is not None:
+        texts |= {"unjudged": others.unjudged, "generated": [query.text for query in others.generated]}
+    return texts
 
 
 def encode_near_misses(
@@ -246,7 +240,7 @@ def encode_near_misses(
     encoder: OnnxEncoder,
     projection: Projection | None,
     seed: int,
-    watch: Stopwatch,
+    job: Job,
     *,
     with_words: bool,
 ) -> EncodedNearMisses:
@@ -257,13 +251,13 @@ def encode_near_misses(
         encoder: Encoder of the queries.
         projection: Projection of the vectors, None without one.
         seed: Seed of the near misses.
-        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        job: Its stage "encode" grows by the time spent in the encoder.
         with_words: Whether the score has a lexical part.
     """
     questions = near_misses(dataset, seed)
     texts = [question.text for question in questions]
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    vectors = encode(encoder, texts, len(questions), "query", cache, watch).vectors
+    vectors = encode(encoder, texts, len(questions), "query", cache, job).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
     searched = vectors if projection is None else projection.apply(vectors)
     return EncodedNearMisses(hybrid_vectors(searched, texts) if with_words else searched, sources)
@@ -274,58 +268,22 @@ class EncodedQueries:
     """Vectors of the queries of a data set.
 
     Attributes:
-        answerable: As in EncodedTexts, like the next four.
-        unanswerable: (u, d).
-        off_topic: (o, d).
-        unjudged: (N', d) or None.
-        generated: (g, d) or None.
+        vectors: (n, d) float32 for each kind, by its field in EncodedTexts.
         total: Number of queries without the off-topic ones.
         encoded: Number of these that were not in the cache.
     """
 
-    answerable: Float32
-    unanswerable: Float32
-    off_topic: Float32
-    unjudged: Float32 | None
-    generated: Float32 | None
+    vectors: dict[str, Any]
     total: int
     encoded: int
 
-    def replace_in(self, encoded: Encoded) -> Encoded:
-        """Return the data set `encoded` with these queries in place of its own."""
-        return replace(
-            encoded,
-            answerable=_with_vectors(encoded.answerable, self.answerable),
-            unanswerable=_with_vectors(encoded.unanswerable, self.unanswerable),
-            off_topic=_with_vectors(encoded.off_topic, self.off_topic),
-            unjudged=None if encoded.unjudged is None else _with_vectors(encoded.unjudged, self.unjudged),
-            generated=None if encoded.generated is None else _with_vectors(encoded.generated, self.generated),
-        )
 
-
-def _with_vectors(queries: QueryVectors, vectors: Float32 | None) -> QueryVectors:
-    """Return queries with other vectors, and their words if they have any."""
-    return queries if vectors is None else map_dense(queries, lambda _: vectors)
-
-
-def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:
+def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
     """Encode every query; takes the parameters of `encode_dataset`."""
-    labelled, unlabelled = dataset.answerable + dataset.unanswerable, dataset.other_queries
-    texts = [query.text for query in labelled]
-    if unlabelled is not None:
-        texts += [*unlabelled.unjudged, *(query.text for query in unlabelled.generated)]
-    queries = encode(encoder, texts, len(texts), "query", cache, watch)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
-    ends = np.cumsum(
-        [len(dataset.answerable), len(dataset.unanswerable), 0 if unlabelled is None else len(unlabelled.unjudged)]
-    )
-    answerable, unanswerable, unjudged, generated = np.split(queries.vectors, ends)
-    return EncodedQueries(
-        answerable,
-        unanswerable,
-        off_topic.vectors,
-        None if unlabelled is None else unjudged,
-        None if unlabelled is None else generated,
-        len(texts),
-        queries.encoded,
-    )
+    texts = _query_texts(dataset)
+    total = sum(map(len, texts.values()))
+    queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)
+    ends = np.cumsum([len(of_kind) for of_kind in texts.values()])[:-1]
+    vectors = dict(zip(texts, np.split(queries.vectors, ends), strict=True))
+    return EncodedQueries(vectors | {"off_topic": off_topic.vectors}, total, queries.encoded)

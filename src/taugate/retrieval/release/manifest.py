@@ -153,6 +153,11 @@ class PolicyRecord(Record):
     evidence: EvidenceRecord | None = None
     shortage: Annotated[Shortage | None, UNLESS_NONE] = None
 
+    @property
+    def threshold(self) -> np.float32 | None:
+        """τ in float32, as scores are compared with it; None without a cut."""
+        return None if self.tau is None else np.float32(self.tau)
+
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:
         if (self.tau is None) != (self.kind == "none"):
