@@ -1,15 +1,18 @@
 """`taugate judge`: people judge the results of a sample of queries, which gives qrels for calibration."""
 
-import argparse
 import getpass
 import re
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
+from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.options import AsJson, DataFolder, Release, Releases, Shown, command_of
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
@@ -23,44 +26,39 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge or a split: both become f
 _MAX_LISTED = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate judge` to its parser."""
-    parser.description = (
-        "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results "
-        "near the threshold. Stop at any time; the same command resumes."
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Options):
+    """The options of `taugate judge`."""
+
+    data: DataFolder
+    releases: Releases
+    release: Release = Field(
+        default=None, description="the release whose results are judged (default: the current one)"
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    parser.add_argument(
-        "--release", metavar="ID", help="the release whose results are judged (default: the current one)"
+    log: Annotated[tuple[Path, ...], Shown("LOG")] = Field(
+        default=(),
+        description="query log of the service, whose queries may be judged too; repeat the option for several logs",
     )
-    parser.add_argument(
-        "--log", metavar="LOG", type=Path, action="append", default=[],
-        help="query log of the service, whose queries may be judged too; repeat the option for several logs",
-    )  # fmt: skip
-    parser.add_argument(
-        "--n", metavar="N", type=int,
-        help="how many queries to judge, each with all of its results: 50 queries with 5 results each take about 250 "
-        "key presses (default: 50)",
-    )  # fmt: skip
-    parser.add_argument("--more", action="store_true", help="draw another sample of queries that are not judged yet")
-    parser.add_argument(
-        "--disputed",
-        action="store_true",
-        help="show only results on which the other judges are evenly divided",
+    n: int | None = Field(
+        default=None,
+        description="how many queries to judge, each with all of its results: 50 queries with 5 results each take "
+        "about 250 key presses (default: 50)",
     )
-    parser.add_argument("--judge", metavar="NAME", help="name of the judge (default: the user name)")
-    parser.add_argument(
-        "--split", metavar="NAME", default=HUMAN, help=f"split that the judgements go to (default: {HUMAN})"
+    more: bool = Field(default=False, description="draw another sample of queries that are not judged yet")
+    disputed: bool = Field(
+        default=False, description="show only results on which the other judges are evenly divided"
     )
-    parser.add_argument("--web", action="store_true", help="judge on a page in the browser of this machine")
-    parser.add_argument("--port", metavar="P", type=int, default=0, help="port of the page (default: any free one)")
-    parser.add_argument("--seed", metavar="N", type=int, help="seed of every random choice (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    judge: str | None = Field(default=None, description="name of the judge (default: the user name)")
+    split: str = Field(default=HUMAN, description="split that the judgements go to")
+    web: bool = Field(default=False, description="judge on a page in the browser of this machine")
+    port: Annotated[int | None, Shown("P")] = Field(
+        default=None, description="port of the page (default: any free one)"
+    )
+    seed: int | None = Field(default=None, description="seed of every random choice (default: 0)")
+    as_json: AsJson = False
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: JudgeOptions) -> int:
     """Run a judging session, then report its progress and the agreement of the judges; returns the exit code.
 
     Raises:
@@ -72,28 +70,28 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.registry.catalog import find
     from taugate.retrieval.release.reader import load
 
-    data, split = arguments.data, _name("--split", arguments.split)
+    data, split = options.data, _name("--split", options.split)
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
-    judge = _name("--judge", _user() if arguments.judge is None else arguments.judge)
-    request = SampleRequest(arguments.n, arguments.seed, arguments.more)
-    sources = Sources(lambda: load(find(arguments.releases, arguments.release)), arguments.log)
+    judge = _name("--judge", _user() if options.judge is None else options.judge)
+    request = SampleRequest(options.n, options.seed, options.more)
+    sources = Sources(lambda: load(find(options.releases, options.release)), [*options.log])
     sample = sample_to_judge(data, split, request, sources, say)
-    if arguments.release is not None and find(arguments.releases, arguments.release).name != sample.release:
+    if options.release is not None and find(options.releases, options.release).name != sample.release:
         raise InputError(
-            f"--release {arguments.release}: sample {sample.number} has the results of {sample.release}; leave "
+            f"--release {options.release}: sample {sample.number} has the results of {sample.release}; leave "
             "--release out to continue it, or add --more to draw another sample"
         )
     say(
         f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
         f"{sample.release}, judged by {judge}"
     )
-    with judging(data, split, sample, judge, only_disputed=arguments.disputed) as work:
+    with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
         try:
-            if arguments.web:
+            if options.web:
                 from taugate.cli.judging.web import judge_on_page
 
-                judge_on_page(work, arguments.port)
+                judge_on_page(work, options.port or 0)
             else:
                 judge_in_terminal(work)
         finally:  # also after Ctrl-C
@@ -101,12 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
             progress = work.session.progress()
             for line in summary(data, split, verdicts):
                 say(printable(line))
-    if arguments.json:
+    if options.as_json:
         sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
     elif progress.done < progress.total:
         say("Run the same command to resume.")
     elif verdicts.judged:
-        releases = quote(str(arguments.releases))
+        releases = quote(str(options.releases))
         labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
         say(f"Next: taugate calibrate {quote(str(data))} --releases {releases} {labels}")
     return 0
@@ -198,3 +196,12 @@ def _name(option: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(f"{option} {name!r}: use up to 64 letters, digits, dots, hyphens and underscores")
     return name
+
+
+command = command_of(
+    "judge",
+    run,
+    JudgeOptions,
+    "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results near "
+    "the threshold. Stop at any time; the same command resumes.",
+)

@@ -1,38 +1,31 @@
 """`taugate settings`: show the effective settings of the service and their sources."""
 
-import argparse
 import json
 import os
 import sys
+from typing import Any
 
-from taugate.cli.terminal.options import add_setting_flags, flag_settings
+import click
+
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.options import setting_parameters
 from taugate.cli.terminal.output import printable, say
 from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate settings` to its parser."""
-    parser.description = (
-        "Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
-        "describes every setting."
-    )
-    add_setting_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    """Print the effective settings; returns the exit code.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the effective settings.
-
-    Returns:
-        The exit code.
+    Args:
+        as_json: Print one JSON object.
+        flags: Settings that override variables; None for those not given.
 
     Raises:
         InputError: If a value cannot be used.
     """
-    settings = settings_in_force(**flag_settings(arguments))
+    settings = settings_in_force(**flags)
     unknown = unknown_variables(os.environ)
-    if arguments.json:
+    if as_json:
         _print_json(settings, unknown)
     else:
         _print_table(settings)
@@ -40,6 +33,15 @@ def run(arguments: argparse.Namespace) -> int:
             hint = f"; did you mean {nearest}?" if nearest else ""
             say(f"warning: {printable(name)} is set, but is not a setting{hint}")
     return 0
+
+
+command = Command(
+    "settings",
+    callback=run,
+    params=[*setting_parameters(), click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object")],
+    help="Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
+    "describes every setting.",
+)
 
 
 def _print_json(settings: list[SettingInForce], unknown: dict[str, str | None]) -> None:

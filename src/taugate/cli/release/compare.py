@@ -1,11 +1,12 @@
 """`taugate release diff` and `taugate release correlations`: releases side by side, in the terminal."""
 
-import argparse
 import sys
-from typing import Any
+from pathlib import Path
+
+import click
 
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.cli.terminal.options import add_action
+from taugate.cli.release.action import action
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
@@ -13,26 +14,13 @@ from taugate.registry.correlations import MIN_RELEASES, correlations
 from taugate.retrieval.release.verify import verify
 
 
-def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the actions.
-
-    Args:
-        actions: The subparsers of `taugate release`.
-    """
-    diff = add_action(actions, "diff", show_differences, "show the differences from release A to release B")
-    diff.add_argument("a", metavar="A", nargs="?", help="id of the old release (default: the current one)")
-    diff.add_argument("b", metavar="B", help="id of the new release")
-    add_action(
-        actions,
-        "correlations",
-        show_correlations,
-        "correlate accuracy with COE, ROE, τ and isotropy over the releases of a data set",
-    )
-
-
-def show_differences(arguments: argparse.Namespace) -> int:
+@action("diff", "show the differences from release A to release B")
+@click.argument("names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)")
+def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     """Print the rows of the report of release B that differ from release A; the summaries go to stderr."""
-    old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
+    if len(names) > 2:
+        raise click.UsageError("give the ids of one or two releases")
+    old, new = (verify(find(releases, name)) for name in (None, *names)[-2:])
     for manifest in (old, new):
         if manifest.summary is not None:
             say(f"{manifest.release_id}: {printable(manifest.summary)}")
@@ -49,17 +37,18 @@ def show_differences(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_correlations(arguments: argparse.Namespace) -> int:
+@action("correlations", "correlate accuracy with COE, ROE, τ and isotropy over the releases of a data set")
+def show_correlations(releases: Path) -> int:
     """Print Table 3 of the thresholds paper for each data set and K that has enough releases.
 
     Raises:
         InputError: If no data set has enough releases.
     """
-    manifests = [verify(find(arguments.releases, name)) for name in release_ids(arguments.releases)]
+    manifests = [verify(find(releases, name)) for name in release_ids(releases)]
     groups = correlations(manifests)
     if not groups:
         raise InputError(
-            f"{arguments.releases}: no data set has releases of {MIN_RELEASES} different encoders with the same K; "
+            f"{releases}: no data set has releases of {MIN_RELEASES} different encoders with the same K; "
             "calibrate one with more encoders (--encoder)"
         )
     for group in groups:

@@ -1,92 +1,128 @@
-"""Building blocks of parsers: options made from declared settings, and actions of subcommands."""
+"""Parameters of commands, made from declared settings: names, types, defaults and help are those of the fields."""
 
-import argparse
 import types
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import click
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
-# Placeholder of an option's value in help, unless the option sets its own.
-_METAVARS = {int: "N", float: "X", str: "NAME"}
-Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
-# Settings of the service that are also flags, with their further arguments for argparse.
-SETTING_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "releases": {"metavar": "DIR_OR_URL"},
-    "host": {},
-    "port": {"type": int},
-    "workers": {"type": int},
-}
+from taugate.calibration.settings.options import Options, option_of
+from taugate.cli.terminal.command import Command, Option, OptionGroup
+
+T = TypeVar("T", bound=Options)
+# Placeholder of an option's value in help, unless the field is annotated with another.
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 
 
-def add_option(
-    parser: Parser,
-    fields: Mapping[str, FieldInfo],
-    name: str,
-    *,
-    option: str | None = None,
-    omit_default: bool = False,
-    **keywords: Any,  # noqa: ANN401 (whatever argparse takes)
-) -> None:
-    """Add an option that sets a field; help and default are those of the field.
+@dataclass(frozen=True)
+class Shown:
+    """How a field appears on the command line, as far as its type does not say; part of its annotation.
+
+    Attributes:
+        metavar: Placeholder of the value.
+        names: Names of the option, None for the one named after the field.
+        type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
+        positional: Whether it is an argument without a name.
+    """
+
+    metavar: str | None = None
+    names: tuple[str, ...] | None = None
+    type: click.ParamType[Any] | Callable[[str], Any] | None = None
+    positional: bool = False
+
+
+# Fields of several commands.
+Data = Annotated[
+    str,
+    Shown("DATA", type=click.Path(), positional=True),
+    Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
+]
+DataFolder = Annotated[
+    Path, Shown("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
+]
+Releases = Annotated[Path, Shown("DIR"), Field(description="the releases directory")]
+Release = Annotated[str | None, Shown("ID")]
+Encoder = Annotated[str, Shown("NAME_OR_PATH")]
+AsJson = Annotated[bool, Shown(names=("--json",)), Field(description="print the result as one JSON object")]
+SigningKey = Annotated[
+    Path | None, Shown("PEM"), Field(description="Ed25519 private key to sign the release with")
+]
+
+
+def command_of(name: str, run: Callable[[T], int], declared: type[T], text: str) -> Command:
+    """Return a command with an option for each field of some settings.
 
     Args:
-        parser: A parser or a group of one.
-        fields: Declarations of a group of settings, as `Options.fields` returns them.
-        name: Name of the field.
-        option: Name of the option, or None to derive it from the field.
-        omit_default: Leave the field out of the parsed arguments if the option is not given, because its default
-            depends on other options.
-        keywords: Arguments of argparse's add_argument that override the derived ones.
+        name: Name of the command.
+        run: Function that runs the command with the settings and returns the exit code.
+        declared: The settings.
+        text: Description of the command.
     """
-    field = fields[name]
-    text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
-    if field.annotation is bool:
-        parser.add_argument(option or f"--{name.replace('_', '-')}", action="store_true", help=text, **keywords)
-        return
-    derived: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
-    if not (field.default in {None, ()} or field.is_required()):
-        derived["help"] = f"{text} (default: {field.default})"
-        if not omit_default:
-            derived["default"] = field.default
-    if choices := tuple(_choices(field.annotation)):
-        derived["choices"] = choices
-    elif "type" not in keywords:
-        kind = _type(field.annotation)
-        derived["type"] = kind
-        derived["metavar"] = _METAVARS[kind]
-    parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
-
-
-def add_signing_option(parser: Parser) -> None:
-    """Add the option for a signing key; it is missing from the parsed arguments if it is not given."""
-    parser.add_argument(
-        "--sign-with",
-        metavar="PEM",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="Ed25519 private key to sign the release with",
+    return Command(
+        name, params=parameters(declared), callback=lambda **values: run(declared(**given(values))), help=text, short_help=text
     )
 
 
-def add_action(
-    actions: Any,  # noqa: ANN401 (argparse's own type is private)
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    text: str,
-) -> argparse.ArgumentParser:
-    """Add an action to a subcommand, and return its parser for further arguments.
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options that were given, so that the settings decide the defaults of the others."""
+    return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def parameters(
+    declared: type[Options], *names: str, group: OptionGroup | None = None, **shown: Shown
+) -> list[click.Parameter]:
+    """Return the parameters that set the fields of some settings.
 
     Args:
-        actions: The subparsers of the subcommand.
-        name: Name of the action.
-        run: Function that runs the action and returns the exit code.
-        text: Help and description of the action.
+        declared: The settings.
+        names: The fields; all of them if none is named.
+        group: Group of the options in help.
+        shown: How fields appear whose annotation does not say it, by name.
     """
-    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    action.set_defaults(run=run)
-    return action
+    fields = declared.fields()
+    return [
+        _parameter(name, fields[name], shown.get(name, _shown(fields[name])), group)
+        for name in names or fields
+    ]
+
+
+def _parameter(name: str, field: FieldInfo, shown: Shown, group: OptionGroup | None) -> click.Parameter:
+    text, required = field.description or "", field.is_required()
+    kinds = [*_members(field.annotation)]
+    several = any(get_origin(kind) is tuple for kind in kinds) and shown.type is None
+    if "default" not in text and not required and field.default not in {None, (), False}:
+        text += f" (default: {field.default})"
+    attributes: dict[str, Any] = {"help": text, "required": required}
+    if bool in kinds:
+        attributes |= {"is_flag": True, "default": None}
+    else:
+        attributes |= {"type": shown.type or _type(kinds), "metavar": shown.metavar or _metavar(kinds)}
+    if shown.positional:
+        metavar = f"{attributes['metavar']}{'...' if several else ''}"
+        attributes["metavar"] = metavar if required else f"[{metavar}]"
+        return click.Argument([name], nargs=-1 if several else 1, **attributes)
+    option = Option([*(shown.names or (option_of(name),)), name], multiple=several, **attributes)
+    option.group = group
+    return option
+
+
+def _shown(field: FieldInfo) -> Shown:
+    return next((metadata for metadata in field.metadata if isinstance(metadata, Shown)), Shown())
+
+
+def setting_parameters() -> list[click.Parameter]:
+    """Return the options that override variables of the service, as `read_settings` takes them."""
+    kinds: dict[str, dict[str, Any]] = {
+        "releases": {"metavar": "DIR_OR_URL", "type": click.Path()},
+        "host": {"metavar": "HOST"},
+        "port": {"metavar": "PORT", "type": int},
+        "workers": {"metavar": "WORKERS", "type": int},
+    }
+    return [Option([f"--{name}"], help=variable_help(name), **attributes) for name, attributes in kinds.items()]
 
 
 def variable_help(name: str) -> str:
@@ -102,40 +138,44 @@ def variable_help(name: str) -> str:
     return f"{variable.info.description} ({variable.name}{default})"
 
 
-def add_setting_flags(parser: Parser) -> None:
-    """Add the flags that override variables of the service, as `read_settings` takes them."""
-    for name, keywords in SETTING_FLAGS.items():
-        parser.add_argument(f"--{name}", help=variable_help(name), **keywords)
+def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
+    """Return a parser of a number or one of some words.
+
+    Args:
+        words: The words.
+        number: Parses the number.
+        example: What to give instead of another value.
+    """
+
+    def parse(text: str) -> Any:  # noqa: ANN401 (of the type of `number`)
+        try:
+            return text if text in words else number(text)
+        except ValueError:
+            raise click.BadParameter(f'"{text}": give {", ".join(words)}, or {example}') from None
+
+    return parse
 
 
-def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of these flags by the name of the setting, None for those not given."""
-    return {name: getattr(arguments, name) for name in SETTING_FLAGS}
+def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)
+    """Return the type of an option's value by the members of its annotation."""
+    if choices := [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]:
+        return click.Choice(choices)
+    kind = _kind(kinds)
+    return click.Path(path_type=Path) if kind is Path else kind
 
 
-def lexical_weight(text: str) -> float | str:
-    """Parse a lexical weight, "off" or "auto"; argparse shows the message of the error."""
-    try:
-        return text if text in {"off", "auto"} else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'"{text}": give off, auto, or a weight such as 0.5') from None
+def _metavar(kinds: list[Any]) -> str | None:
+    return None if any(get_origin(kind) is Literal for kind in kinds) else _METAVARS[_kind(kinds)]
 
 
-def _choices(annotation: object) -> Iterator[str]:
-    """Yield the values of a Literal, or of a union of several."""
-    for member in _members(annotation):
-        if get_origin(member) is Literal:
-            yield from get_args(member)
+def _kind(kinds: list[Any]) -> type:
+    """Return the one member that is not None; of a tuple, the type of its elements."""
+    elements = (get_args(kind)[0] if get_origin(kind) is tuple else kind for kind in kinds)
+    (kind,) = (element for element in elements if element is not types.NoneType)
+    return kind  # type: ignore[no-any-return]  # a type, as all annotations of options
 
 
-def _type(annotation: object) -> type:
-    """Return the type of the option's value: the member of the annotation that is not None."""
-    members = [member for member in _members(annotation) if isinstance(member, type)]
-    (kind,) = (member for member in members if member is not types.NoneType)
-    return kind
-
-
-def _members(annotation: object) -> Iterator[object]:
+def _members(annotation: object) -> Iterator[Any]:
     """Yield the members of an annotation, through unions and Annotated."""
     if get_origin(annotation) is Annotated:
         yield from _members(get_args(annotation)[0])

@@ -1,12 +1,20 @@
 """Output for people: lines on stderr, and untrusted text without control characters."""
 
-import os
 import sys
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
-# Colour of a line on a terminal, by its first word.
-_STYLES = {"warning:": "yellow", "PROVISIONAL:": "bold yellow", "taugate:": "bold red"}
+import click
+
+from taugate.cli.terminal.command import in_colour
+
+# Style of a line on a terminal, by its first word.
+_STYLES: Mapping[str, Mapping[str, Any]] = {
+    "warning:": {"fg": "yellow"},
+    "PROVISIONAL:": {"fg": "yellow", "bold": True},
+    "taugate:": {"fg": "red", "bold": True},
+}
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
@@ -30,33 +38,14 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     """
     width = max(map(len, rows), default=0)
     for label, text in rows.items():
-        _write(f"{label:{width}}", f"  {text}", "bold")
+        _write(f"{label:{width}}", f"  {text}", {"bold": True})
 
 
-def _write(start: str, end: str, style: str | None) -> None:
-    """Write a line to stderr, its start in a style of Rich or in none."""
-    if style is not None and in_colour():
-        from rich.console import Console
-        from rich.text import Text
-
-        Console(stderr=True, soft_wrap=True).print(Text.assemble((start, style), end))
-    else:
-        sys.stderr.write(f"{start}{end}\n")
-
-
-def in_colour() -> bool:
-    """Return whether stderr takes colours: a terminal without NO_COLOR, or any output with FORCE_COLOR.
-
-    Colours need Rich, which comes with the extra `calibration`.
-    """
-    if os.environ.get("NO_COLOR"):
-        return False
-    forced = bool(os.environ.get("FORCE_COLOR"))
-    if not forced and (not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"):
-        return False
-    from importlib.util import find_spec
-
-    return find_spec("rich") is not None
+def _write(start: str, end: str, style: Mapping[str, Any] | None) -> None:
+    """Write a line to stderr, its start in a style or in none."""
+    if style is not None and in_colour(sys.stderr):
+        start = click.style(start, **style)
+    sys.stderr.write(f"{start}{end}\n")
 
 
 def printable(text: str) -> str:
