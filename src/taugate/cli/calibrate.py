@@ -10,7 +10,6 @@ import orjson
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.comparison.words import report, unfit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option, lexical_weight
@@ -145,25 +144,24 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
 
     request = PromotionRequest.from_arguments(arguments)
     key = signing_key(getattr(arguments, "sign_with", None), promoting=request.requested)
-    watch = Stopwatch()
     settings = CalibrationSettings.from_options(vars(arguments))
     explicit = "encoder" in arguments
     encoder = RequestedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), explicit or not request.requested)
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             from taugate.calibration.job.job import calibrate  # loads scikit-learn and more, which takes seconds
             from taugate.calibration.report.terminal import table, times
 
             request.check(arguments.releases, settings.k)
-        manifest = calibrate(arguments.data, arguments.releases, encoder, settings, display.say, watch)
+        manifest = calibrate(arguments.data, arguments.releases, encoder, settings, job)
         path = arguments.releases / manifest.release_id
         if key is not None:
             sign(path, key)
-        display.say(table(manifest))
-        display.say(times(watch))
+        job.report(table(manifest))
+        job.report(times(job))
         previous = pointed_id(arguments.releases, CURRENT)
-        with watch.task("promoting the release"):
-            ending = unfit(manifest, settings.rule) or request.carry_out(path, display.say, new_encoder=explicit)
+        with job.task("promoting the release"):
+            ending = unfit(manifest, settings.rule) or request.carry_out(path, job.report, new_encoder=explicit)
     release = CalibratedRelease(manifest, path, request, ending, previous)
     return _report(release, as_json=arguments.json, with_next_steps=with_next_steps)
 

@@ -10,7 +10,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import AsJson, Shown, command_of
 from taugate.cli.terminal.output import say_labelled
@@ -46,9 +45,8 @@ def run(options: EncodeOptions) -> int:
     from taugate.cli.terminal.display import ProgressDisplay
 
     workers = Workers(options.workers, options.ray_address)
-    watch = Stopwatch()
-    with ProgressDisplay(watch):
-        encoded = encode_corpus(options.data, options.to, options.encoder, workers, watch)
+    with ProgressDisplay() as job:
+        encoded = encode_corpus(options.data, options.to, options.encoder, workers, job)
     record = encoded.record
     value = {
         "location": options.to,
@@ -61,7 +59,7 @@ def run(options: EncodeOptions) -> int:
     sys.stdout.flush()
     rows = {
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
-        f"{watch.total:.0f} s",
+        f"{job.total:.0f} s",
         "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
         f"{quote(options.to)} --encoder {quote(options.encoder)}",
     }

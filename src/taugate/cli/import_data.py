@@ -72,7 +72,6 @@ class ImportOptions(Options):
 
 def run(options: ImportOptions) -> int:
     """Import the sources, and report what was read, skipped or lost; returns the exit code."""
-    from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
 
@@ -84,13 +83,8 @@ def run(options: ImportOptions) -> int:
         overlap=options.overlap,
     )
     plan = ImportPlan(options.to, record, chunker, strict=options.strict, dry_run=options.dry_run)
-    watch = Stopwatch()
-    with ProgressDisplay(watch), watch.task("reading files") as task:
-
-        def count(_name: str) -> None:
-            task.done += 1
-
-        result = import_files([*options.sources], plan, count)
+    with ProgressDisplay() as job, job.task("reading files") as task:
+        result = import_files([*options.sources], plan, lambda name: task.advance())
     _report_files(result)
     _report_corpus(result, options)
     if options.as_json:

@@ -13,7 +13,6 @@ import orjson
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import CalibrateResult, report
 from taugate.calibration.comparison.words import as_json as promotion_json
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.cli.terminal.options import add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
@@ -97,9 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     rule = rule_from_arguments(arguments, "--promote-if")
     promoting = not arguments.no_promote
     key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import recalibrate
             from taugate.calibration.recalibration.request import RecalibrationRequest
@@ -112,9 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
         request = RecalibrationRequest(
             arguments.data, arguments.releases, logs, rule, promoting, trial, key, trusted_keys()
         )
-        done = recalibrate(request, display.say, watch)
+        done = recalibrate(request, job)
         if done.manifest is not None:
-            display.say(times(watch))
+            job.report(times(job))
     return _report(done, arguments.releases, rule, as_json=arguments.json, promoting=promoting)
 
 

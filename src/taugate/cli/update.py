@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
@@ -56,9 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = UpdateSettings(**{name: getattr(arguments, name, None) for name in UpdateSettings.fields()})
     promoting = not arguments.no_promote
     key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             from taugate.calibration.report.terminal import times
             from taugate.calibration.update.job import (
                 UpdatePromotion,
@@ -66,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
             )  # loads scikit-learn, which takes seconds
 
         promotion = UpdatePromotion(promoting, arguments.force, key, trusted_keys())
-        updated = update(arguments.data, arguments.releases, settings, promotion, display.say, watch)
+        updated = update(arguments.data, arguments.releases, settings, promotion, job)
         if updated.check is not None:
-            display.say(times(watch))
+            job.report(times(job))
     return _report(updated, arguments.releases, as_json=arguments.json, promoting=promoting)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from taugate.calibration.comparison.decision import PromotionDecision, check_current, decide
 from taugate.calibration.comparison.words import NOT_PROMOTED, unfit
 from taugate.calibration.job.job import calibrate
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.request import (
     Recalibrated,
     RecalibrationRequest,
@@ -42,7 +42,7 @@ from taugate.storage.locks import exclusive_lock
 LOCK = ".recalibrating.lock"
 
 
-def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch: Stopwatch) -> Recalibrated:
+def recalibrate(request: RecalibrationRequest, job: Job) -> Recalibrated:
     """Calibrate on newer data with the settings of the current release, and promote the result if all checks pass.
 
     If the process is killed, the same call resumes: a file beside the releases lists the finished steps, and a step is
@@ -50,8 +50,7 @@ def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch
 
     Args:
         request: The data, and the conditions for a promotion.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data cannot be used, or the releases cannot be compared.
@@ -69,7 +68,7 @@ def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch
             if _is_of(current, request.data):
                 return result
         state.begin(current.name)
-        return _Run(request, state, current, say, watch).result()
+        return _Run(request, state, current, job).result()
 
 
 class _Run:
@@ -79,8 +78,7 @@ class _Run:
         request: The data, and the conditions for a promotion.
         state: Finished steps.
         current: Folder of the current release.
-        say: Prints one line.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
     """
 
     def __init__(
@@ -88,10 +86,9 @@ class _Run:
         request: RecalibrationRequest,
         state: RecalibrationState,
         current: Path,
-        say: Callable[[str], None],
-        watch: Stopwatch,
+        job: Job,
     ) -> None:
-        self.request, self.state, self.current, self.say, self.watch = request, state, current, say, watch
+        self.request, self.state, self.current, self.job = request, state, current, job
         self.manifest = verify(current, request.trusted)
         self.settings = inherited_settings(self.manifest)
 
@@ -101,7 +98,7 @@ class _Run:
         traffic, learned_before = self._learn()
         if traffic is not None and traffic["queries"]:
             self._count_traffic()
-        with self.watch.stage("read"):
+        with self.job.stage("read"):
             digests = _digests(request.data, self.settings.labelled_splits or (self.manifest.data.split,))
         if digests == self.manifest.data.sha256 and self.manifest.update is None:
             self.state.finish()
@@ -145,11 +142,11 @@ class _Run:
             return done, True
         learned = {"queries": 0, "judgements": 0, "left_out": {}}
         try:
-            with self.watch.stage("traffic"):
+            with self.job.stage("traffic"):
                 traffic = learn_from_traffic(request.logs, Path(request.data), collection=self.manifest.data.name)
             learned = {"queries": traffic.queries, "judgements": traffic.judgements, "left_out": {**traffic.left_out}}
         except NothingLearnedError as error:
-            self.say(f"warning: {error}")
+            self.job.report(f"warning: {error}")
         self.state.record("traffic", inputs, learned)
         return learned, False
 
@@ -158,7 +155,7 @@ class _Run:
         try:
             self.settings = with_traffic_labels(self.settings, splits_in(Path(self.request.data)))
         except InputError as error:
-            self.say(f"warning: judged traffic was added to the data set, but is not used: {error}")
+            self.job.report(f"warning: judged traffic was added to the data set, but is not used: {error}")
 
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
         """Write the new release, unless an earlier run did.
@@ -172,18 +169,18 @@ class _Run:
         request, inputs = self.request, sha256_json([digests, repr(self.settings)])
         earlier = self.state.done("calibrate", inputs)
         if earlier is not None and earlier["release"] in release_ids(request.releases):
-            self.say(f"{earlier['release']} already exists: an earlier run calibrated on the same data")
+            self.job.report(f"{earlier['release']} already exists: an earlier run calibrated on the same data")
             return earlier, True
         name = self._written(digests)  # by a run that was killed before it recorded the step
         resumed = name is not None
         if name is None:
             encoder = inherited_encoder(self.current, self.manifest)
-            name = calibrate(request.data, request.releases, encoder, self.settings, self.say, self.watch).release_id
+            name = calibrate(request.data, request.releases, encoder, self.settings, self.job).release_id
         else:
-            self.say(f"{name} already exists, with the same settings and on the same data")
+            self.job.report(f"{name} already exists, with the same settings and on the same data")
         if request.key is not None:
             sign(request.releases / name, request.key)
-        calibrated = {"release": name, "changes": changed_documents(self.current, request.releases / name, self.watch)}
+        calibrated = {"release": name, "changes": changed_documents(self.current, request.releases / name, self.job)}
         self.state.record("calibrate", inputs, calibrated)
         return calibrated, resumed
 
@@ -235,8 +232,8 @@ class _Run:
         if done is not None:
             return replace(result, trial=TrialResult(**done), resumed=(*result.resumed, "shadow"))
         try:
-            with self.watch.stage("shadow"):
-                outcome = try_release(request.releases, new.release_id, trial, request.trusted, self.say)
+            with self.job.stage("shadow"):
+                outcome = try_release(request.releases, new.release_id, trial, request.trusted, self.job)
         except BaseException:  # also Ctrl-C: services should not continue an abandoned trial
             _end_trial(request.releases, new.release_id)
             raise

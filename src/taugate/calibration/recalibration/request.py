@@ -9,7 +9,7 @@ from taugate.calibration.comparison.rule import QUANTITIES, PromotionRule
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
 from taugate.calibration.engines.stored import documents_in
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
 from taugate.calibration.risk.paired import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -80,13 +80,13 @@ class Recalibrated:
     resumed: tuple[str, ...] = ()
 
 
-def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, int]:
+def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
     """Count the documents that a new release adds, changes and removes.
 
     Args:
         current: Folder of the current release.
         new: Folder of the new release.
-        watch: Shows the progress of reading from an engine.
+        job: Shows the progress of reading from an engine.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
@@ -98,7 +98,7 @@ def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, i
     if collections[0] is not None and collections[0] == collections[1]:
         return dict.fromkeys(counted, 0)
     old, later = (
-        CorpusDigests.of(documents_in(folder, manifest, watch))
+        CorpusDigests.of(documents_in(folder, manifest, job))
         for folder, manifest in zip((current, new), manifests, strict=True)
     )
     changes = CorpusChanges.between(old, later)

@@ -1,7 +1,6 @@
 """One update, from a newer corpus to a release; `_update_of` shows the steps in order."""
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from taugate.calibration.job.job import check_sizes
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
@@ -87,8 +86,7 @@ def update(
     releases: Path,
     settings: UpdateSettings,
     promotion: UpdatePromotion,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> Updated:
     """Write a release of a newer corpus with the encoder and the threshold of the current release.
 
@@ -99,8 +97,7 @@ def update(
         releases: The directory of releases.
         settings: Settings of the check.
         promotion: The requested promotion.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data cannot be used; nothing has been written.
@@ -113,7 +110,7 @@ def update(
     with calibration_lock(releases):
         folder = find(releases)
         with lock_for_reading(folder):
-            return _update_of(folder, data, settings, promotion, say, watch)
+            return _update_of(folder, data, settings, promotion, job)
 
 
 def _update_of(
@@ -121,41 +118,40 @@ def _update_of(
     data: str,
     settings: UpdateSettings,
     promotion: UpdatePromotion,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> Updated:
     """Update the current release, which is in `folder`."""
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("load"):
+        with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
             encoders = release_encoders(folder, release)
         calibration = _settings(release.manifest, settings)
         split = settings.split or release.manifest.data.split
         if release.manifest.state == "provisional" and (record := release.manifest.calibration):
-            say(f"{PROVISIONAL} {record.because(calibration.k)}")
-        with watch.stage("read"), local_folder(data, split) as source:
-            before = CorpusDigests.of(documents_of(release, watch))
+            job.report(f"{PROVISIONAL} {record.because(calibration.k)}")
+        with job.stage("read"), local_folder(data, split) as source:
+            before = CorpusDigests.of(documents_of(release, job))
             dataset = read_dataset(source, split, Path(spool), before)
             changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
         if changes.is_empty:
             return Updated(release.manifest, folder.name, changes, None, promoted=False)
-        _check_dataset(dataset, calibration, say)
+        _check_dataset(dataset, calibration, job)
         fit = _encoder_fit(release.manifest, dataset, encoders)
         for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
-            say(f"warning: {warning}")
+            job.report(f"warning: {warning}")
         evidence = release.manifest.evidence
         units = SamplingUnits.of_queries(dataset.answerable, None if evidence is None else evidence.drawn)
         drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
-        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, say, watch)
+        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, job)
         inherited = Inherited.everything(release)
         if inherited.refusal is not None:
-            accepted = accepted.with_near_misses(dataset, calibration.seed, watch)
-        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, watch, inherited)
-        with watch.stage("check"):
+            accepted = accepted.with_near_misses(dataset, calibration.seed, job)
+        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, job, inherited)
+        with job.stage("check"):
             check = check_threshold(release, before, dataset, accepted.encoded.answerable, findings, settings)
-        _warn(check, say)
-        with watch.stage("write"):
+        _warn(check, job)
+        with job.stage("write"):
             facts = manifest_facts(dataset, accepted, findings, calibration, release.manifest.adaptation)
             update_record = _record(release.manifest, changes, check, promotion)
             facts |= _kept_facts(release.manifest, accepted, update_record) | {"encoder_fit": fit}
@@ -168,7 +164,7 @@ def _update_of(
                 render(dataset, facts, findings, release.manifest),
             )
             manifest = writer.write(folder.parent, facts, contents.fill, parent=folder.name)
-        with watch.stage("promote"):
+        with job.stage("promote"):
             promoted = _promote(folder.parent, manifest, folder.name, check, promotion)
         return Updated(manifest, folder.name, changes, check, promoted)
 
@@ -222,7 +218,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
     )
 
 
-def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, say: Callable[[str], None]) -> None:
+def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:
     """Raise InputError if the corpus has become too small; report how many queries have lost their answers."""
     if calibration.k > len(dataset.documents):
         raise InputError(
@@ -230,24 +226,24 @@ def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, say: Call
             "release; run taugate calibrate with a smaller --k"
         )
     for note in dataset.notes:
-        say(note)
+        job.report(note)
     check_sizes(dataset, calibration)
     if dataset.orphaned:
-        say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
+        job.report(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
 
 
 def _queries_are(count: int) -> str:
     return f"{count:,} {'query is' if count == 1 else 'queries are'}"
 
 
-def _warn(check: ThresholdCheck, say: Callable[[str], None]) -> None:
+def _warn(check: ThresholdCheck, job: Job) -> None:
     if check.widened:
-        say(
+        job.report(
             f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show a "
             "smaller loss; label more, or set --margin"
         )
     if check.unpaired:
-        say(
+        job.report(
             f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
             "threshold with them, run taugate calibrate"
         )
