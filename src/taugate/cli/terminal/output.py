@@ -24,8 +24,13 @@ def say(line: str) -> None:
     Args:
         line: The text, without a line break at its end.
     """
+    sys.stderr.write(f"{styled(line)}\n")
+
+
+def styled(line: str) -> str:
+    """Return a line with its first word in colour if it is a warning or an error, and stderr takes colours."""
     first = line.partition(" ")[0]
-    _write(first, line[len(first) :], _STYLES.get(first))
+    return _styled(first, **_STYLES.get(first, {})) + line[len(first) :]
 
 
 def say_labelled(rows: Mapping[str, str]) -> None:
@@ -38,14 +43,11 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     """
     width = max(map(len, rows), default=0)
     for label, text in rows.items():
-        _write(f"{label:{width}}", f"  {text}", {"bold": True})
+        sys.stderr.write(f"{_styled(f'{label:{width}}', bold=True)}  {text}\n")
 
 
-def _write(start: str, end: str, style: Mapping[str, Any] | None) -> None:
-    """Write a line to stderr, its start in a style or in none."""
-    if style is not None and in_colour(sys.stderr):
-        start = click.style(start, **style)
-    sys.stderr.write(f"{start}{end}\n")
+def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)
+    return click.style(text, **style) if style and in_colour(sys.stderr) else text
 
 
 def printable(text: str) -> str:
