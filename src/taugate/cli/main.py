@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
         return end.exit_code
     except click.UsageError as error:
         path = "taugate" if error.ctx is None else error.ctx.command_path
-        say(f"taugate: {' '.join(error.format_message().split())} See {path} --help")
+        say(f"{path}: {' '.join(error.format_message().split())}")
         return error.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (unknown errors are raised again)
         if interrupted() or isinstance(error, KeyboardInterrupt):

@@ -1,22 +1,25 @@
 """`taugate recalibrate`: from newer data to a better release in service, in one command."""
 
-import argparse
 import os
 import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import CalibrateResult, report
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
-from taugate.cli.terminal.options import add_signing_option
+from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.command import OptionGroup
+from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, SigningKey, command_of
 from taugate.cli.terminal.output import say, say_labelled
-from taugate.cli.terminal.promotion_rule import add_rule_options, rule_from_arguments, rule_option
+from taugate.cli.terminal.promotion import PROMOTION, RuleOptions
 from taugate.cli.terminal.summary import result
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
@@ -28,60 +31,46 @@ if TYPE_CHECKING:
 KEY = "TAUGATE_KEY"  # API key of the services that try the release
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate recalibrate`."""
-    parser.description = (
-        "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on "
-        "live traffic, and promote it, or say why not. If it is interrupted, the same command resumes."
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(Options):
+    """The options of the trial on live traffic."""
+
+    url: Annotated[tuple[str, ...], Shown("URL")] = Field(
+        default=(),
+        description="a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica",
     )
-    parser.add_argument(
-        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    shadow: Annotated[int, Shown("QUERIES")] = Field(
+        default=DEFAULT_QUERIES,
+        description="live queries that both releases answer before the new one is promoted",
     )
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    parser.add_argument(
-        "--log",
-        metavar="LOG",
-        type=Path,
-        action="append",
-        default=[],
-        help="query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
+    shadow_seconds: Annotated[float, Shown("S")] = Field(
+        default=DEFAULT_SECONDS, description="longest wait for these queries"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacementOptions(RuleOptions):
+    """The options that decide whether the new release is promoted."""
+
+    no_promote: bool = Field(default=False, description="leave the current release as it is")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecalibrateOptions(TrialOptions, ReplacementOptions):
+    """The options of `taugate recalibrate`."""
+
+    data: Data
+    releases: Releases
+    log: Annotated[tuple[Path, ...], Shown("LOG")] = Field(
+        default=(),
+        description="query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
         "folder; repeat the option for each replica",
     )
-    promotion = parser.add_argument_group("promotion", "by default, a release with a threshold is promoted")
-    add_rule_options(promotion, "--promote-if")
-    promotion.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
-    trial = parser.add_argument_group(
-        "trial on live traffic",
-        f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
-        "admin as well, they load the release at once",
-    )
-    trial.add_argument(
-        "--url",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica",
-    )
-    trial.add_argument(
-        "--shadow",
-        metavar="QUERIES",
-        type=int,
-        default=DEFAULT_QUERIES,
-        help=f"live queries that both releases answer before the new one is promoted (default: {DEFAULT_QUERIES})",
-    )
-    trial.add_argument(
-        "--shadow-seconds",
-        metavar="S",
-        type=float,
-        default=DEFAULT_SECONDS,
-        help=f"longest wait for these queries (default: {DEFAULT_SECONDS:g})",
-    )
-    parser.add_argument("--json", action="store_true", help="print the changes and the result as one JSON object")
-    add_signing_option(parser)
-    parser.set_defaults(run=run)
+    as_json: AsJson = False
+    sign_with: SigningKey = None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: RecalibrateOptions) -> int:
     """Recalibrate, and report.
 
     Returns:
@@ -90,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    option = rule_option(arguments, "--promote-if")
-    if arguments.no_promote and (option or arguments.url):
+    option = options.rule_option()
+    if options.no_promote and (option or options.url):
         raise InputError(f"{option or '--url'}: --no-promote promotes nothing; leave one of the two out")
-    rule = rule_from_arguments(arguments, "--promote-if")
-    promoting = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
+    rule = options.rule()
+    promoting = not options.no_promote
+    key = signing_key(options.sign_with, promoting=promoting)
     with ProgressDisplay() as job:
         with job.task("starting"):
             # These load scikit-learn, which takes seconds.
@@ -103,17 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
             from taugate.calibration.recalibration.request import RecalibrationRequest
             from taugate.calibration.report.terminal import times
 
-        trial = TrialSettings(
-            tuple(arguments.url), arguments.shadow, arguments.shadow_seconds, os.environ.get(KEY) or None
-        )
-        logs = tuple(arguments.log)
+        trial = TrialSettings(options.url, options.shadow, options.shadow_seconds, os.environ.get(KEY) or None)
         request = RecalibrationRequest(
-            arguments.data, arguments.releases, logs, rule, promoting, trial, key, trusted_keys()
+            options.data, options.releases, options.log, rule, promoting, trial, key, trusted_keys()
         )
         done = recalibrate(request, job)
         if done.manifest is not None:
             job.report(times(job))
-    return _report(done, arguments.releases, rule, as_json=arguments.json, promoting=promoting)
+    return _report(done, options.releases, rule, as_json=options.as_json, promoting=promoting)
 
 
 def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *, as_json: bool, promoting: bool) -> int:
@@ -204,3 +190,20 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
         "refusal": done.refusal,
         "resumed": [*done.resumed],
     }
+
+
+command = command_of(
+    "recalibrate",
+    run,
+    RecalibrateOptions,
+    "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on live "
+    "traffic, and promote it, or say why not. If it is interrupted, the same command resumes.",
+    {
+        PROMOTION: ReplacementOptions,
+        OptionGroup(
+            "trial on live traffic",
+            f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
+            "admin as well, they load the release at once",
+        ): TrialOptions,
+    },
+)

@@ -1,15 +1,16 @@
 """`taugate update`: make a release of a newer corpus with the current threshold, and promote it if that still holds."""
 
-import argparse
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import add_option, add_signing_option
+from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, SigningKey, command_of, part
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.summary import result
 from taugate.errors import InputError
@@ -21,27 +22,19 @@ if TYPE_CHECKING:
 _NOT_PROMOTED = 4
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate update`."""
-    parser.description = (
-        "Encode what changed in a corpus, keep encoder and threshold of the current release, and promote the new "
-        "release if the threshold still holds."
-    )
-    parser.add_argument(
-        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
-    )
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    add_option(parser, UpdateSettings.fields(), "split")
-    add_option(parser, UpdateSettings.fields(), "margin", metavar="X")
-    add_option(parser, UpdateSettings.fields(), "embeddings", metavar="DIR_OR_URL")
-    parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
-    parser.add_argument("--force", action="store_true", help="promote the release even if τ is not shown to hold")
-    parser.add_argument("--json", action="store_true", help="print the changes and the result as one JSON object")
-    add_signing_option(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class UpdateOptions(UpdateSettings):
+    """The options of `taugate update`: the settings of the check, and what to do."""
+
+    data: Data
+    releases: Releases
+    no_promote: bool = Field(default=False, description="leave the current release as it is")
+    force: bool = Field(default=False, description="promote the release even if τ is not shown to hold")
+    as_json: AsJson = False
+    sign_with: SigningKey = None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: UpdateOptions) -> int:
     """Update, and report.
 
     Returns:
@@ -50,11 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    if arguments.no_promote and arguments.force:
+    if options.no_promote and options.force:
         raise InputError("--force: --no-promote promotes nothing; leave one of the two out")
-    settings = UpdateSettings(**{name: getattr(arguments, name, None) for name in UpdateSettings.fields()})
-    promoting = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
+    promoting = not options.no_promote
+    key = signing_key(options.sign_with, promoting=promoting)
     with ProgressDisplay() as job:
         with job.task("starting"):
             from taugate.calibration.report.terminal import times
@@ -63,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
                 update,
             )  # loads scikit-learn, which takes seconds
 
-        promotion = UpdatePromotion(promoting, arguments.force, key, trusted_keys())
-        updated = update(arguments.data, arguments.releases, settings, promotion, job)
+        promotion = UpdatePromotion(promoting, options.force, key, trusted_keys())
+        updated = update(options.data, options.releases, part(UpdateSettings, options), promotion, job)
         if updated.check is not None:
             job.report(times(job))
-    return _report(updated, arguments.releases, as_json=arguments.json, promoting=promoting)
+    return _report(updated, options.releases, as_json=options.as_json, promoting=promoting)
 
 
 def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: bool) -> int:
@@ -114,3 +106,13 @@ def _as_json(updated: "Updated") -> dict[str, Any]:
         "holds": check is None or check.holds,
         "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if check is None else check.loss.model_dump(),
     }
+
+
+command = command_of(
+    "update",
+    run,
+    UpdateOptions,
+    "Encode what changed in a corpus, keep encoder and threshold of the current release, and promote the new release if "
+    "the threshold still holds.",
+    embeddings=Shown("DIR_OR_URL"),
+)

@@ -79,7 +79,7 @@ class Command(click.Command):
         hidden = 0
         for parameter in self.get_params(ctx):
             row = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            if self.common is not None and parameter.name not in {*self.common, "help", "help_all"}:
+            if self.common is not None and not parameter.is_eager and parameter.name not in self.common:
                 hidden += row is not None
             elif row is not None:
                 sections.setdefault(getattr(parameter, "group", None), []).append(row)

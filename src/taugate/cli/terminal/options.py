@@ -24,7 +24,8 @@ class Shown:
 
     Attributes:
         metavar: Placeholder of the value.
-        names: Names of the option, None for the one named after the field.
+        names: Names of the option, None for the one named after the field. A name without dashes is the name of the
+            value, if that is not the field's.
         type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
         positional: Whether it is an argument without a name.
     """
@@ -53,7 +54,36 @@ SigningKey = Annotated[
 ]
 
 
-def command_of(name: str, run: Callable[[T], int], declared: type[T], text: str) -> Command:
+def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
+    """Return a parser of a number or one of some words.
+
+    Args:
+        words: The words.
+        number: Parses the number.
+        example: What to give instead of another value.
+    """
+
+    def parse(text: str) -> Any:  # noqa: ANN401 (of the type of `number`)
+        try:
+            return text if text in words else number(text)
+        except ValueError:
+            raise click.BadParameter(f'"{text}": give {", ".join(words)}, or {example}') from None
+
+    return parse
+
+
+# How the weight of shared words appears, a field of several settings.
+LEXICAL = Shown("off|auto|W", type=number_or("off", "auto", example="a weight such as 0.5"))
+
+
+def command_of(  # noqa: PLR0913 (two of them are optional)
+    name: str,
+    run: Callable[[T], int],
+    declared: type[T],
+    text: str,
+    groups: Mapping[OptionGroup, type[Options]] | None = None,
+    **shown: Shown,
+) -> Command:
     """Return a command with an option for each field of some settings.
 
     Args:
@@ -61,10 +91,27 @@ def command_of(name: str, run: Callable[[T], int], declared: type[T], text: str)
         run: Function that runs the command with the settings and returns the exit code.
         declared: The settings.
         text: Description of the command.
+        groups: Base classes of the settings whose fields are a group of options.
+        shown: As for `parameters`.
     """
+    params = parameters(declared, **shown)
+    for group, base in (groups or {}).items():
+        for option in params:
+            if isinstance(option, Option) and option.name in base.fields():
+                option.group = group
     return Command(
-        name, params=parameters(declared), callback=lambda **values: run(declared(**given(values))), help=text, short_help=text
+        name, params=params, callback=lambda **values: run(declared(**given(values))), help=text, short_help=text
     )
+
+
+def part(declared: type[T], options: T) -> T:
+    """Return the settings that options of a command extend, without the command's own fields.
+
+    Args:
+        declared: The settings.
+        options: Options of a class derived from them.
+    """
+    return declared(**{name: getattr(options, name) for name in declared.fields()})
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +120,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters(
-    declared: type[Options], *names: str, group: OptionGroup | None = None, **shown: Shown
+    declared: type[Options], *names: str, group: OptionGroup | None = None, optional: bool = False, **shown: Shown
 ) -> list[click.Parameter]:
     """Return the parameters that set the fields of some settings.
 
@@ -81,20 +128,23 @@ def parameters(
         declared: The settings.
         names: The fields; all of them if none is named.
         group: Group of the options in help.
+        optional: Whether no option is required, because other options decide whether the settings are used.
         shown: How fields appear whose annotation does not say it, by name.
     """
     fields = declared.fields()
-    return [
-        _parameter(name, fields[name], shown.get(name, _shown(fields[name])), group)
-        for name in names or fields
-    ]
+    made = [_parameter(name, fields[name], shown.get(name, _shown(fields[name]))) for name in names or fields]
+    for parameter in made:
+        parameter.required &= not optional
+        if isinstance(parameter, Option):
+            parameter.group = group
+    return made
 
 
-def _parameter(name: str, field: FieldInfo, shown: Shown, group: OptionGroup | None) -> click.Parameter:
+def _parameter(name: str, field: FieldInfo, shown: Shown) -> click.Parameter:
     text, required = field.description or "", field.is_required()
     kinds = [*_members(field.annotation)]
     several = any(get_origin(kind) is tuple for kind in kinds) and shown.type is None
-    if "default" not in text and not required and field.default not in {None, (), False}:
+    if "default" not in text and not required and field.default not in {None, ()} and bool not in kinds:
         text += f" (default: {field.default})"
     attributes: dict[str, Any] = {"help": text, "required": required}
     if bool in kinds:
@@ -105,9 +155,10 @@ def _parameter(name: str, field: FieldInfo, shown: Shown, group: OptionGroup | N
         metavar = f"{attributes['metavar']}{'...' if several else ''}"
         attributes["metavar"] = metavar if required else f"[{metavar}]"
         return click.Argument([name], nargs=-1 if several else 1, **attributes)
-    option = Option([*(shown.names or (option_of(name),)), name], multiple=several, **attributes)
-    option.group = group
-    return option
+    names = shown.names or (option_of(name),)
+    if all(part.startswith("--") for part in names):
+        names = (*names, name)
+    return Option([*names], multiple=several, **attributes)
 
 
 def _shown(field: FieldInfo) -> Shown:
@@ -136,24 +187,6 @@ def variable_help(name: str) -> str:
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
     return f"{variable.info.description} ({variable.name}{default})"
-
-
-def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
-    """Return a parser of a number or one of some words.
-
-    Args:
-        words: The words.
-        number: Parses the number.
-        example: What to give instead of another value.
-    """
-
-    def parse(text: str) -> Any:  # noqa: ANN401 (of the type of `number`)
-        try:
-            return text if text in words else number(text)
-        except ValueError:
-            raise click.BadParameter(f'"{text}": give {", ".join(words)}, or {example}') from None
-
-    return parse
 
 
 def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)

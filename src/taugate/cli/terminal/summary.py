@@ -9,7 +9,7 @@ from pathlib import Path
 
 from taugate.calibration.comparison.words import CalibrateResult
 from taugate.calibration.report.compare import Value, compare_releases, same_queries
-from taugate.cli.terminal.promotion_rule import PromotionRequest
+from taugate.cli.terminal.promotion import PromotionRequest
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
