@@ -41,9 +41,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
         """
         if self.paraphrases != "rules":
             return self.language_model("--paraphrases", self.paraphrases)
-        part(ModelOptions, self).refuse_model(
-            "rules use no model; add --paraphrases local or --paraphrases endpoint"
-        )
+        part(ModelOptions, self).refuse_model("rules use no model; add --paraphrases local or --paraphrases endpoint")
         return None
 
 

@@ -29,9 +29,7 @@ class LogOptions(Options):
         description="query logs of the service, in any order"
     )
     releases: Releases
-    release: Release = Field(
-        default=None, description="the release that served the queries (default: the current one)"
-    )
+    release: Release = Field(default=None, description="the release that served the queries (default: the current one)")
     block: Annotated[str, Shown("N|auto")] = Field(default=str(BLOCK), description=variable_help("drift_block"))
     as_json: AsJson = False
 
@@ -107,6 +105,7 @@ command.add_command(
         "baseline",
         baseline,
         LogOptions,
-        "Learn from at least a week of query logs how far ordinary traffic varies; such variation then raises no alarm.",
+        "Learn from at least a week of query logs how far ordinary traffic varies; such variation then raises no "
+        "alarm.",
     )
 )

@@ -45,9 +45,7 @@ class JudgeOptions(Options):
         "about 250 key presses (default: 50)",
     )
     more: bool = Field(default=False, description="draw another sample of queries that are not judged yet")
-    disputed: bool = Field(
-        default=False, description="show only results on which the other judges are evenly divided"
-    )
+    disputed: bool = Field(default=False, description="show only results on which the other judges are evenly divided")
     judge: str | None = Field(default=None, description="name of the judge (default: the user name)")
     split: str = Field(default=HUMAN, description="split that the judgements go to")
     web: bool = Field(default=False, description="judge on a page in the browser of this machine")

@@ -94,9 +94,7 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
 
 def _crops(options: QueriesOptions) -> dict[str, Any]:
     """Make crops; returns the object that --json prints."""
-    part(QuestionOptions, options).refuse_model(
-        "--method crop uses no model; add --method local or --method endpoint"
-    )
+    part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(options.data, options.max, options.seed)
     lost = listed(result.lost, _LOST)
     sampled = result.kept + sum(asdict(result.lost).values())

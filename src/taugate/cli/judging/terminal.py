@@ -7,10 +7,10 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import printable, say
-from taugate.cli.terminal.wrapping import wrapped
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 
@@ -69,12 +69,18 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text into lines; control characters are replaced."""
-    return [
-        line
-        for paragraph in text.splitlines()
-        for line in wrapped(printable(paragraph.expandtabs(4)), max(width, 1)) or [""]
-    ]
+    """Break a text into lines; control characters are replaced.
+
+    Rich knows which letters take two columns, or none. Without it, the terminal breaks the lines.
+    """
+    paragraphs = [printable(paragraph.expandtabs(4)) for paragraph in text.splitlines()]
+    if find_spec("rich") is None:
+        return paragraphs
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    return [line.plain.rstrip() for text in paragraphs for line in Text(text).wrap(console, max(width, 1)) or [Text()]]
 
 
 def _marked(line: str, query: str) -> str:

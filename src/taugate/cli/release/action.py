@@ -33,4 +33,3 @@ def release_id(default: str | None = None, name: str = "id") -> Callable[[Any], 
     """
     text = "release id" if default is None else f"release id (default: {default})"
     return click.argument(name, metavar="ID" if default is None else "[ID]", required=default is None, help=text)
-

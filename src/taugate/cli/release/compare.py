@@ -15,7 +15,9 @@ from taugate.retrieval.release.verify import verify
 
 
 @action("diff", "show the differences from release A to release B")
-@click.argument("names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)")
+@click.argument(
+    "names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)"
+)
 def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     """Print the rows of the report of release B that differ from release A; the summaries go to stderr."""
     if len(names) > 2:

@@ -31,9 +31,7 @@ from taugate.retrieval.release.layout import SIGNATURE
     multiple=True,
     help="another file or folder to search, such as a query log",
 )
-def erase(
-    releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]
-) -> int:
+def erase(releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]) -> int:
     """Erase documents, or with --check search for their remains."""
     if check:
         left = find_remnants([releases, *also], [*names], [*texts])

@@ -39,9 +39,7 @@ def promote(options: PromoteOptions) -> int:
     releases, new_encoder = options.releases, options.new_encoder
     rule = options.rule("--if")
     if rule is None:
-        promoted = promotion.promote(
-            releases, options.id, trusted_keys(), force=options.force, new_encoder=new_encoder
-        )
+        promoted = promotion.promote(releases, options.id, trusted_keys(), force=options.force, new_encoder=new_encoder)
         if promoted.state == "provisional":
             say(PROVISIONAL)
         sys.stdout.write(f"* {promoted.release_id}\n")
@@ -113,9 +111,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     help="with --engine: another directory of releases in the same engine; name all of them",
 )
 @click.option("--dry-run", is_flag=True, help="list what would be removed, without removing it")
-def prune_releases(
-    releases: Path, keep: int, engine: EngineKind | None, also: tuple[Path, ...], dry_run: bool
-) -> int:
+def prune_releases(releases: Path, keep: int, engine: EngineKind | None, also: tuple[Path, ...], dry_run: bool) -> int:
     """Remove old releases; print their ids to stdout, and why others are kept to stderr."""
     if keep < 0:
         raise InputError(f"--keep {keep}: give a whole number of 0 or more")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+
 def in_colour(stream: TextIO) -> bool:
     """Return whether a stream takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR.
 
@@ -112,7 +113,7 @@ def _completed(word: str, names: list[str]) -> str:
     return f"{matches.pop()}{equals}{value}" if len(matches) == 1 else word
 
 
-def _show_all_options(ctx: click.Context, _: click.Parameter, requested: bool) -> None:  # noqa: FBT001 (Click's own)
+def _show_all_options(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
     if requested and isinstance(ctx.command, Command):
         every = copy.copy(ctx.command)
         every.common = None

@@ -1,7 +1,7 @@
 """Parameters of commands, made from declared settings: names, types, defaults and help are those of the fields."""
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -49,9 +49,7 @@ Releases = Annotated[Path, Shown("DIR"), Field(description="the releases directo
 Release = Annotated[str | None, Shown("ID")]
 Encoder = Annotated[str, Shown("NAME_OR_PATH")]
 AsJson = Annotated[bool, Shown(names=("--json",)), Field(description="print the result as one JSON object")]
-SigningKey = Annotated[
-    Path | None, Shown("PEM"), Field(description="Ed25519 private key to sign the release with")
-]
+SigningKey = Annotated[Path | None, Shown("PEM"), Field(description="Ed25519 private key to sign the release with")]
 
 
 def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
@@ -76,7 +74,7 @@ def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -
 LEXICAL = Shown("off|auto|W", type=number_or("off", "auto", example="a weight such as 0.5"))
 
 
-def command_of(  # noqa: PLR0913 (two of them are optional)
+def command_of(
     name: str,
     run: Callable[[T], int],
     declared: type[T],
@@ -94,7 +92,7 @@ def command_of(  # noqa: PLR0913 (two of them are optional)
         groups: Base classes of the settings whose fields are a group of options.
         shown: As for `parameters`.
     """
-    params = parameters(declared, **shown)
+    params = _parameters(declared, (), shown)
     for group, base in (groups or {}).items():
         for option in params:
             if isinstance(option, Option) and option.name in base.fields():
@@ -131,13 +129,17 @@ def parameters(
         optional: Whether no option is required, because other options decide whether the settings are used.
         shown: How fields appear whose annotation does not say it, by name.
     """
-    fields = declared.fields()
-    made = [_parameter(name, fields[name], shown.get(name, _shown(fields[name]))) for name in names or fields]
+    made = _parameters(declared, names, shown)
     for parameter in made:
         parameter.required &= not optional
         if isinstance(parameter, Option):
             parameter.group = group
     return made
+
+
+def _parameters(declared: type[Options], names: Collection[str], shown: Mapping[str, Shown]) -> list[click.Parameter]:
+    fields = declared.fields()
+    return [_parameter(name, fields[name], shown.get(name, _shown(fields[name]))) for name in names or fields]
 
 
 def _parameter(name: str, field: FieldInfo, shown: Shown) -> click.Parameter:
