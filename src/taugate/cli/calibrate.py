@@ -1,15 +1,14 @@
 """`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
 
-import sys
 from typing import Annotated, Any
 
 import click
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.publish import publish, unfit
+from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
-from taugate.calibration.comparison.words import report, unfit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
@@ -19,16 +18,13 @@ from taugate.cli.terminal.options import (
     Data,
     Releases,
     Shown,
-    SigningKey,
     given,
     number_or,
     parameters,
 )
-from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import CalibratedRelease, summary
+from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
 from taugate.registry.catalog import pointed_id
-from taugate.registry.signing import sign, signing_key
 from taugate.retrieval.release.layout import CURRENT
 
 # What most calibrations decide by; --help shows these, --help-all every option.
@@ -52,7 +48,6 @@ class CalibrateOptions(PromotionOptions):
     as_json: Annotated[bool, Shown(names=("--json",))] = Field(
         default=False, description="print the release and its manifest as one JSON object"
     )
-    sign_with: SigningKey = None
 
 
 def _shares(text: str) -> list[float]:
@@ -80,9 +75,8 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    request = options.request()
-    key = signing_key(options.sign_with, promoting=request.requested)
     explicit = options.encoder is not None
+    request = options.promotion(new_encoder=explicit)
     encoder = RequestedEncoder(options.encoder or DEFAULT_ENCODER, explicit or not request.requested)
     with ProgressDisplay() as job:
         with job.task("starting"):
@@ -92,46 +86,18 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
             request.check(options.releases, settings.k)
         manifest = calibrate(options.data, options.releases, encoder, settings, job)
         path = options.releases / manifest.release_id
-        if key is not None:
-            sign(path, key)
         job.report(table(manifest))
         job.report(times(job))
         previous = pointed_id(options.releases, CURRENT)
         with job.task("promoting the release"):
-            ending = unfit(manifest, settings.rule) or request.carry_out(path, job.report, new_encoder=explicit)
-    release = CalibratedRelease(manifest, path, request, ending, previous)
-    return _report(release, as_json=options.as_json, with_next_steps=with_next_steps)
-
-
-def _report(release: CalibratedRelease, *, as_json: bool, with_next_steps: bool) -> int:
-    """Print the release to stdout and how the command ended to stderr; returns the exit code."""
-    ending, code, errors = release.ending, release.ending.code, []
-    if ending.decision is not None:
-        lines: list[str] = []
-        code = report(ending.decision, lines.append)
-        if code:
-            errors = [lines.pop()]
-        for line in lines:
-            say(line)
-    elif ending.message is not None:
-        errors = [f"taugate: {ending.message}"]
-    if as_json:
-        sys.stdout.buffer.write(orjson.dumps(_as_json(release)) + b"\n")
-    else:
-        sys.stdout.write(f"{release.path}\n")
-    sys.stdout.flush()
-    say("")
-    say_labelled(summary(release, with_next_steps=with_next_steps))
-    for line in errors:
-        say(line)
-    return code
-
-
-def _as_json(release: CalibratedRelease) -> dict[str, Any]:
-    """Return the object that --json prints."""
-    manifest, rule = release.manifest, release.request.rule
-    result = {"release": manifest.release_id, "path": str(release.path), "manifest": manifest.model_dump()}
-    return result if rule is None else result | {"promotion": promotion_json(rule, release.ending)}
+            ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
+        if ending.provisional and ending.decision is None:
+            job.report(PROVISIONAL)
+    rows = summary(CalibratedRelease(manifest, path, request, ending, previous), with_next_steps=with_next_steps)
+    value = {"release": path.name, "path": str(path), "manifest": manifest.model_dump()}
+    if request.rule is not None:
+        value["promotion"] = promotion_json(request.rule, ending)
+    return print_release(value if options.as_json else path, rows, ending, ending.sentences)
 
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
@@ -153,7 +119,7 @@ command = Command(
     "calibrate",
     callback=_run,
     params=[
-        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "sign_with"),
+        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json"),
         *parameters(
             CalibrationSettings,
             *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),

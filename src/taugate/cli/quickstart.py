@@ -37,8 +37,8 @@ class QuickstartOptions(Options):
 
     folder: Annotated[Path | None, Shown("FOLDER", positional=True)] = Field(
         default=None,
-        description="files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data "
-        "set)",
+        description="files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample "
+        "data set)",
     )
     port: int = Field(default=8000, description="port to serve on")
     no_serve: bool = Field(default=False, description="search in this process, then exit")

@@ -11,18 +11,18 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import CalibrateResult, report
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, SigningKey, command_of
-from taugate.cli.terminal.output import say, say_labelled
-from taugate.cli.terminal.promotion import PROMOTION, RuleOptions
-from taugate.cli.terminal.summary import result
+from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of
+from taugate.cli.terminal.output import say
+from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
+from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
-from taugate.registry.signing import signing_key, trusted_keys
+from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -49,14 +49,7 @@ class TrialOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplacementOptions(RuleOptions):
-    """The options that decide whether the new release is promoted."""
-
-    no_promote: bool = Field(default=False, description="leave the current release as it is")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecalibrateOptions(TrialOptions, ReplacementOptions):
+class RecalibrateOptions(TrialOptions, PromotionOptions):
     """The options of `taugate recalibrate`."""
 
     data: Data
@@ -67,7 +60,6 @@ class RecalibrateOptions(TrialOptions, ReplacementOptions):
         "folder; repeat the option for each replica",
     )
     as_json: AsJson = False
-    sign_with: SigningKey = None
 
 
 def run(options: RecalibrateOptions) -> int:
@@ -79,12 +71,9 @@ def run(options: RecalibrateOptions) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    option = options.rule_option()
-    if options.no_promote and (option or options.url):
-        raise InputError(f"{option or '--url'}: --no-promote promotes nothing; leave one of the two out")
-    rule = options.rule()
-    promoting = not options.no_promote
-    key = signing_key(options.sign_with, promoting=promoting)
+    promotion = options.promotion()
+    if options.no_promote and options.url:
+        raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
     with ProgressDisplay() as job:
         with job.task("starting"):
             # These load scikit-learn, which takes seconds.
@@ -93,52 +82,50 @@ def run(options: RecalibrateOptions) -> int:
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(options.url, options.shadow, options.shadow_seconds, os.environ.get(KEY) or None)
-        request = RecalibrationRequest(
-            options.data, options.releases, options.log, rule, promoting, trial, key, trusted_keys()
-        )
-        done = recalibrate(request, job)
+        done = recalibrate(RecalibrationRequest(options.data, options.releases, options.log, promotion, trial), job)
         if done.manifest is not None:
             job.report(times(job))
-    return _report(done, options.releases, rule, as_json=options.as_json, promoting=promoting)
-
-
-def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *, as_json: bool, promoting: bool) -> int:
-    """Print the release to stdout and the summary to stderr; returns the exit code."""
     name = done.current if done.manifest is None else done.manifest.release_id
-    sys.stdout.write(orjson.dumps(_as_json(done, rule)).decode() + "\n" if as_json else f"{releases / name}\n")
-    sys.stdout.flush()
-    if done.manifest is None or done.changes is None or done.loss is None:
+    printed = _as_json(done, promotion.rule) if options.as_json else options.releases / name
+    if done.manifest is None:
+        sys.stdout.write(f"{printed if isinstance(printed, Path) else orjson.dumps(printed).decode()}\n")
         say(
             f"nothing to do: {name} was calibrated on these documents and labels, and remains the current release. If "
             "users now ask other questions, judge some of them (taugate judge) and run this command again"
         )
         return 0
-    if done.decision is not None:
-        lines: list[str] = []
-        report(done.decision, lines.append)
-        for line in lines if done.decision.holds else lines[:-1]:  # the summary repeats the last line
-            say(line)
-    loss, option = done.loss, f"--releases {shlex.quote(str(releases))}"
-    policy = done.manifest.policy
-    cut = "None" if policy.tau is None else f"{policy.tau:.4f}"
-    cause = "it" if done.manifest.answer_threshold is None else "it or to a refusal"
-    say("")
-    rows = result(done.manifest) | {
-        "Changed": f"Documents: {done.changes['added']:,} added, {done.changes['changed']:,} changed, "
-        f"{done.changes['removed']:,} removed.{_traffic(done.traffic)}",
-        "Threshold": f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to {cause} "
-        f"({100 * loss.lower:.1f} % to {100 * loss.upper:.1f} %).",
-        "Gate": _gate(done, rule),
-        "Shadow": _shadow(done.trial),
-        "Promotion": _promotion(done, promoting=promoting),
+    releases = f"--releases {shlex.quote(str(options.releases))}"
+    rows = {
+        **result(done.manifest),
+        **_rows(done, done.manifest, promotion),
+        "Next": f"taugate {'serve' if done.published.promoted else f'release diff {name}'} {releases}",
     }
-    if done.resumed:
-        rows["Resumed"] = f"Done by an earlier run: {', '.join(done.resumed)}."
-    rows["Next"] = f"taugate serve {option}" if done.promoted else f"taugate release diff {name} {option}"
-    say_labelled(rows)
-    if done.refusal is not None:
-        say(f"taugate: {name}: not promoted: {done.refusal}")
-    return done.code
+    message = done.published.message
+    error = None if message is None else f"{name}: not promoted: {message}"
+    return print_release(printed, rows, done.published, error)
+
+
+def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dict[str, str]:
+    """Return the lines of the summary on what was done, by their labels."""
+    changes, loss, decision = done.changes or {}, done.loss, done.published.decision
+    gate = "No promotion rule was given." if promotion.rule is None else "Not checked."
+    if decision is not None:
+        gate = f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
+    cut = "None" if manifest.policy.tau is None else f"{manifest.policy.tau:.4f}"
+    cause = "it" if manifest.answer_threshold is None else "it or to a refusal"
+    listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
+    why = "no promotion rule was given." if decision is None else "the promotion rule holds."
+    rows = {
+        "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
+        "Threshold": f"{cut}."
+        if loss is None
+        else f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to {cause} ({100 * loss.lower:.1f} % to "
+        f"{100 * loss.upper:.1f} %).",
+        "Gate": gate,
+        "Shadow": _shadow(done.trial),
+        "Promotion": promotion_sentence(promotion, done.published, done.current, why),
+    }
+    return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
 def _traffic(learned: dict[str, Any] | None) -> str:
@@ -151,14 +138,6 @@ def _traffic(learned: dict[str, Any] | None) -> str:
     )
 
 
-def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:
-    if rule is None:
-        return "No promotion rule was given."
-    if done.decision is None:
-        return "Not checked."
-    return f"{done.decision.judged}: {'holds' if done.decision.holds else 'does not hold'}."
-
-
 def _shadow(trial: "TrialResult | None") -> str:
     if trial is None:
         return "Not tried: --url was not given."
@@ -168,26 +147,18 @@ def _shadow(trial: "TrialResult | None") -> str:
     )
 
 
-def _promotion(done: "Recalibrated", *, promoting: bool) -> str:
-    if done.promoted:
-        return f"Promoted in place of {done.current}."
-    because = "for the reason below" if promoting else "because of --no-promote"
-    return f"Not promoted, {because}. {done.current} remains the current release."
-
-
 def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
     """Return the object that --json prints."""
-    ending = CalibrateResult(done.code, decision=done.decision)
     return {
         "release": done.current if done.manifest is None else done.manifest.release_id,
         "previous": done.current,
         "traffic": done.traffic,
         "changed": done.changes,
         "loss": None if done.loss is None else done.loss.model_dump(),
-        "gate": None if rule is None or done.manifest is None else promotion_json(rule, ending),
+        "gate": None if rule is None or done.manifest is None else promotion_json(rule, done.published),
         "shadow": None if done.trial is None else asdict(done.trial),
-        "promoted": done.promoted,
-        "refusal": done.refusal,
+        "promoted": done.published.promoted,
+        "refusal": done.published.message,
         "resumed": [*done.resumed],
     }
 
@@ -199,11 +170,12 @@ command = command_of(
     "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on live "
     "traffic, and promote it, or say why not. If it is interrupted, the same command resumes.",
     {
-        PROMOTION: ReplacementOptions,
+        PROMOTION: PromotionOptions,
         OptionGroup(
             "trial on live traffic",
             f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
             "admin as well, they load the release at once",
         ): TrialOptions,
     },
+    without=("force",),
 )

@@ -40,7 +40,8 @@ command = Command(
     "serve",
     callback=run,
     params=setting_parameters(),
-    help="Serve the current release over HTTP. Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
+    help="Serve the current release over HTTP. Every setting is also a TAUGATE_* variable; docs/settings.md lists "
+    "them.",
 )
 
 

@@ -32,8 +32,8 @@ from taugate.retrieval.release.records import CalibrationRecord
 
 @action(
     "list",
-    "list releases, oldest first: id, age, state, data, threshold, accuracy and summary; * marks the current one, ~ the "
-    "shadow",
+    "list releases, oldest first: id, age, state, data, threshold, accuracy and summary; * marks the current one, ~ "
+    "the shadow",
 )
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def list_releases(releases: Path, as_json: bool) -> int:

@@ -3,17 +3,18 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, ClassVar, get_args
 
 import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.publish import publish
 from taugate.calibration.comparison.words import PROVISIONAL, report
 from taugate.cli.release.action import action, command, release_id
 from taugate.cli.terminal.options import Releases, Shown, command_of
 from taugate.cli.terminal.output import say
-from taugate.cli.terminal.promotion import FORCE_HELP, RuleOptions
+from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
 from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import find, release_ids
@@ -25,8 +26,10 @@ from taugate.retrieval.engines.engine import EngineKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteOptions(RuleOptions):
+class PromoteOptions(PromotionOptions):
     """The options of `taugate release promote`."""
+
+    sentence_option: ClassVar[str] = "--if"
 
     id: Annotated[str, Shown("ID", positional=True)] = Field(description="release id")
     force: bool = Field(default=False, description=f"also promote a release whose policy is none; {FORCE_HELP}")
@@ -36,25 +39,18 @@ class PromoteOptions(RuleOptions):
 
 def promote(options: PromoteOptions) -> int:
     """Make a release current, if it verifies and its rule holds; returns the exit code."""
-    releases, new_encoder = options.releases, options.new_encoder
-    rule = options.rule("--if")
-    if rule is None:
-        promoted = promotion.promote(releases, options.id, trusted_keys(), force=options.force, new_encoder=new_encoder)
-        if promoted.state == "provisional":
-            say(PROVISIONAL)
-        sys.stdout.write(f"* {promoted.release_id}\n")
-        return 0
-    if options.force:
-        raise InputError(f"--force: overrides {options.rule_option('--if')}; leave one of them out")
-    # Comparing needs the extra `calibration`, which the other actions do without.
-    from taugate.calibration.comparison.decision import promote_if
-
-    name = find(releases, options.id).name
-    decision = promote_if(releases, name, rule, trusted_keys(), new_encoder=new_encoder)
-    code = report(decision, say)
-    if decision.holds:
-        sys.stdout.write(f"* {name if decision.promoted else decision.current}\n")
-    return code
+    release = find(options.releases, options.id)
+    published = publish(release, options.promotion(new_encoder=options.new_encoder))
+    decision = published.decision
+    if published.provisional and decision is None:
+        say(PROVISIONAL)
+    if decision is None and published.message is not None:
+        say(f"taugate: {published.message}")
+    if decision is not None:
+        report(decision, say)
+    if published.code == 0:
+        sys.stdout.write(f"* {release.name if decision is None or decision.promoted else decision.current}\n")
+    return published.code
 
 
 command.add_command(
@@ -63,6 +59,7 @@ command.add_command(
         promote,
         PromoteOptions,
         "make a release current, if it verifies",
+        without=("no_promote", "sign_with"),
         promote_if=Shown("RULE", ("--if",)),
     )
 )

@@ -49,7 +49,6 @@ Releases = Annotated[Path, Shown("DIR"), Field(description="the releases directo
 Release = Annotated[str | None, Shown("ID")]
 Encoder = Annotated[str, Shown("NAME_OR_PATH")]
 AsJson = Annotated[bool, Shown(names=("--json",)), Field(description="print the result as one JSON object")]
-SigningKey = Annotated[Path | None, Shown("PEM"), Field(description="Ed25519 private key to sign the release with")]
 
 
 def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
@@ -80,6 +79,7 @@ def command_of(
     declared: type[T],
     text: str,
     groups: Mapping[OptionGroup, type[Options]] | None = None,
+    without: Collection[str] = (),
     **shown: Shown,
 ) -> Command:
     """Return a command with an option for each field of some settings.
@@ -90,9 +90,10 @@ def command_of(
         declared: The settings.
         text: Description of the command.
         groups: Base classes of the settings whose fields are a group of options.
+        without: Fields that have no option and keep their defaults.
         shown: As for `parameters`.
     """
-    params = _parameters(declared, (), shown)
+    params = _parameters(declared, [field for field in declared.fields() if field not in without], shown)
     for group, base in (groups or {}).items():
         for option in params:
             if isinstance(option, Option) and option.name in base.fields():
