@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
 _SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
-_BAR_COLUMNS = 30
+_BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
 
 
 class ProgressDisplay:
@@ -80,7 +80,7 @@ class ProgressDisplay:
 def drawn(task: Task) -> "RenderableType":
     """Return the line of a task on a terminal: a bar and its progress; empty in its first moments."""
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     seconds = time.perf_counter() - task.began
@@ -89,7 +89,7 @@ def drawn(task: Task) -> "RenderableType":
     line = Text(progress_line(task, seconds), no_wrap=True, overflow="ellipsis")
     if not task.total:
         return line
-    row = Table.grid(padding=(0, 1))
+    row = Table.grid("", Column(no_wrap=True, overflow="ellipsis"), padding=(0, 1))
     row.add_row(ProgressBar(task.total, task.done, width=_BAR_COLUMNS), line)
     return row
 

@@ -203,7 +203,7 @@ def promotion_sentence(requested: Promotion, published: Published, previous: str
 def _next(release: CalibratedRelease) -> str:
     name, ending = release.path.name, release.ending
     releases = f"--releases {shlex.quote(str(release.path.parent))}"
-    if ending.promoted or (ending.decision is not None and ending.decision.holds):
+    if ending.message is None and release.request.requested:  # this release, or one with the same content, is current
         return f"taugate serve {releases}"
     if ending.decision is not None:
         return f"taugate release diff {name} {releases}"
