@@ -40,7 +40,7 @@ class PromoteOptions(PromotionOptions):
 def promote(options: PromoteOptions) -> int:
     """Make a release current, if it verifies and its rule holds; returns the exit code."""
     release = find(options.releases, options.id)
-    published = publish(release, options.promotion(new_encoder=options.new_encoder))
+    published = publish(release, options.promotion(new_encoder=options.new_encoder, signs=False))
     decision = published.decision
     if published.provisional and decision is None:
         say(PROVISIONAL)

@@ -13,7 +13,7 @@ from taugate.calibration.progress import Job, Task
 from taugate.cli.terminal.output import say, styled
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.table import Table
 
 _REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
@@ -77,20 +77,15 @@ class ProgressDisplay:
                 report(progress_line(self._job.current, time.perf_counter() - self._job.current.began))
 
 
-def drawn(task: Task) -> "RenderableType":
+def drawn(task: Task) -> "Table":
     """Return the line of a task on a terminal: a bar and its progress; empty in its first moments."""
     from rich.progress_bar import ProgressBar
     from rich.table import Column, Table
-    from rich.text import Text
 
     seconds = time.perf_counter() - task.began
-    if seconds < _MIN_SHOWN_SECONDS:
-        return Text()
-    line = Text(progress_line(task, seconds), no_wrap=True, overflow="ellipsis")
-    if not task.total:
-        return line
-    row = Table.grid("", Column(no_wrap=True, overflow="ellipsis"), padding=(0, 1))
-    row.add_row(ProgressBar(task.total, task.done, width=_BAR_COLUMNS), line)
+    line = "" if seconds < _MIN_SHOWN_SECONDS else progress_line(task, seconds)
+    row = Table.grid(Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis"), padding=(0, 1))
+    row.add_row(ProgressBar(task.total, task.done, width=_BAR_COLUMNS) if line and task.total else "", line)
     return row
 
 

@@ -53,11 +53,12 @@ class PromotionOptions(Options):
         default=None, description="Ed25519 private key to sign the release with"
     )
 
-    def promotion(self, *, new_encoder: bool = False) -> Promotion:
+    def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
         """Return the requested promotion.
 
         Args:
             new_encoder: Whether the encoder may differ from the current release's.
+            signs: Whether the command writes the release, which it then has to sign if services require that.
 
         Raises:
             InputError: If options contradict each other, or the rule or a key cannot be read.
@@ -72,7 +73,7 @@ class PromotionOptions(Options):
             raise InputError(f"{option or '--force'}: --no-promote promotes nothing; leave one of the two out")
         if option and self.force:
             raise InputError(f"--force: overrides {option}; leave one of them out")
-        key = signing_key(self.sign_with, promoting=not self.no_promote)
+        key = signing_key(self.sign_with, promoting=signs and not self.no_promote)
         rule = None if option is None else self._rule()
         return Promotion(not self.no_promote, rule, self.force, new_encoder, key, trusted_keys())
 
