@@ -1,11 +1,9 @@
 """`taugate adapt`: adapt an encoder to a data set, and report whether it is shown to be better."""
 
-import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -13,7 +11,7 @@ from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.language_model import ModelOptions
 from taugate.cli.terminal.options import LEXICAL, AsJson, Data, Encoder, Shown, command_of, part
-from taugate.cli.terminal.output import say, say_labelled
+from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
 if TYPE_CHECKING:
@@ -70,9 +68,7 @@ def run(options: AdaptOptions) -> int:
 def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> None:
     """Print the path of the encoder to stdout, and the result to stderr."""
     target = options.to
-    value = {"encoder": str(target), "adaptation": record.model_dump()}
-    sys.stdout.write(orjson.dumps(value).decode() + "\n" if options.as_json else f"{target}\n")
-    sys.stdout.flush()
+    print_result({"encoder": str(target), "adaptation": record.model_dump()} if options.as_json else target)
     from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain

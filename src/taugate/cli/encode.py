@@ -1,18 +1,16 @@
 """`taugate encode`: encode a corpus into files of vectors, in one process or many."""
 
-import sys
 from shlex import quote
 from typing import Annotated
 
 import click
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import AsJson, Shown, command_of
-from taugate.cli.terminal.output import say_labelled
+from taugate.cli.terminal.output import print_result, say_labelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +53,7 @@ def run(options: EncodeOptions) -> int:
         "shards": len(record.shards),
         "encoded": encoded.encoded,
     }
-    sys.stdout.write(orjson.dumps(value).decode() + "\n" if options.as_json else f"{record.digest}\n")
-    sys.stdout.flush()
+    print_result(value if options.as_json else record.digest)
     rows = {
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{job.total:.0f} s",

@@ -1,14 +1,12 @@
 """`taugate explain`: why a document is, or is not, among the results of a search."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from taugate.cli.terminal.command import Command
-from taugate.cli.terminal.output import printable, say_labelled
+from taugate.cli.terminal.output import print_result, printable, say_labelled
 from taugate.registry.catalog import find
 
 if TYPE_CHECKING:
@@ -37,11 +35,9 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
     policy, name = loaded.manifest.policy, loaded.manifest.release_id
     explained = explain(loaded.retriever, loaded.documents, Query(query, policy.k), document)
     if as_json:
-        fields = {**explained.fields(), "policy": policy.kind, "release": name}
-        sys.stdout.write(json.dumps(fields) + "\n")
+        print_result({**explained.fields(), "policy": policy.kind, "release": name})
         return 0
-    sys.stdout.write(f"{printable(explained.why)}\n")
-    sys.stdout.flush()
+    print_result(printable(explained.why))
     passage = explained.document_id
     if explained.id != explained.document_id:
         passage = f"{explained.document_id}, by its chunk {explained.id}"

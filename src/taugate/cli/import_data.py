@@ -1,18 +1,16 @@
 """`taugate import`: files, folders and other data sets become a data set."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import AsJson, Encoder, Shown, command_of
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 
@@ -88,7 +86,7 @@ def run(options: ImportOptions) -> int:
     _report_files(result)
     _report_corpus(result, options)
     if options.as_json:
-        sys.stdout.write(orjson.dumps({"data": str(options.to), **_fields(result)}).decode() + "\n")
+        print_result({"data": str(options.to), **_fields(result)})
     return 0
 
 

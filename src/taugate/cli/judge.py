@@ -2,18 +2,16 @@
 
 import getpass
 import re
-import sys
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Options
+from taugate.calibration.settings.options import Advice, Options
 from taugate.cli.terminal.options import AsJson, DataFolder, Release, Releases, Shown, command_of
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
 from taugate.ingestion.dataset.lock import DatasetBusy
@@ -22,7 +20,9 @@ if TYPE_CHECKING:
     from taugate.ingestion.labels.judging import Judging
     from taugate.ingestion.labels.verdicts import Verdicts
 
-_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge or a split: both become file names
+# Of a judge or a split: both become file names.
+_Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]{0,63}$")]
+_ADVICE = Advice("use up to 64 letters, digits, dots, hyphens and underscores")
 _MAX_LISTED = 20
 
 
@@ -46,8 +46,10 @@ class JudgeOptions(Options):
     )
     more: bool = Field(default=False, description="draw another sample of queries that are not judged yet")
     disputed: bool = Field(default=False, description="show only results on which the other judges are evenly divided")
-    judge: str | None = Field(default=None, description="name of the judge (default: the user name)")
-    split: str = Field(default=HUMAN, description="split that the judgements go to")
+    judge: Annotated[_Name | None, _ADVICE] = Field(
+        default=None, description="name of the judge (default: the user name)"
+    )
+    split: Annotated[_Name, _ADVICE] = Field(default=HUMAN, description="split that the judgements go to")
     web: bool = Field(default=False, description="judge on a page in the browser of this machine")
     port: Annotated[int | None, Shown("P")] = Field(
         default=None, description="port of the page (default: any free one)"
@@ -64,14 +66,14 @@ def run(options: JudgeOptions) -> int:
         ReleaseError: If the release cannot be loaded.
     """
     from taugate.cli.judging.terminal import judge_in_terminal
+    from taugate.cli.judging.web import judge_on_page
     from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
     from taugate.registry.catalog import find
     from taugate.retrieval.release.reader import load
 
-    data, split = options.data, _name("--split", options.split)
+    data, split, judge = options.data, options.split, options.judge or _user()
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
-    judge = _name("--judge", _user() if options.judge is None else options.judge)
     request = SampleRequest(options.n, options.seed, options.more)
     sources = Sources(lambda: load(find(options.releases, options.release)), [*options.log])
     sample = sample_to_judge(data, split, request, sources, say)
@@ -86,34 +88,24 @@ def run(options: JudgeOptions) -> int:
     )
     with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
         try:
-            if options.web:
-                from taugate.cli.judging.web import judge_on_page
-
-                judge_on_page(work, options.port or 0)
-            else:
-                judge_in_terminal(work)
+            judge_on_page(work, options.port or 0) if options.web else judge_in_terminal(work)
         finally:  # also after Ctrl-C
             verdicts = _write(work)
             progress = work.session.progress()
             for line in summary(data, split, verdicts):
                 say(printable(line))
     if options.as_json:
-        sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
+        print_result(_fields(split, judge, verdicts))
     elif progress.done < progress.total:
         say("Run the same command to resume.")
     elif verdicts.judged:
-        releases = quote(str(options.releases))
         labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
-        say(f"Next: taugate calibrate {quote(str(data))} --releases {releases} {labels}")
+        say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(options.releases))} {labels}")
     return 0
 
 
 def _write(work: "Judging") -> "Verdicts":
-    """Write the judgements as qrels.
-
-    Raises:
-        DatasetBusy: If another command is still writing to the data set.
-    """
+    """Write the judgements as qrels."""
     from taugate.ingestion.labels.judging import PATIENCE_SECONDS
 
     try:
@@ -188,12 +180,6 @@ def _user() -> str:
     except (KeyError, OSError):  # a container without an entry for its user
         user = ""
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
-
-
-def _name(option: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{option} {name!r}: use up to 64 letters, digits, dots, hyphens and underscores")
-    return name
 
 
 command = command_of(

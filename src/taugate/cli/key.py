@@ -1,7 +1,6 @@
 """`taugate key`: create an API key, which is shown once, with its entry for the service, or remove keys."""
 
 import secrets
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 import orjson
 
 from taugate.cli.terminal.command import Group
+from taugate.cli.terminal.output import print_result, say
 from taugate.errors import InputError
 from taugate.service.access.keys import KeyScope, digest, keys_from_entries, parse_entries
 from taugate.storage.files import atomic_write
@@ -21,6 +21,22 @@ Entries = list[dict[str, Any]]  # of the file of keys, as JSON has them
 _BYTES = 32
 _LOCK_SECONDS = 30  # as for a change of releases; changing a file of keys takes milliseconds
 _PREFIX = "taugate_"  # lets secret scanners find a key in a repository or a log
+
+
+def _parse_filter(_: click.Context, __: click.Parameter, text: str | None) -> Any:  # noqa: ANN401 (any JSON)
+    """Parse the JSON of --filter; whether it is a filter is checked with the entry."""
+    try:
+        return None if text is None else orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"""--filter: {error}; write an object, as in '{{"tenant": "a"}}'""") from error
+
+
+def _expiry(days: float) -> str:
+    """Return the time that many days from now, as ISO 8601 with seconds."""
+    try:
+        return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
+    except (OverflowError, ValueError) as error:
+        raise InputError(f"--days {days}: too far in the future; give fewer days") from error
 
 
 command = Group("key", help="Create and remove API keys.")
@@ -36,6 +52,7 @@ command = Group("key", help="Create and remove API keys.")
     "--filter",
     "restriction",
     metavar="JSON",
+    callback=_parse_filter,
     help='filter on the documents that it may see, such as {"tenant": "a"} (default: all)',
 )
 @click.option("--days", type=float, metavar="N", help="days until it expires (default: never)")
@@ -44,30 +61,28 @@ def new(
     name: str,
     scopes: str,
     queries_per_second: float | None,
-    restriction: str | None,
+    restriction: Any,  # noqa: ANN401 (any JSON)
     days: float | None,
     file: Path | None,
 ) -> int:
     """Make a key. It is printed on stdout, once: only its hash is kept. Without --file, its entry goes to stderr."""
     key = _PREFIX + secrets.token_urlsafe(_BYTES)
-    entry: dict[str, Any] = {
+    fields = {
         "name": name,
         "sha256": digest(key.encode()).hex(),
         "scopes": [scope.strip() for scope in scopes.split(",") if scope.strip()],
+        "queries_per_second": queries_per_second,
+        "filter": restriction,
+        "expires": None if days is None else _expiry(days),
     }
-    if queries_per_second is not None:
-        entry["queries_per_second"] = queries_per_second
-    if restriction is not None:
-        entry["filter"] = _parse_filter(restriction)
-    if days is not None:
-        entry["expires"] = _expiry(days)
+    entry = {field: value for field, value in fields.items() if value is not None}
     _check([entry], "the new key")
     if file is None:
-        sys.stderr.write(f"Add this entry to the list in TAUGATE_KEYS_FILE:\n{orjson.dumps(entry).decode()}\n")
+        say(f"Add this entry to the list in TAUGATE_KEYS_FILE:\n{orjson.dumps(entry).decode()}")
     else:
         _change_file(file, lambda entries: [*entries, entry])
-        sys.stderr.write(f"Added to {file}; a running service accepts the key within seconds.\n")
-    sys.stdout.write(f"{key}\n")
+        say(f"Added to {file}; a running service accepts the key within seconds.")
+    print_result(key)
     return 0
 
 
@@ -84,50 +99,30 @@ def remove(names: tuple[str, ...], file: Path) -> int:
         return [entry for entry in entries if entry["name"] not in names]
 
     _change_file(file, without)
-    sys.stderr.write(f"Removed {', '.join(names)} from {file}; a running service rejects them within seconds.\n")
+    say(f"Removed {', '.join(names)} from {file}; a running service rejects them within seconds.")
     return 0
 
 
-def _parse_filter(text: str) -> Any:  # noqa: ANN401 (any JSON)
-    """Parse the JSON of --filter; whether it is a filter is checked with the entry."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"""--filter: {error}; write an object, as in '{{"tenant": "a"}}'""") from error
-
-
-def _expiry(days: float) -> str:
-    """Return the time that many days from now, as ISO 8601 with seconds."""
-    try:
-        return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
-    except (OverflowError, ValueError) as error:
-        raise InputError(f"--days {days}: too far in the future; give fewer days") from error
-
-
-def _check(entries: list[dict[str, Any]], source: str) -> None:
+def _check(entries: Entries, source: str) -> None:
     """Raise InputError, which names the source, if the service would reject an entry."""
     keys_from_entries(parse_entries(orjson.dumps(entries), source), source)
 
 
 def _change_file(path: Path, change: Callable[[Entries], Entries]) -> None:
-    """Change the file of keys under a lock: two commands at once would undo each other's changes."""
+    """Change the file of keys under a lock: two commands at once would undo each other's changes.
+
+    It is replaced atomically, and only its owner can read a new file.
+    """
     lock = path.with_name(f".{path.name}.lock")
     with exclusive_lock(lock, _LOCK_SECONDS) as holder:
         if holder is not None:
             raise InputError(f"{path}: {holder} has been changing it for {_LOCK_SECONDS} s; end it, and try again")
         try:
-            _replace_file(path, change)
+            text = path.read_bytes() if path.exists() else b"[]"
+            parse_entries(text, str(path))
+            changed = change(orjson.loads(text))
+            _check(changed, str(path))
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o600  # the service may run as another user
+            atomic_write(path, orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n", mode=mode)
         finally:
             lock.unlink(missing_ok=True)  # only the holder removes it, so no other lock is lost
-
-
-def _replace_file(path: Path, change: Callable[[Entries], Entries]) -> None:
-    """Replace the file atomically: a service reads the old or the new one. Only its owner can read a new file."""
-    entries: Entries = []
-    if path.exists():
-        parse_entries(path.read_bytes(), str(path))
-        entries = orjson.loads(path.read_bytes())
-    changed = change(entries)
-    _check(changed, str(path))
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600  # the service may run as another user
-    atomic_write(path, orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n", mode=mode)

@@ -1,20 +1,18 @@
 """`taugate queries`: generate queries for an unlabelled corpus."""
 
-import sys
 import time
 from collections import Counter
 from dataclasses import asdict
 from shlex import quote
 from typing import Any, Literal
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.cli.questions import QuestionOptions, listed, questions
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import AsJson, DataFolder, command_of, part
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.location import default_split
@@ -71,7 +69,7 @@ def run(options: QueriesOptions) -> int:
         asked = part(QuestionOptions, options)
         value = questions(options.data, options.max, options.seed, asked, options.method)
     if options.as_json:
-        sys.stdout.write(orjson.dumps(value | {"seconds": time.monotonic() - started}).decode() + "\n")
+        print_result(value | {"seconds": time.monotonic() - started})
     elif options.unanswerable:
         say(f'Next: read them in {options.data / QUERIES} ("origin": "near_miss"), and remove those with an answer.')
     else:

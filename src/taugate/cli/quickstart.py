@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 import threading
 import time
 import urllib.request
@@ -19,6 +18,7 @@ from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import listen, serve
 from taugate.cli.terminal.options import Shown, command_of
+from taugate.cli.terminal.output import print_result
 from taugate.errors import InputError
 from taugate.service.settings import read_settings
 
@@ -112,7 +112,7 @@ def run(options: QuickstartOptions) -> int:
         return code
     _show(tour, find(releases))
     if listener is None:
-        _print(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
+        print_result(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
         return 0
     host, port = listener.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
@@ -188,28 +188,30 @@ def _show(tour: _Tour, release: Path) -> None:
     off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
     with LocalRetriever.open(release.parent, release.name) as retriever:
         on_topic, *off_topic_replies = (retriever.search(question) for question in (tour.question, *off_topic))
-    _print(f"\n{tour.introduction}")
+    print_result(f"\n{tour.introduction}")
     _print_reply(tour.question, on_topic)
-    _print("\nA question about something else:")
+    print_result("\nA question about something else:")
     _print_reply(off_topic[0], off_topic_replies[0])
     empty = sum(not reply.results for reply in off_topic_replies)
-    _print(f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.")
-    _print(f"The report shows what was measured:\n{release / REPORT}")
-    _print(f"\nNext, {tour.next_step}")
+    print_result(f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.")
+    print_result(f"The report shows what was measured:\n{release / REPORT}")
+    print_result(f"\nNext, {tour.next_step}")
 
 
 def _print_reply(question: str, reply: "SearchResults") -> None:
-    _print(question)
+    print_result(question)
     best = reply.best_score or 0.0
     if reply.results:
         first = reply.results[0]
-        _print(f"→ {first.score:.3f} {first.text}\n({len(reply.results)} of {reply.considered} results kept)")
+        print_result(f"→ {first.score:.3f} {first.text}\n({len(reply.results)} of {reply.considered} results kept)")
     elif reply.reason == "unreadable":
-        _print("→ no result: the encoder cannot read this question")
+        print_result("→ no result: the encoder cannot read this question")
     elif reply.reason == "unanswerable":
-        _print(f"→ no result: refused, as no document seems to answer it (the most similar one scores {best:.3f})")
+        print_result(
+            f"→ no result: refused, as no document seems to answer it (the most similar one scores {best:.3f})"
+        )
     else:
-        _print(f"→ no result: the most similar document scores {best:.3f}, which is below the threshold")
+        print_result(f"→ no result: the most similar document scores {best:.3f}, which is below the threshold")
 
 
 def _announce(base: str, question: str, *, playground: bool) -> None:
@@ -227,17 +229,11 @@ def _announce(base: str, question: str, *, playground: bool) -> None:
         return
     body = shlex.quote(json.dumps({"query": question}, ensure_ascii=False))
     with suppress(BrokenPipeError):  # stdout is closed; the service keeps running
-        _print(f"\nServing on {base}; Ctrl-C stops it.")
+        print_result(f"\nServing on {base}; Ctrl-C stops it.")
         if playground:
-            _print(f"Ask it something in a browser:\n{base}{PLAYGROUND_PATH}")
-        _print(f"{'Or in' if playground else 'Ask it something in'} another terminal:")
-        _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
-
-
-def _print(text: str) -> None:
-    """Write a line of UTF-8 to stdout."""
-    sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the locale
-    sys.stdout.buffer.flush()
+            print_result(f"Ask it something in a browser:\n{base}{PLAYGROUND_PATH}")
+        print_result(f"{'Or in' if playground else 'Ask it something in'} another terminal:")
+        print_result(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
 
 
 command = command_of(

@@ -2,12 +2,10 @@
 
 import os
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -18,7 +16,7 @@ from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SEC
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
@@ -88,7 +86,7 @@ def run(options: RecalibrateOptions) -> int:
     name = done.current if done.manifest is None else done.manifest.release_id
     printed = _as_json(done, promotion.rule) if options.as_json else options.releases / name
     if done.manifest is None:
-        sys.stdout.write(f"{printed if isinstance(printed, Path) else orjson.dumps(printed).decode()}\n")
+        print_result(printed)
         say(
             f"nothing to do: {name} was calibrated on these documents and labels, and remains the current release. If "
             "users now ask other questions, judge some of them (taugate judge) and run this command again"

@@ -1,15 +1,13 @@
 """`taugate settings`: show the effective settings of the service and their sources."""
 
-import json
 import os
-import sys
 from typing import Any
 
 import click
 
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
 
 
@@ -26,7 +24,11 @@ def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of th
     settings = settings_in_force(**flags)
     unknown = unknown_variables(os.environ)
     if as_json:
-        _print_json(settings, unknown)
+        values = {
+            setting.variable.name: {"value": setting.shown(), "source": setting.source, "set_by": setting.set_by}
+            for setting in settings
+        }
+        print_result({"settings": values, "unknown": unknown})
     else:
         _print_table(settings)
         for name, nearest in unknown.items():
@@ -44,21 +46,10 @@ command = Command(
 )
 
 
-def _print_json(settings: list[SettingInForce], unknown: dict[str, str | None]) -> None:
-    """Print the settings by variable, and the nearest setting of each unknown variable."""
-    values = {
-        setting.variable.name: {"value": setting.shown(), "source": setting.source, "set_by": setting.set_by}
-        for setting in settings
-    }
-    sys.stdout.write(json.dumps({"settings": values, "unknown": unknown}) + "\n")
-
-
 def _print_table(settings: list[SettingInForce]) -> None:
     """Print a line for each setting: variable, value and source."""
-    rows = [(setting.variable.name, _text(setting.shown()), _source(setting)) for setting in settings]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, value, source in rows:
-        sys.stdout.write(f"{name:{widths[0]}}  {printable(value):{widths[1]}}  {source}\n")
+    rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
+    print_result("\n".join(aligned(rows)))
 
 
 def _text(value: object) -> str:

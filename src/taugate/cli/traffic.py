@@ -1,18 +1,16 @@
 """`taugate traffic`: make labelled queries from user feedback."""
 
-import sys
 import time
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import AsJson, Shown, command_of
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 
@@ -64,7 +62,7 @@ def run(options: TrafficOptions) -> int:
             "left_out": left_out,
             "seconds": seconds,
         }
-        sys.stdout.write(orjson.dumps(value).decode() + "\n")
+        print_result(value)
     else:
         data = quote(str(options.to))
         if HUMAN in splits_in(options.to):

@@ -1,16 +1,13 @@
 """`taugate update`: make a release of a newer corpus with the current threshold, and promote it if that still holds."""
 
 import shlex
-import sys
-from pathlib import Path
 
-import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of, part
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 
@@ -55,7 +52,7 @@ def run(options: UpdateOptions) -> int:
     }
     printed = value if options.as_json else options.releases / name
     if check is None:
-        sys.stdout.write(f"{printed if isinstance(printed, Path) else orjson.dumps(printed).decode()}\n")
+        print_result(printed)
         say(f"nothing changed: {name} has these documents already, and remains the current release")
         return 0
     releases = f"--releases {shlex.quote(str(options.releases))}"

@@ -1,13 +1,12 @@
 """`taugate release diff` and `taugate release correlations`: releases side by side, in the terminal."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.cli.release.action import action
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.correlations import MIN_RELEASES, correlations
@@ -28,12 +27,7 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
             say(f"{manifest.release_id}: {printable(manifest.summary)}")
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
-    widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4
-    for label, before, after, difference in changed:
-        line = f"{label:{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}  {difference:>{widths[3]}}"
-        sys.stdout.write(line.rstrip() + "\n")
-    if not changed:
-        sys.stdout.write("no difference\n")
+    print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
     if not same_queries(old, new):
         say("measured on different queries or documents: the differences include changes in the data")
     return 0
@@ -55,8 +49,8 @@ def show_correlations(releases: Path) -> int:
         )
     for group in groups:
         adapted = f", {group.adapted} of them adapted" if group.adapted else ""
-        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders{adapted}\n")
+        print_result(f"{group.data}, K = {group.k}, {group.releases} encoders{adapted}")
         width = max(18, *(len(f"{x} and {y}") for x, y in group.values))
         for (x, y), value in group.values.items():
-            sys.stdout.write(f"  {f'{x} and {y}':{width}} {'–' if value is None else f'{value:+.3f}'}\n")
+            print_result(f"  {f'{x} and {y}':{width}} {'–' if value is None else f'{value:+.3f}'}")
     return 0

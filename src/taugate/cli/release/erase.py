@@ -1,12 +1,11 @@
 """`taugate release erase`: make a release without some documents, or search for their remains."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from taugate.cli.release.action import action
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.remnants import find_remnants
@@ -36,7 +35,7 @@ def erase(releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str,
     if check:
         left = find_remnants([releases, *also], [*names], [*texts])
         for line in left.matches:
-            sys.stdout.write(f"{printable(line)}\n")
+            print_result(f"{printable(line)}")
         say(f"{'found' if left.matches else 'found no'} text of the erased documents in {left.files:,} files searched")
         return 1 if left.matches else 0
     if texts or also:
@@ -64,5 +63,5 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
     )
     for line in lines:
         say(line)
-    sys.stdout.write(f"{new_name}\n")
+    print_result(f"{new_name}")
     return 0

@@ -1,9 +1,8 @@
 """`taugate release list|show|verify|history`: the releases, their contents and their history."""
 
 import dataclasses
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from pydantic import ValidationError
 
 from taugate.cli.release.action import action, release_id
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history, signing
 from taugate.registry.catalog import (
@@ -46,25 +45,22 @@ def list_releases(releases: Path, as_json: bool) -> int:
     shadow = pointed_id(releases, SHADOW)
     summaries = [summarize(releases, name) for name in release_ids(releases)]
     if as_json:
-        rows = [_json_row(release, current, shadow) for release in summaries]
-        sys.stdout.write(json.dumps({"releases": rows}) + "\n")
+        print_result({"releases": [_json_row(release, current, shadow) for release in summaries]})
         return 0
-    marks = {shadow: "~", current: "*"}
-    now = datetime.now(UTC)
-    table = [(marks.get(release.release, " "), *_cells(release, now)) for release in summaries]
+    marks, now = {shadow: "~", current: "*"}, datetime.now(UTC)
     last = "summary" if any(release.summary for release in summaries) else ""
-    titles = (" ", "release", "age", "state", "data", "τ", "accuracy", last)
-    widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
-    if table:
-        say(_row(titles, widths))
+    titles = ("  release", "age", "state", "data", "τ", "accuracy", last)
+    header, *rows = aligned([titles, *(_cells(release, marks, now) for release in summaries)])
+    if rows:
+        say(header)
         sys.stderr.flush()
-    for row in table:
-        sys.stdout.write(printable(_row(row, widths)) + "\n")
+    for row in rows:
+        print_result(printable(row))
     return 0
 
 
-def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
-    """Format the columns of a release: id, age, state, data, threshold, accuracy and summary."""
+def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: datetime) -> tuple[str, ...]:
+    """Format the columns of a release: id with its mark, age, state, data, threshold, accuracy and summary."""
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
@@ -79,12 +75,8 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
     if notes:
         tau = f"{tau} ({', '.join(notes)})"
     accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
-    return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    mark, *columns = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f"{mark} {'  '.join(columns)}".rstrip()
+    name = f"{marks.get(release.release, ' ')} {release.release}"
+    return name, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
 
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
@@ -132,10 +124,10 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
     for name in names:
         try:
             verify_with_collection(find(releases, name), trusted)
-            sys.stdout.write(f"ok {name}\n")
+            print_result(f"ok {name}")
         except (ReleaseError, OSError) as error:
             failed += 1
-            sys.stdout.write(f"failed {name}\n")
+            print_result(f"failed {name}")
             say(f"taugate: {error}")
     return 1 if failed else 0
 
@@ -148,7 +140,7 @@ def show_history(releases: Path) -> int:
     done = history.took_effect(log.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
     for event, moved in zip(log.events, done, strict=True):
         interrupted = not moved or (event.action == "prune" and event.release in existing)
-        sys.stdout.write(_event_line(event, interrupted=interrupted) + "\n")
+        print_result(_event_line(event, interrupted=interrupted))
     if log.unreadable:
         numbers = ", ".join(map(str, log.unreadable))
         say(f"taugate: {releases / HISTORY}: line {numbers} is truncated and was ignored")

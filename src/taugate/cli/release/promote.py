@@ -1,6 +1,5 @@
 """`taugate release promote|rollback|shadow|prune`: choose the current and the shadow release, and remove old ones."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
@@ -13,7 +12,7 @@ from taugate.calibration.comparison.publish import publish
 from taugate.calibration.comparison.words import PROVISIONAL, report
 from taugate.cli.release.action import action, command, release_id
 from taugate.cli.terminal.options import Releases, Shown, command_of
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
 from taugate.errors import InputError
 from taugate.registry import promotion
@@ -49,7 +48,7 @@ def promote(options: PromoteOptions) -> int:
     if decision is not None:
         report(decision, say)
     if published.code == 0:
-        sys.stdout.write(f"* {release.name if decision is None or decision.promoted else decision.current}\n")
+        print_result(f"* {release.name if decision is None or decision.promoted else decision.current}")
     return published.code
 
 
@@ -69,7 +68,7 @@ command.add_command(
 @release_id("the previous one")
 def roll_back(releases: Path, id: str | None) -> int:
     """Make the previous release current again, or an earlier one."""
-    sys.stdout.write(f"* {promotion.rollback(releases, id, trusted_keys())}\n")
+    print_result(f"* {promotion.rollback(releases, id, trusted_keys())}")
     return 0
 
 
@@ -83,7 +82,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     name = None if id is None else find(releases, id).name
     promotion.shadow(releases, name, trusted_keys())
     if name is not None:
-        sys.stdout.write(f"~ {name}\n")
+        print_result(f"~ {name}")
     return 0
 
 
@@ -138,7 +137,7 @@ def _report_decisions(outcomes: Iterable[PruneDecision | CollectionDecision], wo
         count += 1
         if outcome.kept is None:
             removed += 1
-            sys.stdout.write(f"{word} {outcome.name}\n")
+            print_result(f"{word} {outcome.name}")
         else:
             say(f"kept {outcome.name}: {outcome.kept}")
     return count, removed

@@ -1,12 +1,11 @@
 """`taugate release sign|push|pull`: sign a release, and copy it to and from object storage."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from taugate.cli.release.action import action, release_id
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import print_result, say
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
 from taugate.registry.remote.transfer import check_remote_current, promote_remote, pull, push
@@ -20,7 +19,7 @@ def sign_release(releases: Path, key: Path, id: str) -> int:
     """Sign a release that verifies."""
     private_key = read_private_key(key)
     release = find(releases, id)
-    sys.stdout.write(f"signed {release.name} {sign(release, private_key)}\n")
+    print_result(f"signed {release.name} {sign(release, private_key)}")
     return 0
 
 
@@ -48,7 +47,7 @@ def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
     push(release, to, trusted_keys())
     if promote:
         promote_remote(to, release.name)
-    sys.stdout.write(f"{'*' if promote else ' '} {to.rstrip('/')}/{release.name}\n")
+    print_result(f"{'*' if promote else ' '} {to.rstrip('/')}/{release.name}")
     return 0
 
 
@@ -64,5 +63,5 @@ def pull_release(releases: Path, source: str, id: str | None) -> int:
     if name is None:
         say(f"{source}: no release is current there; nothing was pulled")
         return 0
-    sys.stdout.write(f"{'*' if name == current_id(releases) else ' '} {name}\n")
+    print_result(f"{'*' if name == current_id(releases) else ' '} {name}")
     return 0

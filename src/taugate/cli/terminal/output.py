@@ -1,11 +1,13 @@
-"""Output for people: lines on stderr, and untrusted text without control characters."""
+"""Output: results on stdout, lines for people on stderr, and untrusted text without control characters."""
 
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 
 from taugate.cli.terminal.command import in_colour
 
@@ -16,6 +18,12 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "taugate:": {"fg": "red", "bold": True},
 }
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
+
+
+def print_result(result: str | Path | Mapping[str, Any]) -> None:
+    """Write a result to stdout at once, as a line or as one JSON object."""
+    sys.stdout.write(f"{orjson.dumps(result).decode() if isinstance(result, Mapping) else result}\n")
+    sys.stdout.flush()
 
 
 def say(line: str) -> None:
@@ -44,6 +52,18 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     width = max(map(len, rows), default=0)
     for label, text in rows.items():
         sys.stderr.write(f"{_styled(f'{label:{width}}', bold=True)}  {text}\n")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the lines of a table.
+
+    Args:
+        rows: Cells of one or more rows, equally many in all of them.
+        right: Columns that are aligned at their end.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    places = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
+    return ["  ".join(f"{cell:{place}}" for cell, place in zip(row, places, strict=True)).rstrip() for row in rows]
 
 
 def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)

@@ -4,18 +4,15 @@ For a provisional release, the first line says so.
 """
 
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
 from taugate.calibration.report.compare import Value, compare_releases, same_queries
-from taugate.cli.terminal.output import say, say_labelled
+from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
@@ -73,9 +70,7 @@ def print_release(
         error = lines.pop()
     for line in lines:
         say(line)
-    text = f"{printed}".encode() if isinstance(printed, Path) else orjson.dumps(printed)
-    sys.stdout.buffer.write(text + b"\n")
-    sys.stdout.flush()
+    print_result(printed)
     say("")
     say_labelled(rows)
     if error is not None:
