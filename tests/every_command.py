@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 import click
 import zaragoza_construction_faq
 
-from taugate.cli.main import COMMANDS
+from taugate.cli.main import COMMANDS, load_command
 from taugate.ingestion.dataset.sample import write_sample
 from tests.adaptation.spoilt_model import write_spoilt_model
 from tests.fake_encoder import write_fake_encoder
@@ -79,8 +78,8 @@ def command_names() -> set[str]:
     """Return the names of all commands: those of the parser, and that of the client."""
 
     names = {MCP}
-    for name, (_, module) in COMMANDS.items():
-        command = import_module(module).command
+    for name in COMMANDS:
+        command = load_command(name)
         names |= {f"{name} {action}" for action in command.commands} if isinstance(command, click.Group) else {name}
     return names
 

@@ -20,32 +20,27 @@ from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The help text of each subcommand, and the module with its `command`, which is loaded only to run it.
+# The subcommands with their help texts; a module named after each has its `command`, and is loaded only to run it.
 COMMANDS = {
-    "quickstart": ("calibrate on a sample data set or on your files, and serve it", "taugate.cli.quickstart"),
-    "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
-    "update": ("make a release of a newer corpus, and promote it if the threshold still holds", "taugate.cli.update"),
-    "recalibrate": (
-        "calibrate on newer data as before, compare, try on live traffic, promote",
-        "taugate.cli.recalibrate",
-    ),
-    "import": (
-        "make a data set from a folder of files: texts, web pages, PDF, office files, emails, tables, source code",
-        "taugate.cli.import_data",
-    ),
-    "queries": ("make queries from the documents of an unlabelled corpus", "taugate.cli.queries"),
-    "traffic": ("make labelled queries from user feedback", "taugate.cli.traffic"),
-    "judge": ("judge results of sampled queries, to label them for calibration", "taugate.cli.judge"),
-    "adapt": ("adapt an encoder to a data set, and measure whether it is better", "taugate.cli.adapt"),
-    "encode": ("encode a corpus into shards, with several workers", "taugate.cli.encode"),
-    "serve": ("serve the current release over HTTP", "taugate.cli.serve"),
-    "explain": ("explain why a document is, or is not, among the results of a query", "taugate.cli.explain"),
-    "settings": ("show the effective settings and their sources", "taugate.cli.settings"),
-    "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release"),
-    "drift": ("detect drift in recorded queries", "taugate.cli.drift"),
-    "key": ("create and remove API keys", "taugate.cli.key"),
-    "completion": ("print the completion script of a shell", "taugate.cli.completion"),
+    "quickstart": "calibrate on a sample data set or on your files, and serve it",
+    "calibrate": "measure a labelled data set, choose the threshold, promote a release",
+    "update": "make a release of a newer corpus, and promote it if the threshold still holds",
+    "recalibrate": "calibrate on newer data as before, compare, try on live traffic, promote",
+    "import": "make a data set from files: texts, web pages, PDF, office files, emails, tables, source code",
+    "queries": "make queries from the documents of an unlabelled corpus",
+    "traffic": "make labelled queries from user feedback",
+    "judge": "judge results of sampled queries, to label them for calibration",
+    "adapt": "adapt an encoder to a data set, and measure whether it is better",
+    "encode": "encode a corpus into shards, with several workers",
+    "serve": "serve the current release over HTTP",
+    "explain": "explain why a document is, or is not, among the results of a query",
+    "settings": "show the effective settings and their sources",
+    "release": "list, compare, promote, roll back or prune releases",
+    "drift": "detect drift in recorded queries",
+    "key": "create and remove API keys",
+    "completion": "print the completion script of a shell",
 }
+COMPLETE = "_TAUGATE_COMPLETE"  # the variable by which a shell's completion script asks for completions
 # Distribution of each module whose name differs from it.
 _PACKAGE_OF = {
     "bs4": "beautifulsoup4",
@@ -57,7 +52,11 @@ _PACKAGE_OF = {
 }
 
 
-COMPLETE = "_TAUGATE_COMPLETE"  # the variable by which a shell's completion script asks for completions
+def load_command(name: str) -> click.Command:
+    """Import the module of a subcommand and return its command."""
+    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name}")
+    command: click.Command = module.command
+    return command
 
 
 class _Program(Group):
@@ -67,14 +66,13 @@ class _Program(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Replace the placeholder of the requested subcommand by the command that its module has."""
-        name, placeholder, words = super().resolve_command(ctx, args)
-        command = placeholder and import_module(COMMANDS[str(name)][1]).command
-        return name, command, words
+        name, _, words = super().resolve_command(ctx, args)
+        return name, load_command(name) if name else None, words
 
 
 program = _Program(
     "taugate",
-    commands={name: click.Command(name, short_help=text) for name, (text, _) in COMMANDS.items()},
+    commands={name: click.Command(name, short_help=text) for name, text in COMMANDS.items()},
     help="Retrieval with a calibrated similarity threshold.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )

@@ -113,12 +113,17 @@ def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dic
     cause = "it" if manifest.answer_threshold is None else "it or to a refusal"
     listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
     why = "no promotion rule was given." if decision is None else "the promotion rule holds."
+    lost = (
+        ""
+        if loss is None
+        else (
+            f" {100 * loss.mean:.1f} % of the queries lose their answer to {cause} ({100 * loss.lower:.1f} % to "
+            f"{100 * loss.upper:.1f} %)."
+        )
+    )
     rows = {
         "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
-        "Threshold": f"{cut}."
-        if loss is None
-        else f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to {cause} ({100 * loss.lower:.1f} % to "
-        f"{100 * loss.upper:.1f} %).",
+        "Threshold": f"{cut}.{lost}",
         "Gate": gate,
         "Shadow": _shadow(done.trial),
         "Promotion": promotion_sentence(promotion, done.published, done.current, why),

@@ -86,19 +86,11 @@ def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict
         with_next_steps: Include the last two lines, the report and the next step.
     """
     manifest, request, ending, previous = release.manifest, release.request, release.ending, release.previous
-    record = manifest.calibration
-    state = (
-        {}
-        if record is None or manifest.state == "calibrated"
-        else {"State": f"Provisional: {record.because(manifest.policy.k)}."}
-    )
-    why = (
-        "it has a threshold, and no promotion rule was given."
-        if ending.decision is None
-        else "the promotion rule holds."
-    )
-    lines = {
-        **state,
+    why = "the promotion rule holds." if ending.decision else "it has a threshold, and no promotion rule was given."
+    lines = {}
+    if manifest.calibration is not None and manifest.state == "provisional":
+        lines["State"] = f"Provisional: {manifest.calibration.because(manifest.policy.k)}."
+    lines |= {
         **result(manifest),
         "Measured": _measured(manifest),
         "Threshold": _threshold(manifest),
@@ -129,10 +121,7 @@ def _measured(manifest: Manifest) -> str:
 
 
 def _threshold(manifest: Manifest) -> str:
-    from taugate.calibration.report.terminal import (
-        cost,
-        refusal_sentence,
-    )  # slow; needed only after a release is written
+    from taugate.calibration.report.terminal import cost, refusal_sentence  # slow; needed only after a calibration
 
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
     rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
