@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.language_model import ModelOptions
-from taugate.cli.terminal.options import LEXICAL, AsJson, Data, Encoder, Shown, command_of, part
+from taugate.cli.terminal.options import LEXICAL, AsJson, Data, Shown, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
@@ -26,9 +26,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
 
     data: Data
     to: Annotated[Path, Shown("ENCODER")] = Field(description="folder to write; it must not exist yet")
-    encoder: Encoder = Field(
-        default=DEFAULT_ENCODER, description="sentence-transformers model, or exported encoder, to adapt"
-    )
+    encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder, to adapt", "NAME_OR_PATH")
     as_json: AsJson = False
 
     def writer(self) -> "LanguageModel | None":

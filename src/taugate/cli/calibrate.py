@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 import click
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import publish, unfit
@@ -13,15 +12,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncode
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
-from taugate.cli.terminal.options import (
-    LEXICAL,
-    Data,
-    Releases,
-    Shown,
-    given,
-    number_or,
-    parameters,
-)
+from taugate.cli.terminal.options import LEXICAL, Data, Releases, Shown, given, number_or, option, parameters
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
 from taugate.registry.catalog import pointed_id
@@ -42,11 +33,9 @@ class CalibrateOptions(PromotionOptions):
 
     data: Data
     releases: Releases
-    encoder: Annotated[str | None, Shown("NAME_OR_PATH")] = Field(
-        default=None, description=f"sentence-transformers model (default: {DEFAULT_ENCODER})"
-    )
-    as_json: Annotated[bool, Shown(names=("--json",))] = Field(
-        default=False, description="print the release and its manifest as one JSON object"
+    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
+    as_json: Annotated[bool, Shown(names=("--json",))] = option(
+        False, "print the release and its manifest as one JSON object"
     )
 
 

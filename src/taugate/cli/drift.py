@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import Group
-from taugate.cli.terminal.options import AsJson, Release, Releases, Shown, command_of, variable_help
+from taugate.cli.terminal.options import AsJson, Releases, Shown, command_of, option, variable_help
 from taugate.drift.rules import (
     AVERAGE_RUN_LENGTH,
     BLOCK,
@@ -29,8 +29,8 @@ class LogOptions(Options):
         description="query logs of the service, in any order"
     )
     releases: Releases
-    release: Release = Field(default=None, description="the release that served the queries (default: the current one)")
-    block: Annotated[str, Shown("N|auto")] = Field(default=str(BLOCK), description=variable_help("drift_block"))
+    release: str | None = option(None, "the release that served the queries (default: the current one)", "ID")
+    block: str = option(str(BLOCK), variable_help("drift_block"), "N|auto")
     as_json: AsJson = False
 
     @property
@@ -52,12 +52,12 @@ class LogOptions(Options):
 class ReplayOptions(LogOptions):
     """The options of `taugate drift replay`."""
 
-    page: Path | None = Field(default=None, description="page to write (default: LOG with the suffix .html)")
-    smallest_effect: float = Field(default=MIN_EFFECT, description=variable_help("drift_smallest_effect"))
-    average_run_length: Annotated[float, Shown("N", ("--average-run-length", "--seldom"))] = Field(
-        default=AVERAGE_RUN_LENGTH, description=variable_help("drift_average_run_length")
+    page: Path | None = option(None, "page to write (default: LOG with the suffix .html)")
+    smallest_effect: float = option(MIN_EFFECT, variable_help("drift_smallest_effect"))
+    average_run_length: Annotated[float, Shown("N", ("--average-run-length", "--seldom"))] = option(
+        AVERAGE_RUN_LENGTH, variable_help("drift_average_run_length")
     )
-    baseline: Path | None = Field(default=None, description=variable_help("drift_baseline"))
+    baseline: Path | None = option(None, variable_help("drift_baseline"))
 
 
 def replay(options: ReplayOptions) -> int:

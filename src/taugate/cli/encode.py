@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Shown, command_of
+from taugate.cli.terminal.options import AsJson, Shown, command_of, option
 from taugate.cli.terminal.output import print_result, say_labelled
 
 
@@ -23,16 +23,11 @@ class EncodeOptions(Options):
     to: Annotated[str, Shown("URL", type=click.Path())] = Field(
         description="folder, or URL in object storage, to write the vectors to"
     )
-    encoder: Annotated[str, Shown("NAME_OR_PATH")] = Field(
-        default=DEFAULT_ENCODER, description="sentence-transformers model, or exported encoder"
+    encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder", "NAME_OR_PATH")
+    workers: int | None = option(
+        None, "number of Ray processes, one processor each (default: encode in this process, on all processors)"
     )
-    workers: int | None = Field(
-        default=None,
-        description="number of Ray processes, one processor each (default: encode in this process, on all processors)",
-    )
-    ray_address: Annotated[str | None, Shown("ADDR")] = Field(
-        default=None, description="Ray cluster to encode on (default: this machine); needs --workers"
-    )
+    ray_address: str | None = option(None, "Ray cluster to encode on (default: this machine); needs --workers", "ADDR")
     as_json: AsJson = False
 
 

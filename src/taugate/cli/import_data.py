@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Encoder, Shown, command_of
+from taugate.cli.terminal.options import AsJson, Shown, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
@@ -29,22 +29,18 @@ class ImportOptions(Options):
         description="file, folder, or data set in the BEIR layout"
     )
     to: Annotated[Path, Shown("DATA")] = Field(description="folder of the data set; created if needed")
-    encoder: Encoder = Field(
-        default=DEFAULT_ENCODER,
-        description="encoder whose tokenizer counts tokens and whose window limits a chunk",
+    encoder: str = option(
+        DEFAULT_ENCODER, "encoder whose tokenizer counts tokens and whose window limits a chunk", "NAME_OR_PATH"
     )
-    chunks: Annotated[str, Shown("auto|off|TOKENS")] = Field(
-        default="auto",
-        description=f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window if that is smaller; "
+    chunks: str = option(
+        "auto",
+        f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window if that is smaller; "
         "off: one document per file",
+        "auto|off|TOKENS",
     )
-    overlap: Annotated[int, Shown("TOKENS")] = Field(
-        default=OVERLAP_TOKENS, description="tokens that consecutive chunks share"
-    )
-    strict: bool = Field(
-        default=False, description="fail, and write nothing, if a file loses words on its way into the corpus"
-    )
-    dry_run: bool = Field(default=False, description="read everything and say what would change; write nothing")
+    overlap: int = option(OVERLAP_TOKENS, "tokens that consecutive chunks share", "TOKENS")
+    strict: bool = option(False, "fail, and write nothing, if a file loses words on its way into the corpus")
+    dry_run: bool = option(False, "read everything and say what would change; write nothing")
     as_json: AsJson = False
 
     def chunker(self) -> "Chunker | None":

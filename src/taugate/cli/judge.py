@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
-from taugate.cli.terminal.options import AsJson, DataFolder, Release, Releases, Shown, command_of
+from taugate.cli.terminal.options import AsJson, DataFolder, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
@@ -32,29 +32,22 @@ class JudgeOptions(Options):
 
     data: DataFolder
     releases: Releases
-    release: Release = Field(
-        default=None, description="the release whose results are judged (default: the current one)"
+    release: str | None = option(None, "the release whose results are judged (default: the current one)", "ID")
+    log: tuple[Path, ...] = option(
+        (), "query log of the service, whose queries may be judged too; repeat the option for several logs", "LOG"
     )
-    log: Annotated[tuple[Path, ...], Shown("LOG")] = Field(
-        default=(),
-        description="query log of the service, whose queries may be judged too; repeat the option for several logs",
-    )
-    n: int | None = Field(
-        default=None,
-        description="how many queries to judge, each with all of its results: 50 queries with 5 results each take "
+    n: int | None = option(
+        None,
+        "how many queries to judge, each with all of its results: 50 queries with 5 results each take "
         "about 250 key presses (default: 50)",
     )
-    more: bool = Field(default=False, description="draw another sample of queries that are not judged yet")
-    disputed: bool = Field(default=False, description="show only results on which the other judges are evenly divided")
-    judge: Annotated[_Name | None, _ADVICE] = Field(
-        default=None, description="name of the judge (default: the user name)"
-    )
-    split: Annotated[_Name, _ADVICE] = Field(default=HUMAN, description="split that the judgements go to")
-    web: bool = Field(default=False, description="judge on a page in the browser of this machine")
-    port: Annotated[int | None, Shown("P")] = Field(
-        default=None, description="port of the page (default: any free one)"
-    )
-    seed: int | None = Field(default=None, description="seed of every random choice (default: 0)")
+    more: bool = option(False, "draw another sample of queries that are not judged yet")
+    disputed: bool = option(False, "show only results on which the other judges are evenly divided")
+    judge: Annotated[_Name | None, _ADVICE] = option(None, "name of the judge (default: the user name)")
+    split: Annotated[_Name, _ADVICE] = option(HUMAN, "split that the judgements go to")
+    web: bool = option(False, "judge on a page in the browser of this machine")
+    port: int | None = option(None, "port of the page (default: any free one)", "P")
+    seed: int | None = option(None, "seed of every random choice (default: 0)")
     as_json: AsJson = False
 
 

@@ -6,12 +6,11 @@ from dataclasses import asdict
 from shlex import quote
 from typing import Any, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.cli.questions import QuestionOptions, listed, questions
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, DataFolder, command_of, part
+from taugate.cli.terminal.options import AsJson, DataFolder, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED
@@ -33,26 +32,24 @@ class QueriesOptions(QuestionOptions):
     """The options of `taugate queries`: those of language models, and these."""
 
     data: DataFolder
-    method: Literal["crop", "local", "endpoint"] = Field(
-        default="crop",
-        description="crop: a span of a document's words, some of them deleted; local: questions by a language model on "
+    method: Literal["crop", "local", "endpoint"] = option(
+        "crop",
+        "crop: a span of a document's words, some of them deleted; local: questions by a language model on "
         "this machine; endpoint: questions by a language model behind an OpenAI-compatible URL",
     )
-    unanswerable: bool = Field(
-        default=False,
-        description="instead, make questions that no document answers: labelled ones with another name or year, with a "
+    unanswerable: bool = option(
+        False,
+        "instead, make questions that no document answers: labelled ones with another name or year, with a "
         "thing that no document mentions, or with the opposite of a word",
     )
-    split: str | None = Field(
-        default=None,
-        description="with --unanswerable: split whose questions are changed (default: as in calibrate)",
+    split: str | None = option(
+        None, "with --unanswerable: split whose questions are changed (default: as in calibrate)"
     )
-    max: int = Field(
-        default=MAX_QUERIES,
-        description="make queries from at most N passages, a seeded sample of the corpus; with --unanswerable, at most "
-        "N questions",
+    max: int = option(
+        MAX_QUERIES,
+        "make queries from at most N passages, a seeded sample of the corpus; with --unanswerable, at most N questions",
     )
-    seed: int = Field(default=0, description="seed of every random choice")
+    seed: int = option(0, "seed of every random choice")
     as_json: AsJson = False
 
 

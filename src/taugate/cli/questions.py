@@ -12,7 +12,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Advice
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.language_model import ModelOptions
-from taugate.cli.terminal.options import Shown
+from taugate.cli.terminal.options import Shown, option
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS
@@ -45,25 +45,24 @@ _Price = Annotated[
 class QuestionOptions(ModelOptions):
     """The options of questions that a language model writes."""
 
-    examples: Path | None = Field(
-        default=None,
-        description='examples for the prompt, one {"document": …, "query": …} a line (default: three labelled queries '
+    examples: Path | None = option(
+        None,
+        'examples for the prompt, one {"document": …, "query": …} a line (default: three labelled queries '
         "of the data set, or three that are built in)",
     )
-    round_trip: Annotated[str | None, Shown("K|off")] = Field(
-        default=None,
-        description="drop a query whose document is not among the first K results of a search for it; off: keep it "
+    round_trip: str | None = option(
+        None,
+        "drop a query whose document is not among the first K results of a search for it; off: keep it "
         f"(default: {CalibrationSettings.fields()['k'].default})",
+        "K|off",
     )
-    encoder: Annotated[str | None, Shown("NAME_OR_PATH")] = Field(
-        default=None, description=f"sentence-transformers model for that search (default: {DEFAULT_ENCODER})"
+    encoder: str | None = option(
+        None, f"sentence-transformers model for that search (default: {DEFAULT_ENCODER})", "NAME_OR_PATH"
     )
-    price_in: _Price = Field(default=None, description="price of a million tokens that the model reads")
-    price_out: _Price = Field(default=None, description="price of a million tokens that the model writes")
-    timeout: Annotated[float | None, Shown("SECONDS")] = Field(
-        default=None, description="longest wait for a reply of the endpoint (default: 120)"
-    )
-    yes: bool = Field(default=False, description="send the documents to the endpoint without asking first")
+    price_in: _Price = option(None, "price of a million tokens that the model reads")
+    price_out: _Price = option(None, "price of a million tokens that the model writes")
+    timeout: float | None = option(None, "longest wait for a reply of the endpoint (default: 120)", "SECONDS")
+    yes: bool = option(False, "send the documents to the endpoint without asking first")
 
     @property
     def round_trip_k(self) -> int | None:

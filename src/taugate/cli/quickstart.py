@@ -10,14 +10,13 @@ from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import listen, serve
-from taugate.cli.terminal.options import Shown, command_of
+from taugate.cli.terminal.options import Shown, command_of, option
 from taugate.cli.terminal.output import print_result
 from taugate.errors import InputError
 from taugate.service.settings import read_settings
@@ -35,19 +34,16 @@ _READY_SECONDS = 60  # loading the sample release takes about a second
 class QuickstartOptions(Options):
     """The options of `taugate quickstart`."""
 
-    folder: Annotated[Path | None, Shown("FOLDER", positional=True)] = Field(
-        default=None,
-        description="files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample "
-        "data set)",
+    folder: Annotated[Path | None, Shown("FOLDER", positional=True)] = option(
+        None, "files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data set)"
     )
-    port: int = Field(default=8000, description="port to serve on")
-    no_serve: bool = Field(default=False, description="search in this process, then exit")
-    directory: Annotated[Path | None, Shown("DIR")] = Field(
-        default=None,
-        description="folder for data and releases (default: quickstart, or quickstart-NAME for a folder NAME)",
+    port: int = option(8000, "port to serve on")
+    no_serve: bool = option(False, "search in this process, then exit")
+    directory: Path | None = option(
+        None, "folder for data and releases (default: quickstart, or quickstart-NAME for a folder NAME)", "DIR"
     )
-    releases: Annotated[Path | None, Shown("DIR")] = Field(
-        default=None, description="the releases directory (default: a folder named releases in --directory)"
+    releases: Path | None = option(
+        None, "the releases directory (default: a folder named releases in --directory)", "DIR"
     )
 
     def places(self) -> tuple[Path, Path]:
@@ -60,9 +56,9 @@ class QuickstartOptions(Options):
         name = "quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}"
         directory = self.directory or Path(name)
         releases = self.releases or directory / "releases"
-        for option, place in (("--directory", directory), ("--releases", releases)):
+        for name, place in (("--directory", directory), ("--releases", releases)):
             if folder is not None and place.resolve().is_relative_to(folder.resolve()):
-                raise InputError(f"{place}: is inside {folder}; give {option} a folder outside it")
+                raise InputError(f"{place}: is inside {folder}; give {name} a folder outside it")
         return directory / "data", releases
 
 
@@ -188,30 +184,27 @@ def _show(tour: _Tour, release: Path) -> None:
     off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
     with LocalRetriever.open(release.parent, release.name) as retriever:
         on_topic, *off_topic_replies = (retriever.search(question) for question in (tour.question, *off_topic))
-    print_result(f"\n{tour.introduction}")
-    _print_reply(tour.question, on_topic)
-    print_result("\nA question about something else:")
-    _print_reply(off_topic[0], off_topic_replies[0])
     empty = sum(not reply.results for reply in off_topic_replies)
-    print_result(f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.")
-    print_result(f"The report shows what was measured:\n{release / REPORT}")
-    print_result(f"\nNext, {tour.next_step}")
+    print_result(
+        f"\n{tour.introduction}\n{_shown(tour.question, on_topic)}\n"
+        f"\nA question about something else:\n{_shown(off_topic[0], off_topic_replies[0])}\n"
+        f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.\n"
+        f"The report shows what was measured:\n{release / REPORT}\n\nNext, {tour.next_step}"
+    )
 
 
-def _print_reply(question: str, reply: "SearchResults") -> None:
-    print_result(question)
-    best = reply.best_score or 0.0
+def _shown(question: str, reply: "SearchResults") -> str:
+    best = f"{reply.best_score or 0.0:.3f}"
     if reply.results:
         first = reply.results[0]
-        print_result(f"→ {first.score:.3f} {first.text}\n({len(reply.results)} of {reply.considered} results kept)")
+        outcome = f"{first.score:.3f} {first.text}\n({len(reply.results)} of {reply.considered} results kept)"
     elif reply.reason == "unreadable":
-        print_result("→ no result: the encoder cannot read this question")
+        outcome = "no result: the encoder cannot read this question"
     elif reply.reason == "unanswerable":
-        print_result(
-            f"→ no result: refused, as no document seems to answer it (the most similar one scores {best:.3f})"
-        )
+        outcome = f"no result: refused, as no document seems to answer it (the most similar one scores {best})"
     else:
-        print_result(f"→ no result: the most similar document scores {best:.3f}, which is below the threshold")
+        outcome = f"no result: the most similar document scores {best}, which is below the threshold"
+    return f"{question}\n→ {outcome}"
 
 
 def _announce(base: str, question: str, *, playground: bool) -> None:
@@ -228,12 +221,12 @@ def _announce(base: str, question: str, *, playground: bool) -> None:
     else:
         return
     body = shlex.quote(json.dumps({"query": question}, ensure_ascii=False))
+    asking = f"Ask it something in a browser:\n{base}{PLAYGROUND_PATH}\nOr in" if playground else "Ask it something in"
     with suppress(BrokenPipeError):  # stdout is closed; the service keeps running
-        print_result(f"\nServing on {base}; Ctrl-C stops it.")
-        if playground:
-            print_result(f"Ask it something in a browser:\n{base}{PLAYGROUND_PATH}")
-        print_result(f"{'Or in' if playground else 'Ask it something in'} another terminal:")
-        print_result(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
+        print_result(
+            f"\nServing on {base}; Ctrl-C stops it.\n{asking} another terminal:\n"
+            f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}"
+        )
 
 
 command = command_of(

@@ -4,9 +4,8 @@ import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import Promotion
@@ -15,7 +14,7 @@ from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of
+from taugate.cli.terminal.options import AsJson, Data, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
@@ -33,17 +32,13 @@ KEY = "TAUGATE_KEY"  # API key of the services that try the release
 class TrialOptions(Options):
     """The options of the trial on live traffic."""
 
-    url: Annotated[tuple[str, ...], Shown("URL")] = Field(
-        default=(),
-        description="a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica",
+    url: tuple[str, ...] = option(
+        (), "a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica", "URL"
     )
-    shadow: Annotated[int, Shown("QUERIES")] = Field(
-        default=DEFAULT_QUERIES,
-        description="live queries that both releases answer before the new one is promoted",
+    shadow: int = option(
+        DEFAULT_QUERIES, "live queries that both releases answer before the new one is promoted", "QUERIES"
     )
-    shadow_seconds: Annotated[float, Shown("S")] = Field(
-        default=DEFAULT_SECONDS, description="longest wait for these queries"
-    )
+    shadow_seconds: float = option(DEFAULT_SECONDS, "longest wait for these queries", "S")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +47,11 @@ class RecalibrateOptions(TrialOptions, PromotionOptions):
 
     data: Data
     releases: Releases
-    log: Annotated[tuple[Path, ...], Shown("LOG")] = Field(
-        default=(),
-        description="query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
+    log: tuple[Path, ...] = option(
+        (),
+        "query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
         "folder; repeat the option for each replica",
+        "LOG",
     )
     as_json: AsJson = False
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Shown, command_of
+from taugate.cli.terminal.options import AsJson, Shown, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
@@ -23,17 +23,10 @@ class TrafficOptions(Options):
         description="query logs of the service, of all replicas"
     )
     to: Annotated[Path, Shown("DATA")] = Field(description="folder of the data set")
-    split: str = Field(default=TRAFFIC, description="split that the judgements go to")
-    collection: str | None = Field(
-        default=None, description="name of the data set in the log (default: that of the folder)"
-    )
-    votes: int = Field(
-        default=MIN_VOTES, description="users who must judge a result before it counts; use more if users err often"
-    )
-    most_by_key: int = Field(
-        default=MAX_BY_KEY,
-        description="largest number of judgements to take from one API key, sampled at random",
-    )
+    split: str = option(TRAFFIC, "split that the judgements go to")
+    collection: str | None = option(None, "name of the data set in the log (default: that of the folder)")
+    votes: int = option(MIN_VOTES, "users who must judge a result before it counts; use more if users err often")
+    most_by_key: int = option(MAX_BY_KEY, "largest number of judgements to take from one API key, sampled at random")
     as_json: AsJson = False
 
 

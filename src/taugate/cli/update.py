@@ -2,11 +2,10 @@
 
 import shlex
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of, part
+from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
@@ -18,7 +17,7 @@ class UpdateOptions(PromotionOptions, UpdateSettings):
 
     data: Data
     releases: Releases
-    force: bool = Field(default=False, description="promote the release even if τ is not shown to hold")
+    force: bool = option(False, "promote the release even if τ is not shown to hold")
     as_json: AsJson = False
 
 

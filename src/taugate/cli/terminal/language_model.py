@@ -2,13 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options, option_of
-from taugate.cli.terminal.options import Shown
+from taugate.cli.terminal.options import option
 from taugate.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,14 +20,14 @@ KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
 class ModelOptions(Options):
     """The options that name a language model."""
 
-    endpoint: Annotated[str | None, Shown("URL")] = Field(
-        default=None,
-        description="base URL of an OpenAI-compatible server, without /chat/completions; the key is read from "
+    endpoint: str | None = option(
+        None,
+        "base URL of an OpenAI-compatible server, without /chat/completions; the key is read from "
         f"{KEY} or from the file named by {KEY_FILE}",
+        "URL",
     )
-    model: Annotated[str | None, Shown("M")] = Field(
-        default=None,
-        description="endpoint: name of the model there; local: path of a GGUF file (default: SmolLM2-135M-Instruct)",
+    model: str | None = option(
+        None, "endpoint: name of the model there; local: path of a GGUF file (default: SmolLM2-135M-Instruct)", "M"
     )
 
     def language_model(self, option: str, kind: str, timeout: float | None = None) -> "LanguageModel":

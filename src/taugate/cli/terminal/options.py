@@ -36,6 +36,20 @@ class Shown:
     positional: bool = False
 
 
+def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
+    """Declare a field with a default, as `Field` does.
+
+    Args:
+        default: The default.
+        text: Its description, which is the help text of the option.
+        metavar: Placeholder of the value.
+    """
+    field = Field(default=default, description=text)
+    if metavar is not None:
+        field.metadata.append(Shown(metavar))
+    return field
+
+
 # Fields of several commands.
 Data = Annotated[
     str,
@@ -46,8 +60,6 @@ DataFolder = Annotated[
     Path, Shown("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
 ]
 Releases = Annotated[Path, Shown("DIR"), Field(description="the releases directory")]
-Release = Annotated[str | None, Shown("ID")]
-Encoder = Annotated[str, Shown("NAME_OR_PATH")]
 AsJson = Annotated[bool, Shown(names=("--json",)), Field(description="print the result as one JSON object")]
 
 

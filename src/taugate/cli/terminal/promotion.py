@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import Shown, number_or
+from taugate.cli.terminal.options import Shown, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
@@ -36,22 +35,16 @@ class PromotionOptions(Options):
 
     sentence_option: ClassVar[str] = "--promote-if"
 
-    max_accuracy_drop: _Limit = Field(
-        default=None,
-        description="promote only if accuracy is shown to drop by at most X (auto: 0.01, more with few queries)",
+    max_accuracy_drop: _Limit = option(
+        None, "promote only if accuracy is shown to drop by at most X (auto: 0.01, more with few queries)"
     )
-    max_kept_increase: _Limit = Field(
-        default=None,
-        description="promote only if the share of results kept is shown to rise by at most X; auto as above",
+    max_kept_increase: _Limit = option(
+        None, "promote only if the share of results kept is shown to rise by at most X; auto as above"
     )
-    promote_if: Annotated[str | None, Shown("RULE")] = Field(
-        default=None, description=f"deprecated: the rule as a sentence; use {_LIMITS}"
-    )
-    no_promote: bool = Field(default=False, description="leave the current release as it is")
-    force: bool = Field(default=False, description=FORCE_HELP)
-    sign_with: Annotated[Path | None, Shown("PEM")] = Field(
-        default=None, description="Ed25519 private key to sign the release with"
-    )
+    promote_if: str | None = option(None, f"deprecated: the rule as a sentence; use {_LIMITS}", "RULE")
+    no_promote: bool = option(False, "leave the current release as it is")
+    force: bool = option(False, FORCE_HELP)
+    sign_with: Path | None = option(None, "Ed25519 private key to sign the release with", "PEM")
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
         """Return the requested promotion.
