@@ -42,13 +42,11 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
 
 
 def run(options: AdaptOptions) -> int:
-    """Adapt, and report.
+    """Adapt an encoder to a data set, and measure whether it is better.
 
-    Returns:
-        0, or 4 if the encoder is not accepted.
-
-    Raises:
-        TaugateError: If no encoder can be written.
+    Learn a linear map of its embeddings, and train its weights as far as the budget allows, from labelled queries or
+    from crops of the documents. Queries about other documents decide whether the encoder is better. To resume after
+    an interruption, repeat the command.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -112,9 +110,6 @@ command = command_of(
     "adapt",
     run,
     AdaptOptions,
-    "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the budget "
-    "allows, from labelled queries or from crops of the documents. Queries about other documents decide whether the "
-    "encoder is better. To resume after an interruption, repeat the command.",
     budget=Shown("TIME_OR_STEPS"),
     lexical=LEXICAL,
 )

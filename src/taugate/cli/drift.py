@@ -61,7 +61,7 @@ class ReplayOptions(LogOptions):
 
 
 def replay(options: ReplayOptions) -> int:
-    """Check the options and replay the logs; returns the exit code."""
+    """Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired."""
     block = options.block_rule
     if not 0 <= options.smallest_effect <= 1:
         raise InputError("--smallest-effect must be from 0 to 1")
@@ -83,7 +83,7 @@ def replay(options: ReplayOptions) -> int:
 
 
 def baseline(options: LogOptions) -> int:
-    """Check the options and learn the baseline; returns the exit code."""
+    """Learn how far ordinary traffic varies from at least a week of logs; such variation then raises no alarm."""
     rules = Rules(block=options.block_rule)
     from taugate.calibration.replay.run import learn_baseline
 
@@ -92,20 +92,5 @@ def baseline(options: LogOptions) -> int:
 
 
 command = Group("drift", help="Detect drift in recorded queries.")
-command.add_command(
-    command_of(
-        "replay",
-        replay,
-        ReplayOptions,
-        "Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired.",
-    )
-)
-command.add_command(
-    command_of(
-        "baseline",
-        baseline,
-        LogOptions,
-        "Learn from at least a week of query logs how far ordinary traffic varies; such variation then raises no "
-        "alarm.",
-    )
-)
+command.add_command(command_of("replay", replay, ReplayOptions))
+command.add_command(command_of("baseline", baseline, LogOptions))

@@ -32,7 +32,10 @@ class EncodeOptions(Options):
 
 
 def run(options: EncodeOptions) -> int:
-    """Encode the corpus, and report the result; returns the exit code."""
+    """Encode the documents of a data set into shards that calibration reads with --embeddings.
+
+    If the command was killed, repeat it to resume.
+    """
     # Imported here because it needs the extra `calibration`.
     from taugate.calibration.encoding.encode import Workers, encode_corpus
     from taugate.cli.terminal.display import ProgressDisplay
@@ -59,10 +62,4 @@ def run(options: EncodeOptions) -> int:
     return 0
 
 
-command = command_of(
-    "encode",
-    run,
-    EncodeOptions,
-    "Encode the documents of a data set into shards that calibration reads with --embeddings. If the command was "
-    "killed, repeat it to resume.",
-)
+command = command_of("encode", run, EncodeOptions)

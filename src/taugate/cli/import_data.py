@@ -65,7 +65,7 @@ class ImportOptions(Options):
 
 
 def run(options: ImportOptions) -> int:
-    """Import the sources, and report what was read, skipped or lost; returns the exit code."""
+    """Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."""
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
 
@@ -145,9 +145,4 @@ def _names(names: Iterable[str]) -> str:
     return printable(", ".join(listed[:_LISTED])) + (", …" if len(listed) > _LISTED else "")
 
 
-command = command_of(
-    "import",
-    run,
-    ImportOptions,
-    "Make the corpus of a data set from files and other data sets. Files that cannot be read are listed.",
-)
+command = command_of("import", run, ImportOptions)

@@ -52,11 +52,9 @@ class JudgeOptions(Options):
 
 
 def run(options: JudgeOptions) -> int:
-    """Run a judging session, then report its progress and the agreement of the judges; returns the exit code.
+    """Judge the results of a sample of queries, one key for each result.
 
-    Raises:
-        InputError: If options contradict each other or the data set cannot be used.
-        ReleaseError: If the release cannot be loaded.
+    The sample prefers queries with results near the threshold. Stop at any time; the same command resumes.
     """
     from taugate.cli.judging.terminal import judge_in_terminal
     from taugate.cli.judging.web import judge_on_page
@@ -175,10 +173,4 @@ def _user() -> str:
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
 
 
-command = command_of(
-    "judge",
-    run,
-    JudgeOptions,
-    "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results near "
-    "the threshold. Stop at any time; the same command resumes.",
-)
+command = command_of("judge", run, JudgeOptions)

@@ -54,7 +54,10 @@ class QueriesOptions(QuestionOptions):
 
 
 def run(options: QueriesOptions) -> int:
-    """Make the queries, and report the result; returns the exit code."""
+    """Make queries from the documents of an unlabelled corpus.
+
+    They go to the split generated; queries from people are not changed.
+    """
     started = time.monotonic()
     if options.unanswerable:
         value = _near_misses(options)
@@ -105,7 +108,5 @@ command = command_of(
     "queries",
     run,
     QueriesOptions,
-    "Make queries from the documents of an unlabelled corpus. They go to the split generated; queries from people are "
-    "not changed.",
     {OptionGroup("language models", "for --method local and --method endpoint"): QuestionOptions},
 )

@@ -80,10 +80,9 @@ class _Tour:
 
 
 def run(options: QuickstartOptions) -> int:
-    """Make a data set, calibrate on it and search it, then serve until interrupted; returns the exit code.
+    """Calibrate on a sample data set, or on your own files, and serve the release.
 
-    Raises:
-        TaugateError: As `calibrate` and `serve` do.
+    Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
         from taugate.ingestion.dataset.sample import check_installed
@@ -229,10 +228,4 @@ def _announce(base: str, question: str, *, playground: bool) -> None:
         )
 
 
-command = command_of(
-    "quickstart",
-    run,
-    QuickstartOptions,
-    "Calibrate on a sample data set, or on your own files, and serve the release. Needs no Redis and, if "
-    "taugate[sample] is installed, no network.",
-)
+command = command_of("quickstart", run, QuickstartOptions)

@@ -57,10 +57,9 @@ class RecalibrateOptions(TrialOptions, PromotionOptions):
 
 
 def run(options: RecalibrateOptions) -> int:
-    """Recalibrate, and report.
+    """Calibrate on newer data with the settings of the current release, and promote the new release if it is better.
 
-    Returns:
-        0, 3 if there is no safe threshold, or 4 if the new release is not promoted.
+    It is compared with the current one, and tried on live traffic. If the command is interrupted, repeat it to resume.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -166,8 +165,6 @@ command = command_of(
     "recalibrate",
     run,
     RecalibrateOptions,
-    "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on live "
-    "traffic, and promote it, or say why not. If it is interrupted, the same command resumes.",
     {
         PROMOTION: PromotionOptions,
         OptionGroup(

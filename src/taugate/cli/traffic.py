@@ -31,7 +31,10 @@ class TrafficOptions(Options):
 
 
 def run(options: TrafficOptions) -> int:
-    """Learn from the logs, and report what was left out; returns the exit code."""
+    """Make labelled queries from user feedback (POST /feedback).
+
+    They go to the split traffic, each with a weight that corrects for results that were not shown or not judged.
+    """
     from taugate.ingestion.labels.traffic import REASONS, learn_from_traffic
 
     started = time.monotonic()
@@ -65,10 +68,4 @@ def run(options: TrafficOptions) -> int:
     return 0
 
 
-command = command_of(
-    "traffic",
-    run,
-    TrafficOptions,
-    "Make labelled queries from user feedback (POST /feedback). They go to the split traffic, each with a weight that "
-    "corrects for results that were not shown or not judged.",
-)
+command = command_of("traffic", run, TrafficOptions)

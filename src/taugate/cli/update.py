@@ -22,10 +22,9 @@ class UpdateOptions(PromotionOptions, UpdateSettings):
 
 
 def run(options: UpdateOptions) -> int:
-    """Update, and report.
+    """Make a release of a newer corpus, and promote it if the threshold still holds.
 
-    Returns:
-        0, or 4 if the threshold is not shown to hold.
+    Only what changed is encoded; encoder and threshold are those of the current release.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -70,8 +69,6 @@ command = command_of(
     "update",
     run,
     UpdateOptions,
-    "Encode what changed in a corpus, keep encoder and threshold of the current release, and promote the new release "
-    "if the threshold still holds.",
     without=RULE,
     embeddings=Shown("DIR_OR_URL"),
 )

@@ -57,8 +57,8 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
     size = shutil.get_terminal_size()
     width = min(size.columns, _MAX_WIDTH)
     query, document = question.query.text, question.document
-    query_lines = [f"Query: {line}" if not number else line for number, line in enumerate(_wrapped(query, width - 7))]
-    passage = [*(_wrapped(document.title, width) if document.title else ()), *_wrapped(document.text, width)]
+    query_lines = [f"Query: {line}" if not number else line for number, line in enumerate(wrapped(query, width - 7))]
+    passage = [*(wrapped(document.title, width) if document.title else ()), *wrapped(document.text, width)]
     if styled:
         passage = [_marked(line, query) for line in passage]
     lines = [*remarks, progress, "", *query_lines, "", f"{heading(question)}:", "", *passage, ""]
@@ -68,10 +68,14 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
     return f"{_CLEAR if styled else ''}" + "\n".join([*lines, keys]) + "\n"
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Break a text into lines; control characters are replaced.
 
     Rich knows which letters take two columns, or none. Without it, the terminal breaks the lines.
+
+    Args:
+        text: Text of one or more paragraphs.
+        width: Columns of a line.
     """
     paragraphs = [printable(paragraph.expandtabs(4)) for paragraph in text.splitlines()]
     if find_spec("rich") is None:

@@ -11,17 +11,16 @@ from taugate.cli.terminal.command import Group
 command = Group("release", help="List, compare, promote, roll back or prune releases.")
 
 
-def action(name: str, text: str) -> Callable[[Callable[..., int]], click.Command]:
-    """Return a decorator that makes an action of a function, with the option --releases that all actions have.
+def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
+    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases.
 
     Args:
         name: Name of the action.
-        text: Its description.
     """
     releases = click.option(
         "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
     )
-    return lambda function: command.command(name, help=text, short_help=text)(releases(function))
+    return lambda function: command.command(name)(releases(function))
 
 
 def release_id(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:

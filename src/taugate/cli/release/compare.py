@@ -13,12 +13,12 @@ from taugate.registry.correlations import MIN_RELEASES, correlations
 from taugate.retrieval.release.verify import verify
 
 
-@action("diff", "show the differences from release A to release B")
+@action("diff")
 @click.argument(
     "names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)"
 )
 def show_differences(releases: Path, names: tuple[str, ...]) -> int:
-    """Print the rows of the report of release B that differ from release A; the summaries go to stderr."""
+    """Show the differences from release A to release B; the summaries of both go to stderr."""
     if len(names) > 2:
         raise click.UsageError("give the ids of one or two releases")
     old, new = (verify(find(releases, name)) for name in (None, *names)[-2:])
@@ -33,12 +33,11 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     return 0
 
 
-@action("correlations", "correlate accuracy with COE, ROE, τ and isotropy over the releases of a data set")
+@action("correlations")
 def show_correlations(releases: Path) -> int:
-    """Print Table 3 of the thresholds paper for each data set and K that has enough releases.
+    """Correlate accuracy with COE, ROE, τ and isotropy over the releases of a data set.
 
-    Raises:
-        InputError: If no data set has enough releases.
+    These are the correlations of Table 3 of the thresholds paper, for each K that has enough releases.
     """
     manifests = [verify(find(releases, name)) for name in release_ids(releases)]
     groups = correlations(manifests)

@@ -13,7 +13,7 @@ from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import SIGNATURE
 
 
-@action("erase", "make a release without some documents; --check: search for their remains")
+@action("erase")
 @click.argument(
     "names",
     metavar="ID DOCUMENT...",
@@ -31,7 +31,7 @@ from taugate.retrieval.release.layout import SIGNATURE
     help="another file or folder to search, such as a query log",
 )
 def erase(releases: Path, names: tuple[str, ...], check: bool, texts: tuple[str, ...], also: tuple[Path, ...]) -> int:
-    """Erase documents, or with --check search for their remains."""
+    """Make a release without some documents; --check: search for their remains."""
     if check:
         left = find_remnants([releases, *also], [*names], [*texts])
         for line in left.matches:

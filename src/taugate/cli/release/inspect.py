@@ -29,14 +29,13 @@ from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
 
 
-@action(
-    "list",
-    "list releases, oldest first: id, age, state, data, threshold, accuracy and summary; * marks the current one, ~ "
-    "the shadow",
-)
+@action("list")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def list_releases(releases: Path, as_json: bool) -> int:
-    """Print a row for each release, oldest first; the header goes to stderr, so that stdout has only rows."""
+    """List releases, oldest first; * marks the current one, ~ the shadow.
+
+    A row has id, age, state, data, threshold, accuracy and summary. The header goes to stderr.
+    """
     try:
         current = current_id(releases)
     except ReleaseError as error:
@@ -84,10 +83,10 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
     return {**dataclasses.asdict(release), **marks, "created": release.created and release.created.isoformat()}
 
 
-@action("show", "print the manifest as stored")
+@action("show")
 @release_id("the current one")
 def show_manifest(releases: Path, id: str | None) -> int:
-    """Print the manifest as it is stored; say on stderr if the release is provisional."""
+    """Print the manifest as it is stored; stderr says whether the release is provisional, and why."""
     release = find(releases, id)
     if calibration_state(releases, release.name) == "provisional":
         say(f"{release.name} is provisional: {_why(unverified_manifest(releases, release.name))}")
@@ -107,7 +106,7 @@ def _why(manifest: Mapping[str, Any]) -> str:
         return "see calibration.reasons"
 
 
-@action("verify", "check every digest, of all releases by default")
+@action("verify")
 @release_id("all")
 @click.option(
     "--trusted-keys",
@@ -116,7 +115,7 @@ def _why(manifest: Mapping[str, Any]) -> str:
     help="public keys (PEM), one of which must have signed it",
 )
 def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
-    """Check one release or all of them, also after a failure; any failure gives exit code 1."""
+    """Check every digest, of all releases by default; any failure gives exit code 1."""
     names = release_ids(releases)
     if id:
         names = [match_id(names, id, str(releases))]
@@ -132,9 +131,9 @@ def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -
     return 1 if failed else 0
 
 
-@action("history", "list every promotion and removal, with user and time")
+@action("history")
 def show_history(releases: Path) -> int:
-    """Print the history of the releases, oldest first, and on stderr the truncated lines of the log."""
+    """List every promotion and removal, oldest first, with user and time."""
     existing = set(release_ids(releases))
     log = history.read(releases)
     done = history.took_effect(log.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})

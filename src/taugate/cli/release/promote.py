@@ -37,7 +37,7 @@ class PromoteOptions(PromotionOptions):
 
 
 def promote(options: PromoteOptions) -> int:
-    """Make a release current, if it verifies and its rule holds; returns the exit code."""
+    """Make a release current, if it verifies and its rule holds."""
     release = find(options.releases, options.id)
     published = publish(release, options.promotion(new_encoder=options.new_encoder, signs=False))
     decision = published.decision
@@ -57,14 +57,13 @@ command.add_command(
         "promote",
         promote,
         PromoteOptions,
-        "make a release current, if it verifies",
         without=("no_promote", "sign_with"),
         promote_if=Shown("RULE", ("--if",)),
     )
 )
 
 
-@action("rollback", "make the previous release current again")
+@action("rollback")
 @release_id("the previous one")
 def roll_back(releases: Path, id: str | None) -> int:
     """Make the previous release current again, or an earlier one."""
@@ -72,11 +71,11 @@ def roll_back(releases: Path, id: str | None) -> int:
     return 0
 
 
-@action("shadow", "set the shadow release, which is tried beside the current one")
+@action("shadow")
 @release_id("none, with --none")
 @click.option("--none", is_flag=True, help="remove the shadow release")
 def set_shadow(releases: Path, id: str | None, none: bool) -> int:
-    """Set or remove the shadow release."""
+    """Set or remove the shadow release, which is tried beside the current one."""
     if (id is None) != none:
         raise InputError("give either a release id or --none")
     name = None if id is None else find(releases, id).name
@@ -86,7 +85,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     return 0
 
 
-@action("prune", "remove old releases that are no longer needed")
+@action("prune")
 @click.option(
     "--keep",
     metavar="N",
@@ -108,7 +107,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
 )
 @click.option("--dry-run", is_flag=True, help="list what would be removed, without removing it")
 def prune_releases(releases: Path, keep: int, engine: EngineKind | None, also: tuple[Path, ...], dry_run: bool) -> int:
-    """Remove old releases; print their ids to stdout, and why others are kept to stderr."""
+    """Remove old releases that are no longer needed; stderr says why the others are kept."""
     if keep < 0:
         raise InputError(f"--keep {keep}: give a whole number of 0 or more")
     if engine is not None:

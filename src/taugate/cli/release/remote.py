@@ -12,29 +12,25 @@ from taugate.registry.remote.transfer import check_remote_current, promote_remot
 from taugate.registry.signing import read_private_key, sign, trusted_keys
 
 
-@action("sign", "sign a release, if it verifies")
+@action("sign")
 @click.option("--key", metavar="PEM", type=click.Path(path_type=Path), required=True, help="Ed25519 private key")
 @release_id()
 def sign_release(releases: Path, key: Path, id: str) -> int:
-    """Sign a release that verifies."""
+    """Sign a release, if it verifies."""
     private_key = read_private_key(key)
     release = find(releases, id)
     print_result(f"signed {release.name} {sign(release, private_key)}")
     return 0
 
 
-@action("push", "copy a release to object storage")
+@action("push")
 @click.option("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
 @click.option("--promote", is_flag=True, help="also make it current there; it must be current in DIR")
 @release_id("the current one")
 def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
-    """Copy a release to object storage, and with --promote make it the current one there.
+    """Copy a release to object storage.
 
     Only the current release of DIR can be promoted there, because DIR has the promotion rules and the history.
-
-    Raises:
-        InputError: If the release cannot be promoted there; nothing is uploaded.
-        ReleaseError: If the current release there cannot be replaced; nothing is uploaded.
     """
     release = find(releases, id)
     if promote and release.name != current_id(releases):
@@ -51,11 +47,11 @@ def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
     return 0
 
 
-@action("pull", "copy a release from object storage to DIR")
+@action("pull")
 @click.option("--from", "source", metavar="URL", required=True, help="such as s3://bucket/prefix")
 @release_id("the current one, which becomes current here too")
 def pull_release(releases: Path, source: str, id: str | None) -> int:
-    """Copy a release from object storage.
+    """Copy a release from object storage to DIR.
 
     It is no error if no release is current there, as before the first push.
     """

@@ -68,6 +68,10 @@ class Command(click.Command):
             )
             self.params.append(all_options)
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first line of the help, which Click would cut at some width."""
+        return (self.short_help or self.help or "").partition("\n")[0].removesuffix(".")
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as Click does, after completing abbreviated options such as --rel for --releases."""
         names = [name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("--")]

@@ -89,7 +89,6 @@ def command_of(
     name: str,
     run: Callable[[T], int],
     declared: type[T],
-    text: str,
     groups: Mapping[OptionGroup, type[Options]] | None = None,
     without: Collection[str] = (),
     **shown: Shown,
@@ -98,9 +97,8 @@ def command_of(
 
     Args:
         name: Name of the command.
-        run: Function that runs the command with the settings and returns the exit code.
+        run: Function that runs the command with the settings and returns the exit code; its docstring is the help.
         declared: The settings.
-        text: Description of the command.
         groups: Base classes of the settings whose fields are a group of options.
         without: Fields that have no option and keep their defaults.
         shown: As for `parameters`.
@@ -110,9 +108,7 @@ def command_of(
         for option in params:
             if isinstance(option, Option) and option.name in base.fields():
                 option.group = group
-    return Command(
-        name, params=params, callback=lambda **values: run(declared(**given(values))), help=text, short_help=text
-    )
+    return Command(name, params=params, callback=lambda **values: run(declared(**given(values))), help=run.__doc__)
 
 
 def part(declared: type[T], options: T) -> T:
