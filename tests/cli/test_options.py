@@ -7,7 +7,7 @@ from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command
-from taugate.cli.terminal.options import given, parameters, variable_help
+from taugate.cli.terminal.options import parameters, specified, variable_help
 from taugate.errors import InputError
 
 # Fields that have no option of their own.
@@ -16,7 +16,7 @@ COMPOSED = {"rule", "abstention", "refusal", "candidates", "gate", "further_loss
 
 def parse(*arguments: str) -> CalibrationSettings:
     context = command.make_context("calibrate", ["data", "--releases", "releases", *arguments])
-    return CalibrationSettings.from_options(given(context.params))
+    return CalibrationSettings.from_options(specified(context.params))
 
 
 def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_no_refusal_contradicts_certified_refusals() -> None:
 def test_omitted_option_is_not_default() -> None:
     parsed = click.Command("c", params=parameters(GateSettings, "confidence"))
     assert parsed.make_context("c", []).params == {"confidence": None}
-    assert given(parsed.make_context("c", ["--confidence", "0.9"]).params) == {"confidence": 0.9}
+    assert specified(parsed.make_context("c", ["--confidence", "0.9"]).params) == {"confidence": 0.9}
     assert "(default: 0.95)" in parsed.get_help(click.Context(parsed))
 
 

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.language_model import ModelOptions
-from taugate.cli.terminal.options import LEXICAL, AsJson, Data, Shown, command_of, option, part
+from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
@@ -25,7 +25,7 @@ class AdaptOptions(ModelOptions, AdaptationSettings):
     """The options of `taugate adapt`: the settings, and what to adapt."""
 
     data: Data
-    to: Annotated[Path, Shown("ENCODER")] = Field(description="folder to write; it must not exist yet")
+    to: Annotated[Path, Appearance("ENCODER")] = Field(description="folder to write; it must not exist yet")
     encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder, to adapt", "NAME_OR_PATH")
     as_json: AsJson = False
 
@@ -110,6 +110,6 @@ command = command_of(
     "adapt",
     run,
     AdaptOptions,
-    budget=Shown("TIME_OR_STEPS"),
+    budget=Appearance("TIME_OR_STEPS"),
     lexical=LEXICAL,
 )

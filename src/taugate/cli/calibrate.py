@@ -12,7 +12,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncode
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
-from taugate.cli.terminal.options import LEXICAL, Data, Releases, Shown, given, number_or, option, parameters
+from taugate.cli.terminal.options import LEXICAL, Appearance, Data, Releases, number_or, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
 from taugate.registry.catalog import pointed_id
@@ -34,7 +34,7 @@ class CalibrateOptions(PromotionOptions):
     data: Data
     releases: Releases
     encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
-    as_json: Annotated[bool, Shown(names=("--json",))] = option(
+    as_json: Annotated[bool, Appearance(names=("--json",))] = option(
         False, "print the release and its manifest as one JSON object"
     )
 
@@ -90,7 +90,7 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
 
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    requested = given(values)
+    requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
     return run(CalibrateOptions(**own), CalibrationSettings.from_options(requested))
 
@@ -103,7 +103,7 @@ _no_refusal = Option(
     "questions about other subjects; not with --tau or --method bootstrap)",
 )
 _no_refusal.group = _THRESHOLD
-_gate_confidence = Shown("P", ("--gate-confidence", "gate_confidence"))
+_gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
 command = Command(
     "calibrate",
     callback=_run,
@@ -112,7 +112,7 @@ command = Command(
         *parameters(
             CalibrationSettings,
             *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
-            labels=Shown("SPLITS", type=lambda text: tuple(text.split(","))),
+            labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
         *parameters(
             ThresholdRule,
@@ -120,10 +120,12 @@ command = Command(
             *("count_at_most", "tau"),
             group=_THRESHOLD,
             optional=True,
-            max_loss=Shown("X[,X…]", type=_shares),
-            confidence=Shown("P"),
-            strata=Shown("metadata.FIELD"),
-            count_at_most=Shown("N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")),
+            max_loss=Appearance("X[,X…]", type=_shares),
+            confidence=Appearance("P"),
+            strata=Appearance("metadata.FIELD"),
+            count_at_most=Appearance(
+                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
+            ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
         _no_refusal,
@@ -132,11 +134,11 @@ command = Command(
             *("lexical", "projection", "retention", "precision", "index"),
             group=_GATE,
             lexical=LEXICAL,
-            retention=Shown("R"),
+            retention=Appearance("R"),
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),
-        *parameters(CalibrationSettings, "engine", "embeddings", group=_ENGINE, embeddings=Shown("DIR_OR_URL")),
+        *parameters(CalibrationSettings, "engine", "embeddings", group=_ENGINE, embeddings=Appearance("DIR_OR_URL")),
         *parameters(PromotionOptions, group=PROMOTION),
     ],
     common=_COMMON,

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import Group
-from taugate.cli.terminal.options import AsJson, Releases, Shown, command_of, option, variable_help
+from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_of, option, variable_help
 from taugate.drift.rules import (
     AVERAGE_RUN_LENGTH,
     BLOCK,
@@ -25,7 +25,7 @@ from taugate.errors import InputError
 class LogOptions(Options):
     """The options of both actions: the logs, their release, the size of a block, and the output format."""
 
-    logs: Annotated[tuple[Path, ...], Shown("LOG", positional=True)] = Field(
+    logs: Annotated[tuple[Path, ...], Appearance("LOG", positional=True)] = Field(
         description="query logs of the service, in any order"
     )
     releases: Releases
@@ -54,7 +54,7 @@ class ReplayOptions(LogOptions):
 
     page: Path | None = option(None, "page to write (default: LOG with the suffix .html)")
     smallest_effect: float = option(MIN_EFFECT, variable_help("drift_smallest_effect"))
-    average_run_length: Annotated[float, Shown("N", ("--average-run-length", "--seldom"))] = option(
+    average_run_length: Annotated[float, Appearance("N", ("--average-run-length", "--seldom"))] = option(
         AVERAGE_RUN_LENGTH, variable_help("drift_average_run_length")
     )
     baseline: Path | None = option(None, variable_help("drift_baseline"))

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Shown, command_of, option
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say_labelled
 
 
@@ -17,10 +17,10 @@ from taugate.cli.terminal.output import print_result, say_labelled
 class EncodeOptions(Options):
     """The options of `taugate encode`."""
 
-    data: Annotated[str, Shown("DATA", type=click.Path(), positional=True)] = Field(
+    data: Annotated[str, Appearance("DATA", type=click.Path(), positional=True)] = Field(
         description="folder, or URL in object storage, with corpus.jsonl"
     )
-    to: Annotated[str, Shown("URL", type=click.Path())] = Field(
+    to: Annotated[str, Appearance("URL", type=click.Path())] = Field(
         description="folder, or URL in object storage, to write the vectors to"
     )
     encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder", "NAME_OR_PATH")

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Shown, command_of, option
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
@@ -25,10 +25,10 @@ _LISTED = 10  # files listed under a heading on the terminal; --json lists all o
 class ImportOptions(Options):
     """The options of `taugate import`."""
 
-    sources: Annotated[tuple[Path, ...], Shown("SOURCE", positional=True)] = Field(
+    sources: Annotated[tuple[Path, ...], Appearance("SOURCE", positional=True)] = Field(
         description="file, folder, or data set in the BEIR layout"
     )
-    to: Annotated[Path, Shown("DATA")] = Field(description="folder of the data set; created if needed")
+    to: Annotated[Path, Appearance("DATA")] = Field(description="folder of the data set; created if needed")
     encoder: str = option(
         DEFAULT_ENCODER, "encoder whose tokenizer counts tokens and whose window limits a chunk", "NAME_OR_PATH"
     )

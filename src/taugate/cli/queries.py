@@ -66,8 +66,8 @@ def run(options: QueriesOptions) -> int:
     elif options.method == "crop":
         value = _crops(options)
     else:
-        asked = part(QuestionOptions, options)
-        value = questions(options.data, options.max, options.seed, asked, options.method)
+        model_options = part(QuestionOptions, options)
+        value = questions(options.data, options.max, options.seed, model_options, options.method)
     if options.as_json:
         print_result(value | {"seconds": time.monotonic() - started})
     elif options.unanswerable:
@@ -83,11 +83,12 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
         raise InputError(f"--unanswerable: uses no model; leave --method {options.method} out")
     part(QuestionOptions, options).refuse_model("--unanswerable uses no model; leave it out")
     split = options.split or default_split(str(options.data), say, "changing")
-    made = generate_near_misses(options.data, split, options.max, options.seed)
-    kinds: Counter[NearMissKind] = Counter(near_miss.kind for near_miss in made)
-    changes = ", ".join(f"{count:,} with {_CHANGES[kind]}" for kind, count in kinds.items())
-    say(f"{options.data} has {len(made):,} questions that no document answers, made from split {split}: {changes}")
-    return {"kept": len(made), "kinds": dict(kinds), "cost": 0.0}
+    near_misses = generate_near_misses(options.data, split, options.max, options.seed)
+    kinds: Counter[NearMissKind] = Counter(near_miss.kind for near_miss in near_misses)
+    changes = ", ".join(f"{number:,} with {_CHANGES[kind]}" for kind, number in kinds.items())
+    count = len(near_misses)
+    say(f"{options.data} has {count:,} questions that no document answers, made from split {split}: {changes}")
+    return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
 
 
 def _crops(options: QueriesOptions) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Advice
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.terminal.language_model import ModelOptions
-from taugate.cli.terminal.options import Shown, option
+from taugate.cli.terminal.options import Appearance, option
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS
@@ -37,7 +37,7 @@ _LOST = {
 _Price = Annotated[
     Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
     Advice("give the price of a million tokens, 0 or more"),
-    Shown("X"),
+    Appearance("X"),
 ]
 
 

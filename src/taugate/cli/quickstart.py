@@ -16,7 +16,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import listen, serve
-from taugate.cli.terminal.options import Shown, command_of, option
+from taugate.cli.terminal.options import Appearance, command_of, option
 from taugate.cli.terminal.output import print_result
 from taugate.errors import InputError
 from taugate.service.settings import read_settings
@@ -34,7 +34,7 @@ _READY_SECONDS = 60  # loading the sample release takes about a second
 class QuickstartOptions(Options):
     """The options of `taugate quickstart`."""
 
-    folder: Annotated[Path | None, Shown("FOLDER", positional=True)] = option(
+    folder: Annotated[Path | None, Appearance("FOLDER", positional=True)] = option(
         None, "files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data set)"
     )
     port: int = option(8000, "port to serve on")
@@ -185,14 +185,14 @@ def _show(tour: _Tour, release: Path) -> None:
         on_topic, *off_topic_replies = (retriever.search(question) for question in (tour.question, *off_topic))
     empty = sum(not reply.results for reply in off_topic_replies)
     print_result(
-        f"\n{tour.introduction}\n{_shown(tour.question, on_topic)}\n"
-        f"\nA question about something else:\n{_shown(off_topic[0], off_topic_replies[0])}\n"
+        f"\n{tour.introduction}\n{_reply_text(tour.question, on_topic)}\n"
+        f"\nA question about something else:\n{_reply_text(off_topic[0], off_topic_replies[0])}\n"
         f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.\n"
         f"The report shows what was measured:\n{release / REPORT}\n\nNext, {tour.next_step}"
     )
 
 
-def _shown(question: str, reply: "SearchResults") -> str:
+def _reply_text(question: str, reply: "SearchResults") -> str:
     best = f"{reply.best_score or 0.0:.3f}"
     if reply.results:
         first = reply.results[0]

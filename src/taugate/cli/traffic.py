@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import AsJson, Shown, command_of, option
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC, splits_in
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
@@ -19,10 +19,10 @@ from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES
 class TrafficOptions(Options):
     """The options of `taugate traffic`."""
 
-    logs: Annotated[tuple[Path, ...], Shown("LOG", positional=True)] = Field(
+    logs: Annotated[tuple[Path, ...], Appearance("LOG", positional=True)] = Field(
         description="query logs of the service, of all replicas"
     )
-    to: Annotated[Path, Shown("DATA")] = Field(description="folder of the data set")
+    to: Annotated[Path, Appearance("DATA")] = Field(description="folder of the data set")
     split: str = option(TRAFFIC, "split that the judgements go to")
     collection: str | None = option(None, "name of the data set in the log (default: that of the folder)")
     votes: int = option(MIN_VOTES, "users who must judge a result before it counts; use more if users err often")

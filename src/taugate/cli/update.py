@@ -5,7 +5,7 @@ import shlex
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import AsJson, Data, Releases, Shown, command_of, option, part
+from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
@@ -70,5 +70,5 @@ command = command_of(
     run,
     UpdateOptions,
     without=RULE,
-    embeddings=Shown("DIR_OR_URL"),
+    embeddings=Appearance("DIR_OR_URL"),
 )

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.comparison.publish import publish
 from taugate.calibration.comparison.words import PROVISIONAL, report
 from taugate.cli.release.action import action, command, release_id
-from taugate.cli.terminal.options import Releases, Shown, command_of, option
+from taugate.cli.terminal.options import Appearance, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
 from taugate.errors import InputError
@@ -30,7 +30,7 @@ class PromoteOptions(PromotionOptions):
 
     sentence_option: ClassVar[str] = "--if"
 
-    id: Annotated[str, Shown("ID", positional=True)] = Field(description="release id")
+    id: Annotated[str, Appearance("ID", positional=True)] = Field(description="release id")
     force: bool = option(False, f"also promote a release whose policy is none; {FORCE_HELP}")
     new_encoder: bool = option(False, "also promote a release with another encoder")
     releases: Releases
@@ -58,7 +58,7 @@ command.add_command(
         promote,
         PromoteOptions,
         without=("no_promote", "sign_with"),
-        promote_if=Shown("RULE", ("--if",)),
+        promote_if=Appearance("RULE", ("--if",)),
     )
 )
 

@@ -19,7 +19,7 @@ _METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class Appearance:
     """How a field appears on the command line, as far as its type does not say; part of its annotation.
 
     Attributes:
@@ -46,21 +46,21 @@ def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa:
     """
     field = Field(default=default, description=text)
     if metavar is not None:
-        field.metadata.append(Shown(metavar))
+        field.metadata.append(Appearance(metavar))
     return field
 
 
-# Fields of several commands.
+# Fields of repeated commands.
 Data = Annotated[
     str,
-    Shown("DATA", type=click.Path(), positional=True),
+    Appearance("DATA", type=click.Path(), positional=True),
     Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
 ]
 DataFolder = Annotated[
-    Path, Shown("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
+    Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
 ]
-Releases = Annotated[Path, Shown("DIR"), Field(description="the releases directory")]
-AsJson = Annotated[bool, Shown(names=("--json",)), Field(description="print the result as one JSON object")]
+Releases = Annotated[Path, Appearance("DIR"), Field(description="the releases directory")]
+AsJson = Annotated[bool, Appearance(names=("--json",)), Field(description="print the result as one JSON object")]
 
 
 def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
@@ -81,8 +81,8 @@ def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -
     return parse
 
 
-# How the weight of shared words appears, a field of several settings.
-LEXICAL = Shown("off|auto|W", type=number_or("off", "auto", example="a weight such as 0.5"))
+# How the weight of shared words appears, a field of repeated settings.
+LEXICAL = Appearance("off|auto|W", type=number_or("off", "auto", example="a weight such as 0.5"))
 
 
 def command_of(
@@ -91,7 +91,7 @@ def command_of(
     declared: type[T],
     groups: Mapping[OptionGroup, type[Options]] | None = None,
     without: Collection[str] = (),
-    **shown: Shown,
+    **appearances: Appearance,
 ) -> Command:
     """Return a command with an option for each field of some settings.
 
@@ -101,14 +101,14 @@ def command_of(
         declared: The settings.
         groups: Base classes of the settings whose fields are a group of options.
         without: Fields that have no option and keep their defaults.
-        shown: As for `parameters`.
+        appearances: As for `parameters`.
     """
-    params = _parameters(declared, [field for field in declared.fields() if field not in without], shown)
+    params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
     for group, base in (groups or {}).items():
         for option in params:
             if isinstance(option, Option) and option.name in base.fields():
                 option.group = group
-    return Command(name, params=params, callback=lambda **values: run(declared(**given(values))), help=run.__doc__)
+    return Command(name, params=params, callback=lambda **values: run(declared(**specified(values))), help=run.__doc__)
 
 
 def part(declared: type[T], options: T) -> T:
@@ -121,13 +121,17 @@ def part(declared: type[T], options: T) -> T:
     return declared(**{name: getattr(options, name) for name in declared.fields()})
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
+def specified(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the options that were given, so that the settings decide the defaults of the others."""
     return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
 def parameters(
-    declared: type[Options], *names: str, group: OptionGroup | None = None, optional: bool = False, **shown: Shown
+    declared: type[Options],
+    *names: str,
+    group: OptionGroup | None = None,
+    optional: bool = False,
+    **appearances: Appearance,
 ) -> list[click.Parameter]:
     """Return the parameters that set the fields of some settings.
 
@@ -136,44 +140,48 @@ def parameters(
         names: The fields; all of them if none is named.
         group: Group of the options in help.
         optional: Whether no option is required, because other options decide whether the settings are used.
-        shown: How fields appear whose annotation does not say it, by name.
+        appearances: How fields appear whose annotation does not say it, by name.
     """
-    made = _parameters(declared, names, shown)
-    for parameter in made:
+    params = _parameters(declared, names, appearances)
+    for parameter in params:
         parameter.required &= not optional
         if isinstance(parameter, Option):
             parameter.group = group
-    return made
+    return params
 
 
-def _parameters(declared: type[Options], names: Collection[str], shown: Mapping[str, Shown]) -> list[click.Parameter]:
+def _parameters(
+    declared: type[Options], names: Collection[str], appearances: Mapping[str, Appearance]
+) -> list[click.Parameter]:
     fields = declared.fields()
-    return [_parameter(name, fields[name], shown.get(name, _shown(fields[name]))) for name in names or fields]
+    return [
+        _parameter(name, fields[name], appearances.get(name, _appearance(fields[name]))) for name in names or fields
+    ]
 
 
-def _parameter(name: str, field: FieldInfo, shown: Shown) -> click.Parameter:
+def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> click.Parameter:
     text, required = field.description or "", field.is_required()
     kinds = [*_members(field.annotation)]
-    several = any(get_origin(kind) is tuple for kind in kinds) and shown.type is None
+    repeated = any(get_origin(kind) is tuple for kind in kinds) and appearance.type is None
     if "default" not in text and not required and field.default not in {None, ()} and bool not in kinds:
         text += f" (default: {field.default})"
     attributes: dict[str, Any] = {"help": text, "required": required}
     if bool in kinds:
         attributes |= {"is_flag": True, "default": None}
     else:
-        attributes |= {"type": shown.type or _type(kinds), "metavar": shown.metavar or _metavar(kinds)}
-    if shown.positional:
-        metavar = f"{attributes['metavar']}{'...' if several else ''}"
+        attributes |= {"type": appearance.type or _type(kinds), "metavar": appearance.metavar or _metavar(kinds)}
+    if appearance.positional:
+        metavar = f"{attributes['metavar']}{'...' if repeated else ''}"
         attributes["metavar"] = metavar if required else f"[{metavar}]"
-        return click.Argument([name], nargs=-1 if several else 1, **attributes)
-    names = shown.names or (option_of(name),)
+        return click.Argument([name], nargs=-1 if repeated else 1, **attributes)
+    names = appearance.names or (option_of(name),)
     if all(part.startswith("--") for part in names):
         names = (*names, name)
-    return Option([*names], multiple=several, **attributes)
+    return Option([*names], multiple=repeated, **attributes)
 
 
-def _shown(field: FieldInfo) -> Shown:
-    return next((metadata for metadata in field.metadata if isinstance(metadata, Shown)), Shown())
+def _appearance(field: FieldInfo) -> Appearance:
+    return next((metadata for metadata in field.metadata if isinstance(metadata, Appearance)), Appearance())
 
 
 def setting_parameters() -> list[click.Parameter]:

@@ -9,7 +9,7 @@ from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import Shown, number_or, option
+from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
@@ -22,7 +22,7 @@ FORCE_HELP = (
 )
 _LIMITS = "--max-accuracy-drop and --max-kept-increase"
 _Limit = Annotated[
-    float | Literal["auto"] | None, Shown("X|auto", type=number_or("auto", example="a share such as 0.01"))
+    float | Literal["auto"] | None, Appearance("X|auto", type=number_or("auto", example="a share such as 0.01"))
 ]
 
 
