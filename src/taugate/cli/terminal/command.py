@@ -105,7 +105,7 @@ class Group(click.Group):
     context_class = _Context
     command_class = Command
 
-    def list_commands(self, _: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the actions, which Click would sort."""
         return [*self.commands]
 

@@ -71,10 +71,11 @@ class PromotionOptions(Options):
         return Promotion(not self.no_promote, rule, self.force, new_encoder, key, trusted_keys())
 
     def _rule(self) -> PromotionRule:
-        limits = {"max_accuracy_drop": self.max_accuracy_drop, "max_kept_increase": self.max_kept_increase}
         if self.promote_if is None:
-            return PromotionRule.from_limits(**limits)
-        if any(limit is not None for limit in limits.values()):
+            return PromotionRule.from_limits(
+                max_accuracy_drop=self.max_accuracy_drop, max_kept_increase=self.max_kept_increase
+            )
+        if self.max_accuracy_drop is not None or self.max_kept_increase is not None:
             raise InputError(f"{self.sentence_option}: replaced by {_LIMITS}; leave it out")
         rule = PromotionRule.parse(self.promote_if, self.sentence_option)
         say(f"warning: {self.sentence_option} is deprecated and will be removed in version 0.4; use {_LIMITS}")
