@@ -36,11 +36,11 @@ def section(experiment: Experiment) -> str:
             indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
             near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Job(), with_words=False)
             indexed = replace(indexed, encoded=replace(indexed.encoded, near_misses=near))
-            findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
-            if findings.refusal is None:
+            study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refusal=True))
+            if study.refusal is None:
                 raise AssertionError(f"{name}: the documents answer every off-topic question")
             best = indexed.index.search(others, 1).scores[:, 0]
-            rows.append(_row(name, findings.refusal.record, best))
+            rows.append(_row(name, study.refusal.record, best))
     header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
     return f"""\
 `taugate calibrate --lexical off` sets ρ. How many questions that no document answers does it refuse, and how many right answers does it

@@ -5,15 +5,15 @@ that made the release would give the same vectors. Another kind of processor may
 check at load that the encoder gives the same results on this machine.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
-from taugate.calibration.encoding.corpus import EncodedDataset, encode
+from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -25,26 +25,11 @@ from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
 
-@dataclass(frozen=True)
-class ReleaseEncoders:
-    """The encoders of a release.
-
-    Attributes:
-        queries: The query encoder in service.
-        documents: The same, unless queries have int8 weights or a linear map of their own.
-        float32: The encoder that an int8 query encoder was made from, else None.
-    """
-
-    queries: OnnxEncoder
-    documents: OnnxEncoder
-    float32: OnnxEncoder | None = None
-
-
 def encode_changes(
     dataset: Dataset,
     changes: CorpusChanges,
     release: Release,
-    encoders: ReleaseEncoders,
+    encoders: Encoders,
     job: Job,
 ) -> EncodedDataset:
     """Encode the texts that are new since the current release, and all queries.
@@ -58,19 +43,15 @@ def encode_changes(
     """
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
-    labelled = [query.text for query in dataset.answerable + dataset.unanswerable]
-    query_vectors = encode(encoders.queries, labelled, len(labelled), "query", cache, job).vectors
-    off_topic = encode(encoders.queries, dataset.off_topic, len(dataset.off_topic), "query", cache, job).vectors
-    projected = [_projected(release.retriever.projection, vectors) for vectors in (query_vectors, off_topic)]
-    count = len(dataset.answerable)
+    queries = encode_queries(dataset, encoders.queries, cache, job).vectors
+    projected: dict[str, Any] = {
+        kind: _projected(release.retriever.projection, vectors) for kind, vectors in queries.items()
+    }
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
     job.report(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
-    if truncated:
-        config = encoders.documents.config
-        job.report(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
-    return EncodedDataset(documents, projected[0][:count], projected[0][count:], projected[1], lengths, truncated)
+    return EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **projected)
 
 
 def _documents(
