@@ -69,9 +69,7 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
     encoder = RequestedEncoder(options.encoder or DEFAULT_ENCODER, explicit or not request.requested)
     with ProgressDisplay() as job:
         with job.task("starting"):
-            from taugate.calibration.job.calibration import (
-                calibrate,  # loads scikit-learn and more, which takes seconds
-            )
+            from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
             from taugate.calibration.report.terminal import table, times
 
             request.check(options.releases, settings.k)
