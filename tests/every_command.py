@@ -3,7 +3,6 @@
 A test checks the files that the runs leave there, and `make attacks` the names that they look up.
 """
 
-import argparse
 import http.client
 import json
 import os
@@ -17,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import zaragoza_construction_faq
 
-from taugate.cli.main import build_parser
+from taugate.cli.main import COMMANDS, load_command
 from taugate.ingestion.dataset.sample import write_sample
 from tests.adaptation.spoilt_model import write_spoilt_model
 from tests.fake_encoder import write_fake_encoder
@@ -77,15 +77,11 @@ class CommandOutcome:
 def command_names() -> set[str]:
     """Return the names of all commands: those of the parser, and that of the client."""
 
-    def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[str]:
-        groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        if not groups:
-            yield " ".join(words)
-        for group in groups:
-            for word, inner in group.choices.items():
-                yield from leaves(inner, (*words, word))
-
-    return {*leaves(build_parser(None), ()), MCP}
+    names = {MCP}
+    for name in COMMANDS:
+        command = load_command(name)
+        names |= {f"{name} {action}" for action in command.commands} if isinstance(command, click.Group) else {name}
+    return names
 
 
 def run_every_command(

@@ -23,10 +23,7 @@ def main() -> int:
         prepare_streams()
         from taugate.cli.main import main as run_command
 
-        try:
-            code = run_command()
-        except SystemExit as end:  # argparse: help, the version, or a usage error
-            code = end.code if isinstance(end.code, int) else int(bool(end.code))
+        code = run_command()
         if not flush_stdout():
             code = code or READER_GONE
         leave_when_interrupted()  # the work is done; only the interpreter's shutdown remains

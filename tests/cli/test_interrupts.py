@@ -19,7 +19,7 @@ from tests.interruptible import interruptible
 # Modules whose import has just ended when the signal is sent, in the order of a calibration.
 MOMENTS = [
     "taugate.cli.terminal.interrupts",
-    "argparse",
+    "click",
     "taugate.errors",
     "numpy",
     "pydantic",

@@ -1,28 +1,26 @@
 """Options made from declared settings: nothing about them is written down a second time."""
 
-import argparse
-
+import click
 import pytest
 
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
-from taugate.cli import calibrate
-from taugate.cli.terminal.options import add_option, variable_help
+from taugate.cli import main as cli
+from taugate.cli.calibrate import command
+from taugate.cli.terminal.options import parameters, specified, variable_help
 from taugate.errors import InputError
 
 # Fields that have no option of their own.
 COMPOSED = {"rule", "abstention", "refusal", "candidates", "gate", "further_losses"}
 
 
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    calibrate.add_arguments(parser)
-    return parser.parse_args(["data", "--releases", "releases", *arguments])
+def parse(*arguments: str) -> CalibrationSettings:
+    context = command.make_context("calibrate", ["data", "--releases", "releases", *arguments])
+    return CalibrationSettings.from_options(specified(context.params))
 
 
 def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse("--help")
+    assert cli.main(["calibrate", "--help-all"]) == 0
     shown = " ".join(capsys.readouterr().out.split()).replace("- ", "-")
     for group in (CalibrationSettings, ThresholdRule, AbstentionRule, CandidateSettings):
         for name, field in group.fields().items():
@@ -39,18 +37,18 @@ def test_every_field_has_described_option(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_options_give_default_settings() -> None:
-    assert CalibrationSettings.from_options(vars(parse())) == CalibrationSettings(refusal=True)
+    assert parse() == CalibrationSettings(refusal=True)
 
 
 def test_every_option_sets_its_field() -> None:
-    arguments = parse(
+    settings = parse(
         *("--split", "dev", "--k", "7", "--bootstraps", "9", "--sample-size", "8", "--seed", "3", "--holdout", "0.2"),
         *("--overlap-percentile", "10", "--method", "risk-control", "--policy", "relative", "--metric", "ndcg"),
         *("--max-loss", "0.02,0.05", "--guarantee", "expected-loss", "--confidence", "0.9", "--max-empty", "0.3"),
         *("--strata", "metadata.topic", "--projection", "query-pca", "--retention", "0.5", "--precision", "int8"),
         *("--index", "hnsw", "--margin", "0.01", "--gate-confidence", "0.8"),
     )
-    assert CalibrationSettings.from_options(vars(arguments)) == CalibrationSettings(
+    assert settings == CalibrationSettings(
         refusal=True,
         split="dev",
         k=7,
@@ -74,7 +72,7 @@ def test_every_option_sets_its_field() -> None:
             projection="query-pca", retention=0.5, precision="int8", index="hnsw", gate=GateSettings(0.01, 0.8)
         ),
     )
-    refusing = CalibrationSettings.from_options(vars(parse("--max-answered", "0.4", "--max-empty", "0.1")))
+    refusing = parse("--max-answered", "0.4", "--max-empty", "0.1")
     assert refusing.abstention == AbstentionRule(0.4, 0.1)
     assert refusing.rule == ThresholdRule("bootstrap", "similarity")
     assert not refusing.refusal
@@ -90,23 +88,21 @@ def test_every_option_sets_its_field() -> None:
     ],
 )
 def test_options_that_set_no_default_refusal(options: tuple[str, ...]) -> None:
-    assert not CalibrationSettings.from_options(vars(parse(*options))).refusal
+    assert not parse(*options).refusal
 
 
 def test_no_refusal_contradicts_certified_refusals() -> None:
     with pytest.raises(
         InputError, match="--no-refusal: --max-answered 0.4 asks for refusals; leave out one of the two"
     ):
-        CalibrationSettings.from_options(vars(parse("--no-refusal", "--max-answered", "0.4")))
+        parse("--no-refusal", "--max-answered", "0.4")
 
 
 def test_omitted_option_is_not_default() -> None:
-    parser = argparse.ArgumentParser()
-    add_option(parser, ThresholdRule.fields(), "confidence", omit_default=True)
-    add_option(parser, GateSettings.fields(), "confidence", option="--gate-confidence")
-    assert vars(parser.parse_args([])) == {"gate_confidence": 0.95}
-    assert vars(parser.parse_args(["--confidence", "0.9"])) == {"confidence": 0.9, "gate_confidence": 0.95}
-    assert "(default: 0.95)" in parser.format_help()
+    parsed = click.Command("c", params=parameters(GateSettings, "confidence"))
+    assert parsed.make_context("c", []).params == {"confidence": None}
+    assert specified(parsed.make_context("c", ["--confidence", "0.9"]).params) == {"confidence": 0.9}
+    assert "(default: 0.95)" in parsed.get_help(click.Context(parsed))
 
 
 def test_setting_help_names_variable_and_default() -> None:

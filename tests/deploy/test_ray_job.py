@@ -8,7 +8,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from taugate.cli.main import build_parser
+from taugate.cli.encode import command
 from tests.helm.rendered import VERSIONS
 
 JOB = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "ray" / "encode.yaml").read_text(encoding="utf-8"))
@@ -79,9 +79,11 @@ def test_ray_pods_are_valid_and_hardened() -> None:
 def test_ray_command_uses_all_processors() -> None:
     program, *words = shlex.split(SPEC["entrypoint"])
     assert program == "taugate"
-    parsed = build_parser(words).parse_args(words)
-    assert parsed.ray_address == "auto"
+    name, *options = words
+    assert name == "encode"
+    parsed = command.make_context(name, options).params
+    assert parsed["ray_address"] == "auto"
     (group,) = SPEC["rayClusterSpec"]["workerGroupSpecs"]
     (container,) = group["template"]["spec"]["containers"]
-    assert parsed.workers == group["replicas"] * int(container["resources"]["limits"]["cpu"])
+    assert parsed["workers"] == group["replicas"] * int(container["resources"]["limits"]["cpu"])
     assert GROUPS[0]["rayStartParams"]["num-cpus"] == "0"

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import click
 import pytest
 
-from taugate.cli.main import build_parser
+from taugate.cli.main import load_command
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
@@ -210,14 +211,17 @@ def test_calibration_has_own_resources_and_cache() -> None:
     assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 
-@pytest.mark.parametrize("name", ["recalibrate", "command", "object-storage", "all"])
-def test_command_accepts_rendered_arguments(name: str) -> None:
-    rendered = render(VARIANTS[name])
+@pytest.mark.parametrize("variant", ["recalibrate", "command", "object-storage", "all"])
+def test_command_accepts_rendered_arguments(variant: str) -> None:
+    rendered = render(VARIANTS[variant])
     jobs = [item["spec"] for item in rendered.of("Job")]
     jobs += [item["spec"]["jobTemplate"]["spec"] for item in rendered.of("CronJob")]
     assert jobs
     for job in jobs:
         pod = job["template"]["spec"]
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
-            words = container["args"]
-            assert build_parser(words).parse_args(words).releases.name == "releases"
+            name, *words = container["args"]
+            command = load_command(name)
+            if isinstance(command, click.Group):
+                command, words = command.commands[words[0]], words[1:]
+            assert command.make_context(name, words).params["releases"].name == "releases"

@@ -1,19 +1,17 @@
 """`taugate adapt`: adapt an encoder to a data set, and report whether it is shown to be better."""
 
-import argparse
-import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.cli.terminal.language_model import language_model
-from taugate.cli.terminal.options import add_option, lexical_weight
-from taugate.cli.terminal.output import say, say_labelled
-from taugate.errors import InputError
+from taugate.cli.terminal.language_model import ModelOptions
+from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, command_of, option, part
+from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
 if TYPE_CHECKING:
@@ -22,85 +20,51 @@ if TYPE_CHECKING:
 _NOT_ACCEPTED = 4
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
-    parser.description = (
-        "Adapt an encoder to a data set: learn a linear map of its embeddings, and train its weights as far as the "
-        "budget allows, from labelled queries or from crops of the documents. Queries about other documents "
-        "decide whether the encoder is better. To resume after an interruption, repeat the command."
-    )
-    parser.add_argument(
-        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
-    )
-    parser.add_argument(
-        "--to", metavar="ENCODER", type=Path, required=True, help="folder to write; it must not exist yet"
-    )
-    parser.add_argument(
-        "--encoder",
-        metavar="NAME_OR_PATH",
-        default=DEFAULT_ENCODER,
-        help=f"sentence-transformers model, or exported encoder, to adapt (default: {DEFAULT_ENCODER})",
-    )
-    fields = AdaptationSettings.fields()
-    add_option(parser, fields, "recipe")
-    add_option(parser, fields, "budget", metavar="TIME_OR_STEPS")
-    for name in ("split", "eval_split", "seed"):
-        add_option(parser, fields, name)
-    add_option(parser, fields, "keep_documents")
-    add_option(parser, fields, "lexical", metavar="off|auto|W", type=lexical_weight, choices=None)
-    add_option(parser, fields, "paraphrases")
-    parser.add_argument("--endpoint", metavar="URL", help="base URL of that language model")
-    parser.add_argument("--model", metavar="M", help="name of the model there, or path of a GGUF file")
-    parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class AdaptOptions(ModelOptions, AdaptationSettings):
+    """The options of `taugate adapt`: the settings, and what to adapt."""
+
+    data: Data
+    to: Annotated[Path, Appearance("ENCODER")] = Field(description="folder to write; it must not exist yet")
+    encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder, to adapt", "NAME_OR_PATH")
+    as_json: AsJson = False
+
+    def writer(self) -> "LanguageModel | None":
+        """Return the language model that paraphrases, or None if rules do.
+
+        Raises:
+            InputError: If an option of language models is given with rules.
+        """
+        if self.paraphrases != "rules":
+            return self.language_model("--paraphrases", self.paraphrases)
+        part(ModelOptions, self).refuse_model("rules use no model; add --paraphrases local or --paraphrases endpoint")
+        return None
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Adapt, and report.
+def run(options: AdaptOptions) -> int:
+    """Adapt an encoder to a data set, and measure whether it is better.
 
-    Args:
-        arguments: The parsed command line.
-
-    Returns:
-        0, or 4 if the encoder is not accepted.
-
-    Raises:
-        TaugateError: If no encoder can be written.
+    Learn a linear map of its embeddings, and train its weights as far as the budget allows, from labelled queries or
+    from crops of the documents. Queries about other documents decide whether the encoder is better. To resume after
+    an interruption, repeat the command.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    names = AdaptationSettings.fields()
-    settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
-    writer = _writer(arguments, settings)
+    settings, writer = part(AdaptationSettings, options), options.writer()
     with ProgressDisplay() as job:
         with job.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, job, writer)
-    _report(record, arguments.data, arguments.to, job.total, as_json=arguments.json)
+        record = adapt(options.data, options.encoder, options.to, settings, job, writer)
+    _report(record, options, job.total)
     return 0 if record.admitted else _NOT_ACCEPTED
 
 
-def _writer(arguments: argparse.Namespace, settings: AdaptationSettings) -> "LanguageModel | None":
-    """Return the language model that paraphrases, or None if rules do.
-
-    Raises:
-        InputError: If an option of language models is given with rules.
-    """
-    if settings.paraphrases != "rules":
-        return language_model("--paraphrases", settings.paraphrases, arguments.endpoint, arguments.model)
-    for name in ("endpoint", "model"):
-        if getattr(arguments, name) is not None:
-            raise InputError(f"--{name}: rules use no model; add --paraphrases local or --paraphrases endpoint ")
-    return None
-
-
-def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *, as_json: bool) -> None:
+def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> None:
     """Print the path of the encoder to stdout, and the result to stderr."""
-    value = {"encoder": str(target), "adaptation": record.model_dump()}
-    sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
-    sys.stdout.flush()
+    target = options.to
+    print_result({"encoder": str(target), "adaptation": record.model_dump()} if options.as_json else target)
     from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain
@@ -131,7 +95,7 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
     if record.evidence == "generated":
         rows["Evidence"] += "; all of them generated"
     if record.admitted:
-        rows["Next"] = f"taugate calibrate {quote(data)} --releases releases --encoder {quote(str(target))}"
+        rows["Next"] = f"taugate calibrate {quote(options.data)} --releases releases --encoder {quote(str(target))}"
     say("")
     say_labelled(rows)
     if record.reason is not None:
@@ -140,3 +104,12 @@ def _report(record: AdaptationRecord, data: str, target: Path, seconds: float, *
 
 def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
+
+
+command = command_of(
+    "adapt",
+    run,
+    AdaptOptions,
+    budget=Appearance("TIME_OR_STEPS"),
+    lexical=LEXICAL,
+)

@@ -1,9 +1,14 @@
 """`taugate drift`: replay recorded query logs through the alarms of a release, or learn its baseline from them."""
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
-from taugate.cli.terminal.options import add_action, variable_help
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.command import Group
+from taugate.cli.terminal.options import Appearance, AsJson, Releases, command_of, option, variable_help
 from taugate.drift.rules import (
     AVERAGE_RUN_LENGTH,
     BLOCK,
@@ -16,87 +21,76 @@ from taugate.drift.rules import (
 from taugate.errors import InputError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions of `taugate drift` to its parser."""
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    text = "replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired"
-    action = add_action(actions, "replay", _replay, text)
-    _add_log_options(action)
-    action.add_argument("--page", metavar="FILE", type=Path, help="page to write (default: LOG with the suffix .html)")
-    action.add_argument(
-        "--smallest-effect",
-        metavar="X",
-        type=float,
-        default=MIN_EFFECT,
-        help=variable_help("drift_smallest_effect"),
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(Options):
+    """The options of both actions: the logs, their release, the size of a block, and the output format."""
+
+    logs: Annotated[tuple[Path, ...], Appearance("LOG", positional=True)] = Field(
+        description="query logs of the service, in any order"
     )
-    action.add_argument(
-        "--average-run-length",
-        "--seldom",
-        metavar="N",
-        type=float,
-        default=AVERAGE_RUN_LENGTH,
-        help=variable_help("drift_average_run_length"),
-    )
-    action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))
-    text = (
-        "learn from at least a week of query logs how far ordinary traffic varies; such variation then raises no alarm"
-    )
-    _add_log_options(add_action(actions, "baseline", _learn_baseline, text))
+    releases: Releases
+    release: str | None = option(None, "the release that served the queries (default: the current one)", "ID")
+    block: str = option(str(BLOCK), variable_help("drift_block"), "N|auto")
+    as_json: AsJson = False
+
+    @property
+    def block_rule(self) -> BlockRule:
+        """`auto`, or a number of queries.
+
+        Raises:
+            InputError: For any other text.
+        """
+        if self.block == "auto":
+            return "auto"
+        block = int(self.block) if self.block.isdecimal() and len(self.block) <= len(str(MAX_IN_BLOCK)) else 0
+        if not MIN_IN_BLOCK <= block <= MAX_IN_BLOCK:
+            raise InputError(f"--block must be auto, or from {MIN_IN_BLOCK} to {MAX_IN_BLOCK} queries")
+        return block
 
 
-def _add_log_options(action: argparse.ArgumentParser) -> None:
-    """Add the options that both actions have: the logs, their release, the block size, and the output format."""
-    action.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="query logs of the service, in any order")
-    action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    action.add_argument(
-        "--release", metavar="ID", help="the release that served the queries (default: the current one)"
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(LogOptions):
+    """The options of `taugate drift replay`."""
+
+    page: Path | None = option(None, "page to write (default: LOG with the suffix .html)")
+    smallest_effect: float = option(MIN_EFFECT, variable_help("drift_smallest_effect"))
+    average_run_length: Annotated[float, Appearance("N", ("--average-run-length", "--seldom"))] = option(
+        AVERAGE_RUN_LENGTH, variable_help("drift_average_run_length")
     )
-    action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help=variable_help("drift_block"))
-    action.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    baseline: Path | None = option(None, variable_help("drift_baseline"))
 
 
-def _replay(arguments: argparse.Namespace) -> int:
-    """Check the options and replay the logs."""
-    block = _parse_block(arguments.block)
-    if not 0 <= arguments.smallest_effect <= 1:
+def replay(options: ReplayOptions) -> int:
+    """Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired."""
+    block = options.block_rule
+    if not 0 <= options.smallest_effect <= 1:
         raise InputError("--smallest-effect must be from 0 to 1")
     block_size = BLOCK if block == "auto" else block
-    if not arguments.average_run_length > block_size:
+    if not options.average_run_length > block_size:
         raise InputError(f"--average-run-length must be more than {block_size}, the queries of one block")
     from taugate.calibration.replay.run import replay_logs  # drawing needs the extra `calibration`
 
     replay_logs(
-        arguments.releases,
-        arguments.release,
-        arguments.logs,
-        Rules(arguments.smallest_effect, arguments.average_run_length, block),
-        baseline_at=arguments.baseline,
-        page=arguments.page,
-        as_json=arguments.json,
+        options.releases,
+        options.release,
+        [*options.logs],
+        Rules(options.smallest_effect, options.average_run_length, block),
+        baseline_at=options.baseline,
+        page=options.page,
+        as_json=options.as_json,
     )
     return 0
 
 
-def _learn_baseline(arguments: argparse.Namespace) -> int:
-    """Check the options and learn the baseline."""
-    block = _parse_block(arguments.block)
+def baseline(options: LogOptions) -> int:
+    """Learn how far ordinary traffic varies from at least a week of logs; such variation then raises no alarm."""
+    rules = Rules(block=options.block_rule)
     from taugate.calibration.replay.run import learn_baseline
 
-    rules = Rules(block=block)
-    learn_baseline(arguments.releases, arguments.release, arguments.logs, rules, as_json=arguments.json)
+    learn_baseline(options.releases, options.release, [*options.logs], rules, as_json=options.as_json)
     return 0
 
 
-def _parse_block(text: str) -> BlockRule:
-    """Parse --block: `auto`, or a number of queries.
-
-    Raises:
-        InputError: For any other text.
-    """
-    if text == "auto":
-        return "auto"
-    block = int(text) if text.isdecimal() and len(text) <= len(str(MAX_IN_BLOCK)) else 0
-    if not MIN_IN_BLOCK <= block <= MAX_IN_BLOCK:
-        raise InputError(f"--block must be auto, or from {MIN_IN_BLOCK} to {MAX_IN_BLOCK} queries")
-    return block
+command = Group("drift", help="Detect drift in recorded queries.")
+command.add_command(command_of("replay", replay, ReplayOptions))
+command.add_command(command_of("baseline", baseline, LogOptions))

@@ -1,55 +1,43 @@
 """`taugate explain`: why a document is, or is not, among the results of a search."""
 
-import argparse
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taugate.cli.terminal.output import printable, say_labelled
+import click
+
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.output import print_result, printable, say_labelled
 from taugate.registry.catalog import find
 
 if TYPE_CHECKING:
     from taugate.retrieval.explanation import Explanation
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate explain` to its parser."""
-    parser.description = "Show the rank of a document for a query, the rule that keeps or drops it, and its margin."
-    parser.add_argument("query", metavar="QUERY", help="the text to search for")
-    parser.add_argument("document", metavar="DOCUMENT", help="id of a document, or of one chunk")
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    parser.add_argument("--release", metavar="ID", help="the release to search (default: the current one)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the reason to stdout and the figures to stderr; with --json, print everything to stdout.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        InputError: If the query is blank or the document is unknown.
-    """
+@click.command("explain", cls=Command)
+@click.argument("query", metavar="QUERY", help="the text to search for")
+@click.argument("document", metavar="DOCUMENT", help="id of a document, or of one chunk")
+@click.option(
+    "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
+)
+@click.option("--release", metavar="ID", help="the release to search (default: the current one)")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+def command(query: str, document: str, releases: Path, release: str | None, as_json: bool) -> int:
+    """Show the rank of a document for a query, the rule that keeps or drops it, and its margin."""
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text
     from taugate.retrieval.explanation import explain
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
 
-    if not has_visible_text(arguments.query):
+    if not has_visible_text(query):
         raise InputError("QUERY is blank; give the text to search for")
-    release = load(find(arguments.releases, arguments.release))
-    query = Query(arguments.query, release.manifest.policy.k)
-    explained = explain(release.retriever, release.documents, query, arguments.document)
-    name = release.manifest.release_id
-    if arguments.json:
-        sys.stdout.write(json.dumps(explained.to_reply(name)) + "\n")
+    loaded = load(find(releases, release))
+    name = loaded.manifest.release_id
+    explained = explain(loaded.retriever, loaded.documents, Query(query, loaded.manifest.policy.k), document)
+    if as_json:
+        print_result(explained.to_reply(name))
         return 0
-    sys.stdout.write(f"{printable(explained.why)}\n")
-    sys.stdout.flush()
+    print_result(printable(explained.why))
     passage = explained.document_id
     if explained.id != explained.document_id:
         passage = f"{explained.document_id}, by its chunk {explained.id}"

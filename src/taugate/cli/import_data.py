@@ -1,127 +1,135 @@
 """`taugate import`: files, folders and other data sets become a data set."""
 
-import argparse
-import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.cli.terminal.output import printable, say
+from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
+
+if TYPE_CHECKING:
+    from taugate.ingestion.chunks.chunker import Chunker
+    from taugate.ingestion.importers.importing import ImportResult
 
 _LISTED = 10  # files listed under a heading on the terminal; --json lists all of them
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate import` to its parser."""
-    parser.description = (
-        "Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(Options):
+    """The options of `taugate import`."""
+
+    sources: Annotated[tuple[Path, ...], Appearance("SOURCE", positional=True)] = Field(
+        description="file, folder, or data set in the BEIR layout"
     )
-    parser.add_argument(
-        "sources", metavar="SOURCE", nargs="+", type=Path, help="file, folder, or data set in the BEIR layout"
+    to: Annotated[Path, Appearance("DATA")] = Field(description="folder of the data set; created if needed")
+    encoder: str = option(
+        DEFAULT_ENCODER, "encoder whose tokenizer counts tokens and whose window limits a chunk", "NAME_OR_PATH"
     )
-    parser.add_argument(
-        "--to", metavar="DATA", type=Path, required=True, help="folder of the data set; created if needed"
+    chunks: str = option(
+        "auto",
+        f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window if that is smaller; "
+        "off: one document per file",
+        "auto|off|TOKENS",
     )
-    parser.add_argument(
-        "--encoder",
-        metavar="NAME_OR_PATH",
-        default=DEFAULT_ENCODER,
-        help=f"encoder whose tokenizer counts tokens and whose window limits a chunk (default: {DEFAULT_ENCODER})",
-    )
-    parser.add_argument(
-        "--chunks",
-        metavar="auto|off|TOKENS",
-        default="auto",
-        help=f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window if that is smaller; "
-        "off: one document per file (default: auto)",
-    )
-    parser.add_argument(
-        "--overlap",
-        metavar="TOKENS",
-        type=int,
-        default=OVERLAP_TOKENS,
-        help=f"tokens that consecutive chunks share (default: {OVERLAP_TOKENS})",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="fail, and write nothing, if a file loses words on its way into the corpus",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="read everything and say what would change; write nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    overlap: int = option(OVERLAP_TOKENS, "tokens that consecutive chunks share", "TOKENS")
+    strict: bool = option(False, "fail, and write nothing, if a file loses words on its way into the corpus")
+    dry_run: bool = option(False, "read everything and say what would change; write nothing")
+    as_json: AsJson = False
+
+    def chunker(self) -> "Chunker | None":
+        """Return what divides documents into chunks, or None for whole documents.
+
+        Raises:
+            InputError: If the size of a chunk cannot be used.
+        """
+        from taugate.calibration.encoding.source import exported_encoder
+        from taugate.ingestion.chunks.chunker import Chunker
+
+        if self.chunks == "off":
+            if self.overlap:
+                raise InputError("--overlap: --chunks off makes no chunks; leave one of the two out")
+            return None
+        size: int | Literal["auto"] = "auto"
+        if self.chunks != "auto":
+            if not self.chunks.isdecimal() or int(self.chunks) < 1:
+                raise InputError(f"--chunks {self.chunks}: give auto, off, or a number of tokens")
+            size = int(self.chunks)
+        return Chunker.of(exported_encoder(self.encoder), size, self.overlap)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Import the sources, and report what was read, skipped or lost; returns the exit code."""
-    from taugate.calibration.encoding.source import exported_encoder
+def run(options: ImportOptions) -> int:
+    """Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."""
     from taugate.cli.terminal.display import ProgressDisplay
-    from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
 
-    if arguments.chunks == "off" and arguments.overlap:
-        raise InputError("--overlap: --chunks off makes no chunks; leave one of the two out")
-    chunker = None
-    if arguments.chunks != "off":
-        size = _size(arguments.chunks)
-        chunker = Chunker.of(exported_encoder(arguments.encoder), size, arguments.overlap)
+    chunker = options.chunker()
     record = ImportRecord(
-        sources=[str(source) for source in arguments.sources],
-        encoder=arguments.encoder,
+        sources=[str(source) for source in options.sources],
+        encoder=options.encoder,
         chunk_tokens=chunker.size if chunker else None,
-        overlap=arguments.overlap,
+        overlap=options.overlap,
     )
-    plan = ImportPlan(arguments.to, record, chunker, strict=arguments.strict, dry_run=arguments.dry_run)
+    plan = ImportPlan(options.to, record, chunker, strict=options.strict, dry_run=options.dry_run)
     with ProgressDisplay() as job, job.task("reading files") as task:
-        result = import_files(arguments.sources, plan, lambda name: task.advance())
+        result = import_files([*options.sources], plan, lambda name: task.advance())
+    _report_files(result)
+    _report_corpus(result, options)
+    if options.as_json:
+        print_result({"data": str(options.to), **_fields(result)})
+    return 0
+
+
+def _report_files(result: "ImportResult") -> None:
+    """Report the files and the parts of files that were not read."""
     _list_files("skipped", [f"{printable(file.path)} {file.reason}" for file in result.skipped])
-    losing = [note for note in result.notes if note.share is not None]
-    _list_files("words lost", [f"{printable(note.path)} {note.note}" for note in losing])
-    _list_files("note", [f"{printable(note.path)} {note.note}" for note in result.notes if note.share is None])
+    notes = [(note.share is None, f"{printable(note.path)} {note.note}") for note in result.notes]
+    _list_files("words lost", [sentence for whole, sentence in notes if not whole])
+    _list_files("note", [sentence for whole, sentence in notes if whole])
     if result.left_out:
-        names = sorted(result.left_out)
-        ellipsis = ", …" if len(names) > _LISTED else ""
-        say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{ellipsis}")
+        say(f"left out: metadata fields beyond the first 256: {_names(result.left_out)}")
     if result.shortened:
         say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
     if result.mixed:
-        names = sorted(result.mixed)
-        ellipsis = ", …" if len(names) > _LISTED else ""
-        say(
-            "fields with values of several types, of which a filter matches only one: "
-            f"{printable(', '.join(names[:_LISTED]))}{ellipsis}"
-        )
+        say(f"fields with values of several types, of which a filter matches only one: {_names(result.mixed)}")
+
+
+def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
+    """Report what the data set has now, or would have."""
     if result.kept_labels:
-        say(f"{arguments.to} already has a queries.jsonl, so the queries and judgements of the sources were not copied")
+        say(f"{options.to} already has a queries.jsonl, so the queries and judgements of the sources were not copied")
     if result.queries:
-        verb = "would be copied" if arguments.dry_run else "copied"
+        verb = "would be copied" if options.dry_run else "copied"
         say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")
     if result.unreadable_files:
         say(
             f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, because "
             "its vocabulary lacks their words; choose an encoder for their language with --encoder"
         )
-    verb = "would hold" if arguments.dry_run else "holds"
+    losing = sum(note.share is not None for note in result.notes)
     say(
-        f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "
-        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}, "
-        f"with words lost: {len(losing)}"
+        f"{options.to} {'would hold' if options.dry_run else 'holds'} documents: {result.documents}, chunks: "
+        f"{result.chunks} ({result.added} added, {result.changed} changed, {result.removed} removed); files skipped: "
+        f"{len(result.skipped)}, with words lost: {losing}"
     )
-    if arguments.json:
-        counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}
-        skipped = [{"path": file.path, "reason": file.reason} for file in result.skipped]
-        labels = {"queries": result.queries, "splits": result.splits}
-        words = {note.path: note.share for note in losing}
-        notes = [{"path": note.path, "note": note.note} for note in result.notes if note.share is None]
-        value = {"data": str(arguments.to), **counted, "skipped": skipped, "words": words, "notes": notes, **labels}
-        sys.stdout.write(orjson.dumps(value).decode() + "\n")
-    return 0
+
+
+def _fields(result: "ImportResult") -> dict[str, object]:
+    """Return the fields that --json prints."""
+    return {
+        **{name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")},
+        "skipped": [{"path": file.path, "reason": file.reason} for file in result.skipped],
+        "words": {note.path: note.share for note in result.notes if note.share is not None},
+        "notes": [{"path": note.path, "note": note.note} for note in result.notes if note.share is None],
+        "queries": result.queries,
+        "splits": result.splits,
+    }
 
 
 def _list_files(heading: str, sentences: list[str]) -> None:
@@ -132,14 +140,9 @@ def _list_files(heading: str, sentences: list[str]) -> None:
         say(f"{heading}: {len(sentences) - _LISTED} more; --json lists all of them")
 
 
-def _size(chunks: str) -> int | Literal["auto"]:
-    """Parse `--chunks` as a number of tokens or "auto".
+def _names(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return printable(", ".join(listed[:_LISTED])) + (", …" if len(listed) > _LISTED else "")
 
-    Raises:
-        InputError: If the text is neither.
-    """
-    if chunks == "auto":
-        return "auto"
-    if not chunks.isdecimal() or int(chunks) < 1:
-        raise InputError(f"--chunks {chunks}: give auto, off, or a number of tokens")
-    return int(chunks)
+
+command = command_of("import", run, ImportOptions)

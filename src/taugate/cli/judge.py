@@ -1,16 +1,17 @@
 """`taugate judge`: people judge the results of a sample of queries, which gives qrels for calibration."""
 
-import argparse
 import getpass
 import re
-import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from taugate.cli.terminal.output import printable, say
+from taugate.calibration.settings.options import Advice, Options
+from taugate.cli.terminal.options import AsJson, DataFolder, Releases, command_of, option
+from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
 from taugate.ingestion.dataset.lock import DatasetBusy
@@ -19,105 +20,83 @@ if TYPE_CHECKING:
     from taugate.ingestion.labels.judging import Judging
     from taugate.ingestion.labels.verdicts import Verdicts
 
-_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge or a split: both become file names
+# Of a judge or a split: both become file names.
+_Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]{0,63}$")]
+_ADVICE = Advice("use up to 64 letters, digits, dots, hyphens and underscores")
 _MAX_LISTED = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate judge` to its parser."""
-    parser.description = (
-        "Judge the results of a sample of queries, one key for each result. The sample prefers queries with results "
-        "near the threshold. Stop at any time; the same command resumes."
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Options):
+    """The options of `taugate judge`."""
+
+    data: DataFolder
+    releases: Releases
+    release: str | None = option(None, "the release whose results are judged (default: the current one)", "ID")
+    log: tuple[Path, ...] = option(
+        (), "query log of the service, whose queries may be judged too; repeat the option for several logs", "LOG"
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    parser.add_argument(
-        "--release", metavar="ID", help="the release whose results are judged (default: the current one)"
+    n: int | None = option(
+        None,
+        "how many queries to judge, each with all of its results: 50 queries with 5 results each take "
+        "about 250 key presses (default: 50)",
     )
-    parser.add_argument(
-        "--log", metavar="LOG", type=Path, action="append", default=[],
-        help="query log of the service, whose queries may be judged too; repeat the option for several logs",
-    )  # fmt: skip
-    parser.add_argument(
-        "--n", metavar="N", type=int,
-        help="how many queries to judge, each with all of its results: 50 queries with 5 results each take about 250 "
-        "key presses (default: 50)",
-    )  # fmt: skip
-    parser.add_argument("--more", action="store_true", help="draw another sample of queries that are not judged yet")
-    parser.add_argument(
-        "--disputed",
-        action="store_true",
-        help="show only results on which the other judges are evenly divided",
-    )
-    parser.add_argument("--judge", metavar="NAME", help="name of the judge (default: the user name)")
-    parser.add_argument(
-        "--split", metavar="NAME", default=HUMAN, help=f"split that the judgements go to (default: {HUMAN})"
-    )
-    parser.add_argument("--web", action="store_true", help="judge on a page in the browser of this machine")
-    parser.add_argument("--port", metavar="P", type=int, default=0, help="port of the page (default: any free one)")
-    parser.add_argument("--seed", metavar="N", type=int, help="seed of every random choice (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    more: bool = option(False, "draw another sample of queries that are not judged yet")
+    disputed: bool = option(False, "show only results on which the other judges are evenly divided")
+    judge: Annotated[_Name | None, _ADVICE] = option(None, "name of the judge (default: the user name)")
+    split: Annotated[_Name, _ADVICE] = option(HUMAN, "split that the judgements go to")
+    web: bool = option(False, "judge on a page in the browser of this machine")
+    port: int | None = option(None, "port of the page (default: any free one)", "P")
+    seed: int | None = option(None, "seed of every random choice (default: 0)")
+    as_json: AsJson = False
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run a judging session, then report its progress and the agreement of the judges; returns the exit code.
+def run(options: JudgeOptions) -> int:
+    """Judge the results of a sample of queries, one key for each result.
 
-    Raises:
-        InputError: If options contradict each other or the data set cannot be used.
-        ReleaseError: If the release cannot be loaded.
+    The sample prefers queries with results near the threshold. Stop at any time; the same command resumes.
     """
     from taugate.cli.judging.terminal import judge_in_terminal
+    from taugate.cli.judging.web import judge_on_page
     from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
     from taugate.registry.catalog import find
     from taugate.retrieval.release.reader import load
 
-    data, split = arguments.data, _name("--split", arguments.split)
+    data, split, judge = options.data, options.split, options.judge or _user()
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
-    judge = _name("--judge", _user() if arguments.judge is None else arguments.judge)
-    request = SampleRequest(arguments.n, arguments.seed, arguments.more)
-    sources = Sources(lambda: load(find(arguments.releases, arguments.release)), arguments.log)
+    request = SampleRequest(options.n, options.seed, options.more)
+    sources = Sources(lambda: load(find(options.releases, options.release)), [*options.log])
     sample = sample_to_judge(data, split, request, sources, say)
-    if arguments.release is not None and find(arguments.releases, arguments.release).name != sample.release:
+    if options.release is not None and find(options.releases, options.release).name != sample.release:
         raise InputError(
-            f"--release {arguments.release}: sample {sample.number} has the results of {sample.release}; leave "
+            f"--release {options.release}: sample {sample.number} has the results of {sample.release}; leave "
             "--release out to continue it, or add --more to draw another sample"
         )
     say(
         f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
         f"{sample.release}, judged by {judge}"
     )
-    with judging(data, split, sample, judge, only_disputed=arguments.disputed) as work:
+    with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
         try:
-            if arguments.web:
-                from taugate.cli.judging.web import judge_on_page
-
-                judge_on_page(work, arguments.port)
-            else:
-                judge_in_terminal(work)
+            judge_on_page(work, options.port or 0) if options.web else judge_in_terminal(work)
         finally:  # also after Ctrl-C
             verdicts = _write(work)
             progress = work.session.progress()
             for line in summary(data, split, verdicts):
                 say(printable(line))
-    if arguments.json:
-        sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
+    if options.as_json:
+        print_result(_fields(split, judge, verdicts))
     elif progress.done < progress.total:
         say("Run the same command to resume.")
     elif verdicts.judged:
-        releases = quote(str(arguments.releases))
         labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
-        say(f"Next: taugate calibrate {quote(str(data))} --releases {releases} {labels}")
+        say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(options.releases))} {labels}")
     return 0
 
 
 def _write(work: "Judging") -> "Verdicts":
-    """Write the judgements as qrels.
-
-    Raises:
-        DatasetBusy: If another command is still writing to the data set.
-    """
+    """Write the judgements as qrels."""
     from taugate.ingestion.labels.judging import PATIENCE_SECONDS
 
     try:
@@ -194,7 +173,4 @@ def _user() -> str:
     return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
 
 
-def _name(option: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{option} {name!r}: use up to 64 letters, digits, dots, hyphens and underscores")
-    return name
+command = command_of("judge", run, JudgeOptions)

@@ -1,49 +1,46 @@
-"""The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
+"""The command `taugate`: it runs one subcommand, and turns errors into exit codes.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not accepted, 130 interrupted,
-141 stdout was closed early, 1 any other error.
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or not accepted, 5 no threshold can be
+certified with these documents, 130 interrupted, 141 stdout was closed early, 1 any other error.
 """
 
-import argparse
+import os
 import re
 import signal
 import sys
 from importlib import import_module
 from importlib.metadata import requires
 
+import click
+
+from taugate.cli.terminal.command import Group, in_colour
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
-from taugate.cli.terminal.parser import CommandParser
 from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The help text of each subcommand, and the module that adds its arguments, loaded only for that subcommand.
+# The subcommands with their help texts; a module named after each has its `command`, and is loaded only to run it.
 COMMANDS = {
-    "quickstart": ("calibrate on a sample data set or on your files, and serve it", "taugate.cli.quickstart"),
-    "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
-    "update": ("make a release of a newer corpus, and promote it if the threshold still holds", "taugate.cli.update"),
-    "recalibrate": (
-        "calibrate on newer data as before, compare, try on live traffic, promote",
-        "taugate.cli.recalibrate",
-    ),
-    "import": (
-        "make a data set from a folder of files: texts, web pages, PDF, office files, emails, tables, source code",
-        "taugate.cli.import_data",
-    ),
-    "queries": ("make queries from the documents of an unlabelled corpus", "taugate.cli.queries"),
-    "traffic": ("make labelled queries from user feedback", "taugate.cli.traffic"),
-    "judge": ("judge results of sampled queries, to label them for calibration", "taugate.cli.judge"),
-    "adapt": ("adapt an encoder to a data set, and measure whether it is better", "taugate.cli.adapt"),
-    "encode": ("encode a corpus into shards, with several workers", "taugate.cli.encode"),
-    "serve": ("serve the current release over HTTP", "taugate.cli.serve"),
-    "explain": ("explain why a document is, or is not, among the results of a query", "taugate.cli.explain"),
-    "settings": ("show the effective settings and their sources", "taugate.cli.settings"),
-    "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
-    "drift": ("detect drift in recorded queries", "taugate.cli.drift"),
-    "key": ("create and remove API keys", "taugate.cli.key"),
-    "completion": ("print the completion script of a shell", "taugate.cli.completion"),
+    "quickstart": "calibrate on a sample data set or on your files, and serve it",
+    "calibrate": "measure a labelled data set, choose the threshold, promote a release",
+    "update": "make a release of a newer corpus, and promote it if the threshold still holds",
+    "recalibrate": "calibrate on newer data as before, compare, try on live traffic, promote",
+    "import": "make a data set from files: texts, web pages, PDF, office files, emails, tables, source code",
+    "queries": "make queries from the documents of an unlabelled corpus",
+    "traffic": "make labelled queries from user feedback",
+    "judge": "judge results of sampled queries, to label them for calibration",
+    "adapt": "adapt an encoder to a data set, and measure whether it is better",
+    "encode": "encode a corpus into shards, with several workers",
+    "serve": "serve the current release over HTTP",
+    "explain": "explain why a document is, or is not, among the results of a query",
+    "settings": "show the effective settings and their sources",
+    "release": "list, compare, promote, roll back or prune releases",
+    "drift": "detect drift in recorded queries",
+    "key": "create and remove API keys",
+    "completion": "print the completion script of a shell",
 }
+COMPLETE = "_TAUGATE_COMPLETE"  # the variable by which a shell's completion script asks for completions
 # Distribution of each module whose name differs from it.
 _PACKAGE_OF = {
     "bs4": "beautifulsoup4",
@@ -55,24 +52,65 @@ _PACKAGE_OF = {
 }
 
 
+def load_command(name: str) -> click.Command:
+    """Import the module of a subcommand and return its command."""
+    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name}")
+    command: click.Command = module.command
+    return command
+
+
+class _Program(Group):
+    """The group of all subcommands. Their names and help texts are known without their modules."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Replace the placeholder of the requested subcommand by the command that its module has."""
+        name, _, words = super().resolve_command(ctx, args)
+        return name, load_command(name) if name else None, words
+
+
+program = _Program(
+    "taugate",
+    commands={name: click.Command(name, short_help=text) for name, text in COMMANDS.items()},
+    help="Retrieval with a calibrated similarity threshold.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+click.version_option(package_name="taugate", message="%(prog)s %(version)s")(program)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
     Args:
         arguments: The command line without the program's name, or None for that of this process.
     """
-    words = sys.argv[1:] if arguments is None else arguments
     # On SIGTERM, a calibration removes its temporary files, as after Ctrl-C. The service has its own handlers.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     set_missing_home()
     try:
-        parsed = build_parser(words).parse_args(words)
-        return int(parsed.run(parsed))
+        return _run([*sys.argv[1:]] if arguments is None else [*arguments])
+    except click.exceptions.Exit as end:  # after --help and --version
+        return end.exit_code
+    except click.UsageError as error:
+        path = "taugate" if error.ctx is None else error.ctx.command_path
+        say(f"{path}: {' '.join(error.format_message().split())}")
+        return error.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (unknown errors are raised again)
         if interrupted() or isinstance(error, KeyboardInterrupt):
             say(MESSAGE)
             return INTERRUPTED
         return _explain(error)
+
+
+def _run(words: list[str]) -> int:
+    if instruction := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(program, {}, "taugate", COMPLETE, instruction)
+    # Not program.main(), which has messages and exit codes of its own for interrupts and closed streams.
+    with program.make_context("taugate", words, color=in_colour(sys.stdout)) as context:
+        return int(program.invoke(context))
 
 
 def _explain(error: Exception) -> int:
@@ -95,33 +133,6 @@ def _explain(error: Exception) -> int:
             raise error
     say(f"taugate: {message}")
     return code
-
-
-def build_parser(words: list[str] | None) -> argparse.ArgumentParser:
-    """Build the parser: every subcommand by name, and the arguments of the requested one.
-
-    Args:
-        words: The command line, or None for the arguments of every subcommand.
-    """
-    parser = CommandParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
-    parser.add_argument("--version", action=_VersionAction, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    requested = None if words is None else next((word for word in words if not word.startswith("-")), "")
-    for name, (text, module) in COMMANDS.items():
-        subcommand = commands.add_parser(name, help=text)
-        if requested in {None, name}:
-            import_module(module).add_arguments(subcommand)
-    return parser
-
-
-class _VersionAction(argparse.Action):
-    """Look up the version only on request."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        sys.stdout.write(f"taugate {version('taugate')}\n")
-        parser.exit()
 
 
 def _missing_package(module: str | None) -> tuple[str, str] | None:

@@ -1,24 +1,28 @@
 """`taugate quickstart`: calibrate on the sample corpus or a folder of files, serve the release, and ask a question."""
 
-import argparse
 import json
 import shlex
-import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.settings.options import Options
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.serve import listen, serve
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.options import Appearance, command_of, option
+from taugate.cli.terminal.output import print_result
 from taugate.errors import InputError
 from taugate.service.settings import read_settings
+
+if TYPE_CHECKING:
+    from taugate.service.api.schemas import SearchResults
 
 _SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
 _QUESTION_WORDS = 12  # maximum, of a heading or passage that is asked as a question
@@ -26,83 +30,61 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a prox
 _READY_SECONDS = 60  # loading the sample release takes about a second
 
 
-@dataclass(frozen=True)
-class QuestionOutcome:
-    """The results of a question.
+@dataclass(frozen=True, kw_only=True)
+class QuickstartOptions(Options):
+    """The options of `taugate quickstart`."""
 
-    Attributes:
-        results: Similarity and text of each kept result, best first.
-        considered: Number of results before the threshold.
-        best: Similarity of the best one.
-        reason: Why no result is kept, or None if one is.
-    """
+    folder: Annotated[Path | None, Appearance("FOLDER", positional=True)] = option(
+        None, "files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data set)"
+    )
+    port: int = option(8000, "port to serve on")
+    no_serve: bool = option(False, "search in this process, then exit")
+    directory: Path | None = option(
+        None, "folder for data and releases (default: quickstart, or quickstart-NAME for a folder NAME)", "DIR"
+    )
+    releases: Path | None = option(
+        None, "the releases directory (default: a folder named releases in --directory)", "DIR"
+    )
 
-    results: Sequence[tuple[float, str]]
-    considered: int
-    best: float
-    reason: str | None = None
+    def places(self) -> tuple[Path, Path]:
+        """Return the folder of the data set and the releases directory; two folders of one name need --directory.
+
+        Raises:
+            InputError: If either is inside the folder of files.
+        """
+        folder = self.folder
+        name = "quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}"
+        directory = self.directory or Path(name)
+        releases = self.releases or directory / "releases"
+        for name, place in (("--directory", directory), ("--releases", releases)):
+            if folder is not None and place.resolve().is_relative_to(folder.resolve()):
+                raise InputError(f"{place}: is inside {folder}; give {name} a folder outside it")
+        return directory / "data", releases
 
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
 class _Tour:
-    """The question, texts and options of the quickstart for a data set.
+    """The question, texts and settings of the quickstart for a data set.
 
     Attributes:
         question: A question that the corpus answers.
         introduction: Text to print before the question.
-        options: Further options of `taugate calibrate`.
         next_step: End of a sentence that begins with "Next,".
+        k: Results per query, at most the documents of the corpus.
     """
 
     question: str
     introduction: str
-    options: Sequence[str]
     next_step: str
+    k: int = CalibrationSettings().k
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate quickstart` to its parser."""
-    parser.description = (
-        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no Redis and, if "
-        "taugate[sample] is installed, no network."
-    )
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        nargs="?",
-        type=Path,
-        help="files to search: texts, web pages, PDF, office files, emails, tables, code (default: a sample data set)",
-    )
-    parser.add_argument("--port", metavar="N", type=int, default=8000, help="port to serve on (default: 8000)")
-    parser.add_argument("--no-serve", action="store_true", help="search in this process, then exit")
-    parser.add_argument(
-        "--directory",
-        metavar="DIR",
-        type=Path,
-        help="folder for data and releases (default: quickstart, or quickstart-NAME for a folder NAME)",
-    )
-    parser.add_argument(
-        "--releases",
-        metavar="DIR",
-        type=Path,
-        help="the releases directory (default: a folder named releases in --directory)",
-    )
-    parser.set_defaults(run=run)
+def run(options: QuickstartOptions) -> int:
+    """Calibrate on a sample data set, or on your own files, and serve the release.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Make a data set, calibrate on it, then serve until interrupted; with --no-serve, search once and exit.
-
-    Args:
-        arguments: The parsed command line.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        TaugateError: As `calibrate` and `serve` do.
+    Needs no Redis and, if taugate[sample] is installed, no network.
     """
-    if arguments.folder is None:
+    if options.folder is None:
         from taugate.ingestion.dataset.sample import check_installed
 
         check_installed()  # first, because its message names both extras
@@ -111,45 +93,29 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.registry.catalog import find
     from taugate.service.http.endpoints import ENDPOINTS
 
-    directory = arguments.directory or _default_directory(arguments.folder)
-    data, releases = directory / "data", arguments.releases or directory / "releases"
-    for option, place in (("--directory", directory), ("--releases", releases)):
-        if arguments.folder is not None and place.resolve().is_relative_to(arguments.folder.resolve()):
-            raise InputError(f"{place}: is inside {arguments.folder}; give {option} a folder outside it")
-    settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
-    listener = None if arguments.no_serve else listen(settings)  # fails early if the port is in use
+    data, releases = options.places()
+    settings = read_settings(releases=releases, port=options.port, log_level="warning")
+    listener = None if options.no_serve else listen(settings)  # fails early if the port is in use
     tour = (
-        _prepare_sample(data, releases)
-        if arguments.folder is None
-        else _prepare_folder(arguments.folder, data, releases)
+        _prepare_sample(data, releases) if options.folder is None else _prepare_folder(options.folder, data, releases)
     )
-    options = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER, *tour.options]
-    code = calibrate.run(_parse(calibrate, options), with_next_steps=False)
+    code = calibrate.run(
+        calibrate.CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER),
+        CalibrationSettings.from_options({"k": tour.k}),
+        with_next_steps=False,
+    )
     if code:
         return code
-    release = find(releases)
+    _show(tour, find(releases))
     if listener is None:
-        _show(_search_in_process(release), tour, release)
-        _print(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
+        print_result(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
         return 0
     host, port = listener.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6
     playground = f"{base}{ENDPOINTS['playground'].path}" if settings.listen.has_playground else None
-    threading.Thread(target=_search_over_http, args=(base, playground, tour, release), daemon=True).start()
+    threading.Thread(target=_announce, args=(base, playground, tour.question), daemon=True).start()
     serve(settings, listener)
     return 0
-
-
-def _default_directory(folder: Path | None) -> Path:
-    """Return the folder for data and releases; two folders of the same name need --directory."""
-    return Path("quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}")
-
-
-def _parse(command: ModuleType, options: list[str]) -> argparse.Namespace:
-    """Return the arguments of another command, as if these options had been typed."""
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return parser.parse_args(options)
 
 
 def _prepare_sample(data: Path, releases: Path) -> _Tour:
@@ -160,7 +126,6 @@ def _prepare_sample(data: Path, releases: Path) -> _Tour:
     return _Tour(
         question=_SAMPLE_QUESTION,
         introduction="A question that the sample answers:",
-        options=(),
         next_step="certify how many answers are lost, here at most 2 % with 95 % confidence:\n"
         f"{_calibrate(data, releases)} --max-loss 0.02",
     )
@@ -168,7 +133,6 @@ def _prepare_sample(data: Path, releases: Path) -> _Tour:
 
 def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     """Import a folder of files, and crop a query from each passage, because the folder has no labels."""
-    from taugate.calibration.settings.settings import CalibrationSettings
     from taugate.cli import import_data, queries
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
     from taugate.ingestion.dataset.corpus import CORPUS
@@ -179,7 +143,7 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
 
     existed = data.parent.exists()
     try:
-        import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
+        import_data.run(import_data.ImportOptions(sources=(folder,), to=data))
     except InputError:
         if not existed:
             with suppress(OSError):  # a folder that is not empty is kept
@@ -188,7 +152,7 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     labelled = bool({TEST, HUMAN} & set(splits_in(data)))  # the folder is a data set, or queries were labelled since
     next_step = "ask it questions of your own."
     if not labelled:
-        queries.run(_parse(queries, [str(data), "--method", "crop"]))
+        queries.run(queries.QueriesOptions(data=data))
         next_step += (
             " Its threshold is provisional: the queries behind it were cut from your files.\nOnce people have asked "
             f"{MIN_QUERIES} questions or more, write them to {data / QUERIES} and the\npassages that answer them to "
@@ -199,7 +163,7 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     return _Tour(
         question=" ".join(title.split()[:_QUESTION_WORDS]),
         introduction="A heading, or the first words of a passage, asked as a question:",
-        options=("--k", str(min(CalibrationSettings().k, len(titles)))),
+        k=min(CalibrationSettings().k, len(titles)),
         next_step=next_step,
     )
 
@@ -209,33 +173,41 @@ def _calibrate(data: Path, releases: Path) -> str:
     return f"taugate calibrate {shlex.quote(str(data))} --releases {shlex.quote(str(releases))}"
 
 
-def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutcome]]:
-    """Load a release, and return a function that searches it in this process."""
-    from taugate.retrieval.query import Query
-    from taugate.retrieval.release.reader import load
+def _show(tour: _Tour, release: Path) -> None:
+    """Search for a question about the corpus and twenty off-topic ones, and print the first of each kind."""
+    from taugate.ingestion.dataset.off_topic import off_topic_examples
+    from taugate.ingestion.queries.question_rule import QuestionRule
+    from taugate.local import LocalRetriever
+    from taugate.retrieval.release.layout import REPORT
 
-    release = load(folder)
-
-    def search(questions: list[str]) -> list[QuestionOutcome]:
-        k = release.manifest.policy.k
-        return [
-            QuestionOutcome(
-                [
-                    (float(score), release.documents[int(position)].text)
-                    for position, score in zip(answer.positions, answer.scores, strict=True)
-                ],
-                answer.considered,
-                answer.best_score or 0.0,
-                answer.reason,
-            )
-            for answer in release.retriever.search([Query(question, k) for question in questions])
-        ]
-
-    return search
+    off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
+    with LocalRetriever.open(release.parent, release.name) as retriever:
+        on_topic, *off_topic_replies = (retriever.search(question) for question in (tour.question, *off_topic))
+    empty = sum(not reply.results for reply in off_topic_replies)
+    print_result(
+        f"\n{tour.introduction}\n{_reply_text(tour.question, on_topic)}\n"
+        f"\nA question about something else:\n{_reply_text(off_topic[0], off_topic_replies[0])}\n"
+        f"\n{empty} of {len(off_topic)} questions about something else get no result, as they should.\n"
+        f"The report shows what was measured:\n{release / REPORT}\n\nNext, {tour.next_step}"
+    )
 
 
-def _search_over_http(base: str, playground: str | None, tour: _Tour, release: Path) -> None:
-    """Search over HTTP once the service is ready, and print how to search again."""
+def _reply_text(question: str, reply: "SearchResults") -> str:
+    best = f"{reply.best_score or 0.0:.3f}"
+    if reply.results:
+        first = reply.results[0]
+        outcome = f"{first.score:.3f} {first.text}\n({len(reply.results)} of {reply.considered} results kept)"
+    elif reply.reason == "unreadable":
+        outcome = "no result: the encoder cannot read this question"
+    elif reply.reason == "unanswerable":
+        outcome = f"no result: refused, as no document seems to answer it (the most similar one scores {best})"
+    else:
+        outcome = f"no result: the most similar document scores {best}, which is below the threshold"
+    return f"{question}\n→ {outcome}"
+
+
+def _announce(base: str, playground: str | None, question: str) -> None:
+    """Print how to search as soon as the service is ready; `playground` is its address, None if it is off."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -245,78 +217,13 @@ def _search_over_http(base: str, playground: str | None, tour: _Tour, release: P
             time.sleep(0.1)
     else:
         return
-
-    def search(questions: list[str]) -> list[QuestionOutcome]:
-        return [
-            QuestionOutcome(
-                [(result["score"], result["text"]) for result in reply["results"]],
-                reply["considered"],
-                reply["best_score"] or 0.0,
-                reply["reason"],
-            )
-            for reply in _post(f"{base}/search/batch", {"queries": questions})["responses"]
-        ]
-
+    body = shlex.quote(json.dumps({"query": question}, ensure_ascii=False))
+    asking = "Ask it something in" if playground is None else f"Ask it something in a browser:\n{playground}\nOr in"
     with suppress(BrokenPipeError):  # stdout is closed; the service keeps running
-        _introduce(base, playground, tour, lambda: _show(search, tour, release))
-
-
-def _introduce(base: str, playground: str | None, tour: _Tour, show: Callable[[], None]) -> None:
-    """Print the results of the questions, and how to search again."""
-    try:
-        show()
-    except BrokenPipeError:
-        raise
-    except OSError as error:  # the service needs a key, say
-        say(f"warning: the example searches failed: {error}")
-    _print(f"\nServing on {base}; Ctrl-C stops it.")
-    if playground is not None:
-        _print(f"Ask it something in a browser:\n{playground}")
-    _print(f"{'Or in' if playground else 'Ask it something in'} another terminal:")
-    body = shlex.quote(json.dumps({"query": tour.question}, ensure_ascii=False))
-    _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
-
-
-def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
-    with _OPENER.open(request, timeout=30) as reply:
-        return json.load(reply)
-
-
-def _show(search: Callable[[list[str]], list[QuestionOutcome]], tour: _Tour, release: Path) -> None:
-    """Search for a question about the corpus and twenty off-topic ones, and print the first of each kind."""
-    from taugate.ingestion.dataset.off_topic import off_topic_examples
-    from taugate.ingestion.queries.question_rule import QuestionRule
-    from taugate.retrieval.release.layout import REPORT
-
-    off_topic = off_topic_examples(QuestionRule.for_texts([tour.question]).language)
-    on_topic, *off_topic_outcomes = search([tour.question, *off_topic])
-    _print(f"\n{tour.introduction}")
-    _print_reply(tour.question, on_topic)
-    _print("\nA question about something else:")
-    _print_reply(off_topic[0], off_topic_outcomes[0])
-    empty = sum(not outcome.results for outcome in off_topic_outcomes)
-    _print(f"\n{empty} of {len(off_topic_outcomes)} questions about something else get no result, as they should.")
-    _print(f"The report shows what was measured:\n{release / REPORT}")
-    _print(f"\nNext, {tour.next_step}")
-
-
-def _print_reply(question: str, reply: QuestionOutcome) -> None:
-    _print(question)
-    if reply.results:
-        score, text = reply.results[0]
-        _print(f"→ {score:.3f} {text}\n({len(reply.results)} of {reply.considered} results kept)")
-    elif reply.reason == "unreadable":
-        _print("→ no result: the encoder cannot read this question")
-    elif reply.reason == "unanswerable":
-        _print(
-            f"→ no result: refused, as no document seems to answer it (the most similar one scores {reply.best:.3f})"
+        print_result(
+            f"\nServing on {base}; Ctrl-C stops it.\n{asking} another terminal:\n"
+            f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}"
         )
-    else:
-        _print(f"→ no result: the most similar document scores {reply.best:.3f}, which is below the threshold")
 
 
-def _print(text: str) -> None:
-    """Write a line of UTF-8 to stdout."""
-    sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the locale
-    sys.stdout.buffer.flush()
+command = command_of("quickstart", run, QuickstartOptions)

@@ -1,96 +1,71 @@
 """`taugate recalibrate`: from newer data to a better release in service, in one command."""
 
-import argparse
 import os
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
+from pydantic.dataclasses import dataclass
 
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import as_json as promotion_json
-from taugate.calibration.comparison.words import report
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
-from taugate.cli.terminal.options import add_signing_option
-from taugate.cli.terminal.output import say, say_labelled
-from taugate.cli.terminal.promotion_rule import add_rule_options, promotion_from_arguments
-from taugate.cli.terminal.summary import result
+from taugate.calibration.settings.options import Options
+from taugate.cli.terminal.command import OptionGroup
+from taugate.cli.terminal.options import AsJson, Data, Releases, command_of, option
+from taugate.cli.terminal.output import print_result, say
+from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
+from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:
-    from taugate.calibration.recalibration.request import Recalibrated, RecalibrationRequest
+    from taugate.calibration.recalibration.request import Recalibrated
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # API key of the services that try the release
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate recalibrate`."""
-    parser.description = (
-        "Calibrate on newer data with the settings of the current release, compare the new release with it, try it on "
-        "live traffic, and promote it, or say why not. If it is interrupted, the same command resumes."
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(Options):
+    """The options of the trial on live traffic."""
+
+    url: tuple[str, ...] = option(
+        (), "a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica", "URL"
     )
-    parser.add_argument(
-        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    shadow: int = option(
+        DEFAULT_QUERIES, "live queries that both releases answer before the new one is promoted", "QUERIES"
     )
-    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="the releases directory")
-    parser.add_argument(
-        "--log",
-        metavar="LOG",
-        type=Path,
-        action="append",
-        default=[],
-        help="query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
+    shadow_seconds: float = option(DEFAULT_SECONDS, "longest wait for these queries", "S")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecalibrateOptions(TrialOptions, PromotionOptions):
+    """The options of `taugate recalibrate`."""
+
+    data: Data
+    releases: Releases
+    log: tuple[Path, ...] = option(
+        (),
+        "query log of a service (TAUGATE_QUERY_LOG): adds the judgements of users to DATA, which must be a "
         "folder; repeat the option for each replica",
+        "LOG",
     )
-    promotion = parser.add_argument_group("promotion", "by default, a release with a threshold is promoted")
-    add_rule_options(promotion, "--promote-if")
-    promotion.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
-    trial = parser.add_argument_group(
-        "trial on live traffic",
-        f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
-        "admin as well, they load the release at once",
-    )
-    trial.add_argument(
-        "--url",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="a service that reads DIR, such as http://127.0.0.1:8000; repeat the option for each replica",
-    )
-    trial.add_argument(
-        "--shadow",
-        metavar="QUERIES",
-        type=int,
-        default=DEFAULT_QUERIES,
-        help=f"live queries that both releases answer before the new one is promoted (default: {DEFAULT_QUERIES})",
-    )
-    trial.add_argument(
-        "--shadow-seconds",
-        metavar="S",
-        type=float,
-        default=DEFAULT_SECONDS,
-        help=f"longest wait for these queries (default: {DEFAULT_SECONDS:g})",
-    )
-    parser.add_argument("--json", action="store_true", help="print the changes and the result as one JSON object")
-    add_signing_option(parser)
-    parser.set_defaults(run=run)
+    as_json: AsJson = False
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Recalibrate, and report.
+def run(options: RecalibrateOptions) -> int:
+    """Calibrate on newer data with the settings of the current release, and promote the new release if it is better.
 
-    Returns:
-        0, 3 if there is no safe threshold, or 4 if the new release is not promoted.
+    It is compared with the current one, and tried on live traffic. If the command is interrupted, repeat it to resume.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    promotion = promotion_from_arguments(arguments)
-    if arguments.no_promote and arguments.url:
+    promotion = options.promotion()
+    if options.no_promote and options.url:
         raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
     with ProgressDisplay() as job:
         with job.task("starting"):
@@ -99,57 +74,56 @@ def run(arguments: argparse.Namespace) -> int:
             from taugate.calibration.recalibration.request import RecalibrationRequest
             from taugate.calibration.report.terminal import times
 
-        trial = TrialSettings(
-            tuple(arguments.url), arguments.shadow, arguments.shadow_seconds, os.environ.get(KEY) or None
-        )
-        logs = tuple(arguments.log)
-        request = RecalibrationRequest(arguments.data, arguments.releases, logs, promotion, trial)
-        done = recalibrate(request, job)
+        trial = TrialSettings(options.url, options.shadow, options.shadow_seconds, os.environ.get(KEY) or None)
+        done = recalibrate(RecalibrationRequest(options.data, options.releases, options.log, promotion, trial), job)
         if done.manifest is not None:
             job.report(times(job))
-    return _report(done, request, as_json=arguments.json)
-
-
-def _report(done: "Recalibrated", request: "RecalibrationRequest", *, as_json: bool) -> int:
-    """Print the release to stdout and the summary to stderr; returns the exit code."""
-    releases, promotion, published = request.releases, request.promotion, done.published
     name = done.current if done.manifest is None else done.manifest.release_id
-    sys.stdout.write(
-        orjson.dumps(_as_json(done, promotion.rule)).decode() + "\n" if as_json else f"{releases / name}\n"
-    )
-    sys.stdout.flush()
-    if done.manifest is None or done.changes is None or done.loss is None:
+    printed = _as_json(done, promotion.rule) if options.as_json else options.releases / name
+    if done.manifest is None:
+        print_result(printed)
         say(
             f"nothing to do: {name} was calibrated on these documents and labels, and remains the current release. If "
             "users now ask other questions, judge some of them (taugate judge) and run this command again"
         )
         return 0
-    if (decision := published.decision) is not None:
-        lines: list[str] = []
-        report(decision, lines.append)
-        for line in lines if decision.holds else lines[:-1]:  # the summary repeats the last line
-            say(line)
-    loss, option = done.loss, f"--releases {shlex.quote(str(releases))}"
-    policy = done.manifest.policy
-    cut = "None" if policy.tau is None else f"{policy.tau:.4f}"
-    cause = "it" if done.manifest.answer_threshold is None else "it or to a refusal"
-    say("")
-    rows = result(done.manifest) | {
-        "Changed": f"Documents: {done.changes['added']:,} added, {done.changes['changed']:,} changed, "
-        f"{done.changes['removed']:,} removed.{_traffic(done.traffic)}",
-        "Threshold": f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to {cause} "
-        f"({100 * loss.lower:.1f} % to {100 * loss.upper:.1f} %).",
-        "Gate": _gate(done, promotion.rule),
-        "Shadow": _shadow(done.trial),
-        "Promotion": _promotion(done, promoting=promotion.requested),
+    releases = f"--releases {shlex.quote(str(options.releases))}"
+    rows = {
+        **result(done.manifest),
+        **_rows(done, done.manifest, promotion),
+        "Next": f"taugate {'serve' if done.published.promoted else f'release diff {name}'} {releases}",
     }
-    if done.resumed:
-        rows["Resumed"] = f"Done by an earlier run: {', '.join(done.resumed)}."
-    rows["Next"] = f"taugate serve {option}" if published.promoted else f"taugate release diff {name} {option}"
-    say_labelled(rows)
-    if published.message is not None:
-        say(f"taugate: {name}: not promoted: {published.message}")
-    return published.code
+    message = done.published.message
+    error = None if message is None else f"{name}: not promoted: {message}"
+    return print_release(printed, rows, done.published, error)
+
+
+def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dict[str, str]:
+    """Return the lines of the summary on what was done, by their labels."""
+    changes, loss, decision = done.changes or {}, done.loss, done.published.decision
+    gate = "No promotion rule was given." if promotion.rule is None else "Not checked."
+    if decision is not None:
+        gate = f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
+    cut = "None" if manifest.policy.tau is None else f"{manifest.policy.tau:.4f}"
+    cause = "it" if manifest.answer_threshold is None else "it or to a refusal"
+    listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
+    why = "no promotion rule was given." if decision is None else "the promotion rule holds."
+    lost = (
+        ""
+        if loss is None
+        else (
+            f" {100 * loss.mean:.1f} % of the queries lose their answer to {cause} ({100 * loss.lower:.1f} % to "
+            f"{100 * loss.upper:.1f} %)."
+        )
+    )
+    rows = {
+        "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
+        "Threshold": f"{cut}.{lost}",
+        "Gate": gate,
+        "Shadow": _shadow(done.trial),
+        "Promotion": promotion_sentence(promotion, done.published, done.current, why),
+    }
+    return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
 def _traffic(learned: dict[str, Any] | None) -> str:
@@ -162,14 +136,6 @@ def _traffic(learned: dict[str, Any] | None) -> str:
     )
 
 
-def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:
-    if rule is None:
-        return "No promotion rule was given."
-    if (decision := done.published.decision) is None:
-        return "Not checked."
-    return f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
-
-
 def _shadow(trial: "TrialResult | None") -> str:
     if trial is None:
         return "Not tried: --url was not given."
@@ -177,13 +143,6 @@ def _shadow(trial: "TrialResult | None") -> str:
         f"{trial.compared:,} live queries in {trial.seconds:.0f} s: {trial.changed:,} get other results; without a "
         f"result {trial.empty_before:,} before and {trial.empty_now:,} now; {trial.failed:,} failed."
     )
-
-
-def _promotion(done: "Recalibrated", *, promoting: bool) -> str:
-    if done.published.promoted:
-        return f"Promoted in place of {done.current}."
-    because = "for the reason below" if promoting else "because of --no-promote"
-    return f"Not promoted, {because}. {done.current} remains the current release."
 
 
 def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
@@ -200,3 +159,19 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
         "refusal": done.published.message,
         "resumed": [*done.resumed],
     }
+
+
+command = command_of(
+    "recalibrate",
+    run,
+    RecalibrateOptions,
+    {
+        PROMOTION: PromotionOptions,
+        OptionGroup(
+            "trial on live traffic",
+            f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
+            "admin as well, they load the release at once",
+        ): TrialOptions,
+    },
+    without=("force",),
+)

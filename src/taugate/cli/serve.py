@@ -1,9 +1,10 @@
 """`taugate serve`: bind the address, load the release, and serve until SIGTERM."""
 
-import argparse
 import socket
+from typing import Any
 
-from taugate.cli.terminal.options import add_setting_flags, flag_settings
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.options import setting_parameters
 from taugate.errors import InputError
 from taugate.service.settings import Settings, read_settings
 
@@ -14,15 +15,11 @@ _BACKLOG = 2048  # uvicorn's own default
 _SEND_BUFFER_BYTES = 64 << 10
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate serve` to its parser."""
-    parser.description = "Every setting is also a TAUGATE_* variable; docs/settings.md lists them."
-    add_setting_flags(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     """Serve until a signal stops the service.
+
+    Args:
+        flags: Settings that override variables; None for those not given.
 
     Returns:
         The exit code.
@@ -33,10 +30,19 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from taugate.service.lifecycle.loading import current_release  # slow: loads faiss and onnxruntime
 
-    settings = read_settings(**flag_settings(arguments))
+    settings = read_settings(**flags)
     current_release(settings, at_start=True)  # before binding: a missing release is the usual mistake
     serve(settings, listen(settings))
     return 0
+
+
+command = Command(
+    "serve",
+    callback=run,
+    params=setting_parameters(),
+    help="Serve the current release over HTTP. Every setting is also a TAUGATE_* variable; docs/settings.md lists "
+    "them.",
+)
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:

@@ -1,39 +1,34 @@
 """`taugate settings`: show the effective settings of the service and their sources."""
 
-import argparse
-import json
 import os
-import sys
+from typing import Any
 
-from taugate.cli.terminal.options import add_setting_flags, flag_settings
-from taugate.cli.terminal.output import printable, say
+import click
+
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.options import setting_parameters
+from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `taugate settings` to its parser."""
-    parser.description = (
-        "Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
-        "describes every setting."
-    )
-    add_setting_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    """Print the effective settings; returns the exit code.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the effective settings.
-
-    Returns:
-        The exit code.
+    Args:
+        as_json: Print one JSON object.
+        flags: Settings that override variables; None for those not given.
 
     Raises:
         InputError: If a value cannot be used.
     """
-    settings = settings_in_force(**flag_settings(arguments))
+    settings = settings_in_force(**flags)
     unknown = unknown_variables(os.environ)
-    if arguments.json:
-        _print_json(settings, unknown)
+    if as_json:
+        values = {
+            setting.variable.name: {"value": setting.shown(), "source": setting.source, "set_by": setting.set_by}
+            for setting in settings
+        }
+        print_result({"settings": values, "unknown": unknown})
     else:
         _print_table(settings)
         for name, nearest in unknown.items():
@@ -42,21 +37,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(settings: list[SettingInForce], unknown: dict[str, str | None]) -> None:
-    """Print the settings by variable, and the nearest setting of each unknown variable."""
-    values = {
-        setting.variable.name: {"value": setting.shown(), "source": setting.source, "set_by": setting.set_by}
-        for setting in settings
-    }
-    sys.stdout.write(json.dumps({"settings": values, "unknown": unknown}) + "\n")
+command = Command(
+    "settings",
+    callback=run,
+    params=[*setting_parameters(), click.Option(["--json", "as_json"], is_flag=True, help="print one JSON object")],
+    help="Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
+    "describes every setting.",
+)
 
 
 def _print_table(settings: list[SettingInForce]) -> None:
     """Print a line for each setting: variable, value and source."""
-    rows = [(setting.variable.name, _text(setting.shown()), _source(setting)) for setting in settings]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, value, source in rows:
-        sys.stdout.write(f"{name:{widths[0]}}  {printable(value):{widths[1]}}  {source}\n")
+    rows = [(setting.variable.name, printable(_text(setting.shown())), _source(setting)) for setting in settings]
+    print_result("\n".join(aligned(rows)))
 
 
 def _text(value: object) -> str:

@@ -1,22 +1,24 @@
 """A judging session, shared by terminal and page: its keys, the texts around a result, and the writing of qrels."""
 
-import re
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
+import regex
+
 from taugate.ingestion.dataset.lock import DatasetBusy
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
+from taugate.retrieval.index.words import UNSPACED, words
 
 # The keys and their actions; the page has the same ones.
 KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
-_MIN_LETTERS = 4  # shorter words are in every passage, so marking them does not help
-# Thai and Lao, Myanmar, Khmer, Japanese and Chinese put no spaces between words.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
-_GRAMMAR = re.compile("[\u3040-\u309f]+")  # Hiragana alone: endings and particles of Japanese
+_PAIR = regex.compile(rf"(?:{UNSPACED}\p{{M}}*+){{2}}")  # two letters of a language without spaces between words
+_WORD = regex.compile(rf"(?<![\w\u200c\u200d])(?:(?!{UNSPACED})[\w\u200c\u200d])++")
+# Shorter words are in every passage, so marking them does not help.
+_MARKED = regex.compile(rf"\w{{4,}}|\d+|{_PAIR.pattern}")
+_GRAMMAR = regex.compile(r"\p{Hiragana}+")  # Hiragana alone: endings and particles of Japanese
 
 
 class Segment(NamedTuple):
@@ -88,38 +90,11 @@ def segments(text: str, query: str) -> list[Segment]:
         text: The text to split.
         query: The query; case and Unicode form are ignored.
     """
-    query_words = set[str]()
-    for start, end, spaced in _runs(query):
-        run = _folded(query[start:end])
-        if not spaced:
-            query_words.update(run[place : place + 2] for place in range(len(run) - 1))
-        elif len(run) >= _MIN_LETTERS or run.isdecimal():
-            query_words.add(run)
+    query_words = {word for word in words(query) if _MARKED.fullmatch(word) and not _GRAMMAR.fullmatch(word)}
     matched = [False] * len(text)
-    for start, end, spaced in _runs(text):
-        pieces = [(start, end)] if spaced else [(place, place + 2) for place in range(start, end - 1)]
-        for first, last in pieces:
-            piece = _folded(text[first:last])
-            if piece in query_words and not _GRAMMAR.fullmatch(piece):
-                matched[first:last] = [True] * (last - first)
+    for pattern in (_WORD, _PAIR):
+        for piece in pattern.finditer(text, overlapped=True):
+            if query_words.intersection(words(piece[0])):
+                matched[slice(*piece.span())] = [True] * len(piece[0])
     groups = groupby(zip(text, matched, strict=True), key=lambda pair: pair[1])
     return [Segment("".join(letter for letter, _ in group), marked) for marked, group in groups]
-
-
-def _runs(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield start and end of each run of letters and digits, and whether its language puts spaces between words."""
-    for kind, group in groupby(range(len(text)), key=lambda place: _kind(text[place])):
-        if kind is not None:
-            places = [*group]
-            yield places[0], places[-1] + 1, kind
-
-
-def _kind(letter: str) -> bool | None:
-    """Return whether a letter's language puts spaces between words; None for what is part of no word."""
-    if letter.isalnum() or letter in "_\u200c\u200d" or unicodedata.category(letter)[0] == "M":
-        return not _UNSPACED.match(letter)
-    return None
-
-
-def _folded(word: str) -> str:
-    return unicodedata.normalize("NFKC", word).casefold()

@@ -7,10 +7,10 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import printable, say
-from taugate.cli.terminal.wrapping import wrapped
 from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 
@@ -57,8 +57,8 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
     size = shutil.get_terminal_size()
     width = min(size.columns, _MAX_WIDTH)
     query, document = question.query.text, question.document
-    query_lines = [f"Query: {line}" if not number else line for number, line in enumerate(_wrapped(query, width - 7))]
-    passage = [*(_wrapped(document.title, width) if document.title else ()), *_wrapped(document.text, width)]
+    query_lines = [f"Query: {line}" if not number else line for number, line in enumerate(wrapped(query, width - 7))]
+    passage = [*(wrapped(document.title, width) if document.title else ()), *wrapped(document.text, width)]
     if styled:
         passage = [_marked(line, query) for line in passage]
     lines = [*remarks, progress, "", *query_lines, "", f"{heading(question)}:", "", *passage, ""]
@@ -68,13 +68,23 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
     return f"{_CLEAR if styled else ''}" + "\n".join([*lines, keys]) + "\n"
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    """Break a text into lines; control characters are replaced."""
-    return [
-        line
-        for paragraph in text.splitlines()
-        for line in wrapped(printable(paragraph.expandtabs(4)), max(width, 1)) or [""]
-    ]
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text into lines; control characters are replaced.
+
+    Rich knows which letters take two columns, or none. Without it, the terminal breaks the lines.
+
+    Args:
+        text: Text of one or more paragraphs.
+        width: Columns of a line.
+    """
+    paragraphs = [printable(paragraph.expandtabs(4)) for paragraph in text.splitlines()]
+    if find_spec("rich") is None:
+        return paragraphs
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    return [line.plain.rstrip() for text in paragraphs for line in Text(text).wrap(console, max(width, 1)) or [Text()]]
 
 
 def _marked(line: str, query: str) -> str:

@@ -7,19 +7,23 @@ rebinding. The page loads nothing from other hosts, and inserts texts as text, n
 
 import hmac
 import secrets
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import Any, cast
+import socket
+from json import JSONDecodeError
+from typing import Any
 
-import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError, TaugateError
 from taugate.ingestion.labels.judging import Judging
-from taugate.service.api.playground.files import PAGE_HEADERS, page_files
+from taugate.service.api.playground.files import PAGE_HEADERS, PageFile, page_files
 
 _HOST = "127.0.0.1"
 _HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
@@ -38,82 +42,89 @@ def judge_on_page(work: Judging, port: int) -> None:
         InputError: If the port is taken, or the data set changes meanwhile.
     """
     try:
-        server = _Server((_HOST, port), _Handler)
+        listener = socket.create_server((_HOST, port))
     except (OSError, OverflowError) as error:
         raise InputError(f"--port {port}: cannot be used ({error}); give another, or leave it out") from error
-    with server:
-        server.open(work)
-        say(f"Judge at {server.address} (Ctrl-C ends)")
-        server.serve_forever(poll_interval=0.1)
-    if server.failure is not None:
-        raise server.failure
+    with listener:
+        page = _Page(work, listener.getsockname()[1])
+        say(f"Judge at http://{_HOST}:{page.port}/{page.token}/ (Ctrl-C ends)")
+        page.server.run(sockets=[listener])
+    if page.failure is not None:
+        raise page.failure
 
 
-class _Server(ThreadingHTTPServer):
-    """The server of the page, with the session that all requests share.
+class _Page:
+    """The page, and the session that all its requests share; they are handled one after another.
 
     Attributes:
+        port: Port of the page.
         token: Secret part of every path.
-        files: Files of the page by their path after the token; the playground has the same ones.
+        server: The server, which runs until the judge stops.
         failure: Error that ended the session, or None if the judge ended it.
     """
 
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind the socket, without asking DNS for the address's name as HTTPServer does."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = _HOST, int(self.server_address[1])
-
-    def open(self, work: Judging) -> None:
-        """Set the judge's sample, before the first request."""
-        self.token = secrets.token_urlsafe(24)
-        self.files = page_files("judge")
-        self.hosts = {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
+    def __init__(self, work: Judging, port: int) -> None:
+        self.port, self.token = port, secrets.token_urlsafe(24)
         self.failure: TaugateError | OSError | None = None
-        self._work = work
-        self._remarks: list[str] = []
+        self._work, self._remarks = work, list[str]()
         self._session = JudgingSession(work, self._remarks.append)
-        self._lock = threading.Lock()
+        self._hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
+        routes = [Route(f"/{self.token}/{name}", _sender(file)) for name, file in page_files("judge").items()]
+        routes.append(Route(f"/{self.token}/state", self._get_state))
+        routes.append(Route(f"/{self.token}/key", self._post_key, methods=["POST"], max_body_size=_MAX_BYTES))
+        app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guard)])
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_level="error", lifespan="off", server_header=False, timeout_keep_alive=_SILENCE_SECONDS
+            )
+        )
 
-    @property
-    def address(self) -> str:
-        """The URL of the page, with its token."""
-        return f"http://{_HOST}:{self.server_port}/{self.token}/"
+    async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Refuse requests under another host name or without the token."""
+        token, slash, _ = request.scope["path"].removeprefix("/").partition("/")
+        if request.headers.get("Host") not in self._hosts:
+            response: Response = PlainTextResponse("unknown Host header\n", 403)
+        elif not slash or not hmac.compare_digest(token.encode(), self.token.encode()):
+            response = PlainTextResponse("not found\n", 404)
+        else:
+            response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
 
-    def state(self) -> dict[str, Any]:
-        """Return what the page shows."""
-        with self._lock:
-            return self._state()
+    async def _get_state(self, _: Request) -> Response:
+        return JSONResponse(self._state())
 
-    def handle_key(self, key: str, pair: str) -> dict[str, Any]:
-        """Carry out the action of a key, and return the new state of the page.
+    async def _post_key(self, request: Request) -> Response:
+        """Carry out the action of a key, and send the new state of the page.
 
-        Args:
-            key: One of KEYS.
-            pair: Digits of the result that the page showed. A judgement of another result is rejected, which happens if
-                the page is open twice.
+        A judgement of another result than the one shown is rejected, which happens if the page is open twice.
         """
-        with self._lock:
-            question = self._session.question
-            if key in {"y", "n", "s"} and (question is None or question.pair != pair):
-                self._remarks.append("that result was already judged; this is the next one")
-                return self._state()
-            try:
-                running = self._session.handle_key(key)
-            except (TaugateError, OSError) as error:  # the data set has changed, or the disk is full
-                self.failure, running = error, False
-            if not running:
-                message = "Stopped. All judgements are kept." if self.failure is None else str(self.failure)
-                return {"message": message, "progress": str(self._work.session.progress()), "stopped": True}
-            return self._state()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore closed connections; write other errors as usual."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed names the socket's type
+        origin, kind = request.headers.get("Origin"), request.headers.get("Content-Type", "").partition(";")[0]
+        if (origin is not None and origin.removeprefix("http://") not in self._hosts) or kind != "application/json":
+            return PlainTextResponse("only the page itself may send keys\n", 403)
+        try:
+            sent = await request.json()
+            key, pair = sent["key"], sent["pair"]
+        except (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+            key = pair = None
+        if not isinstance(key, str) or key not in KEYS or not isinstance(pair, str):
+            return PlainTextResponse("not a key\n", 422)
+        question = self._session.question
+        if key in {"y", "n", "s"} and (question is None or question.pair != pair):
+            self._remarks.append("that result was already judged; this is the next one")
+            return JSONResponse(self._state())
+        try:
+            running = self._session.handle_key(key)
+        except (TaugateError, OSError) as error:  # the data set has changed, or the disk is full
+            self.failure, running = error, False
+        if running:
+            return JSONResponse(self._state())
+        self.server.should_exit = True
+        message = "Stopped. All judgements are kept." if self.failure is None else str(self.failure)
+        return JSONResponse({"message": message, "progress": str(self._work.session.progress()), "stopped": True})
 
     def _state(self) -> dict[str, Any]:
+        """Return what the page shows."""
         remark = ". ".join(self._remarks)
         self._remarks.clear()
         question = self._session.question
@@ -125,79 +136,13 @@ class _Server(ThreadingHTTPServer):
             "pair": question.pair,
             "query": query,
             "heading": heading(question),
-            "title": [[*segment] for segment in segments(document.title or "", query)],
-            "text": [[*segment] for segment in segments(document.text, query)],
+            "title": segments(document.title or "", query),
+            "text": segments(document.text, query),
         }
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers one request of the page."""
+def _sender(file: PageFile) -> Any:  # noqa: ANN401 (an endpoint of Starlette)
+    async def send(_: Request) -> Response:
+        return Response(file.content, media_type=file.media_type)
 
-    timeout = _SILENCE_SECONDS
-    server_version, sys_version = "taugate", ""
-
-    @property
-    def _page(self) -> _Server:
-        return cast(_Server, self.server)
-
-    def do_GET(self) -> None:
-        """Send the page, its style or script, or its current state."""
-        name = self._name()
-        if name == "state":
-            self._send_json(self._page.state())
-        elif name in self._page.files:
-            file = self._page.files[name]
-            self._send(200, file.media_type, file.content)
-        elif name is not None:
-            self._send(404, "text/plain", b"not found\n")
-
-    def do_POST(self) -> None:
-        """Handle a key."""
-        name = self._name()
-        if name is None:
-            return
-        length = self.headers.get("Content-Length", "")
-        origin, kind = self.headers.get("Origin"), self.headers.get_content_type()
-        foreign = origin is not None and origin.removeprefix("http://") not in self._page.hosts
-        if name != "key" or foreign or kind != "application/json":
-            self._send(403, "text/plain", b"only the page itself may send keys\n")
-            return
-        if not length.isdecimal() or int(length) > _MAX_BYTES:
-            self._send(413, "text/plain", b"too long\n")
-            return
-        try:
-            sent = orjson.loads(self.rfile.read(int(length)))
-            key, pair = sent["key"], sent["pair"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            key = pair = None
-        if not isinstance(key, str) or key not in KEYS or not isinstance(pair, str):
-            self._send(422, "text/plain", b"not a key\n")
-            return
-        state = self._page.handle_key(key, pair)
-        self._send_json(state)
-        if "stopped" in state:  # in another thread: shutdown() waits for this request
-            threading.Thread(target=self._page.shutdown).start()
-
-    def _name(self) -> str | None:
-        """Return the part of the path after the token; for a forbidden request, send an error and return None."""
-        token, slash, name = self.path.removeprefix("/").partition("/")
-        if self.headers.get("Host") not in self._page.hosts:
-            self._send(403, "text/plain", b"unknown Host header\n")
-        elif not slash or not hmac.compare_digest(token.encode(), self._page.token.encode()):
-            self._send(404, "text/plain", b"not found\n")
-        else:
-            return name
-        return None
-
-    def _send_json(self, value: dict[str, Any]) -> None:
-        self._send(200, "application/json", orjson.dumps(value))
-
-    def _send(self, status: int, kind: str, content: bytes) -> None:
-        self.send_response(status)
-        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Write nothing: the terminal shows only the URL of the page."""
+    return send

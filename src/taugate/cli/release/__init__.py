@@ -1,1 +1,6 @@
-"""The subcommand `taugate release`: one file for each group of its actions."""
+"""`taugate release`: its actions, one file for those that belong together."""
+
+from taugate.cli.release import compare, erase, inspect, promote, remote
+from taugate.cli.release.action import command
+
+__all__ = ["command", "compare", "erase", "inspect", "promote", "remote"]

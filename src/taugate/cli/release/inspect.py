@@ -1,20 +1,19 @@
 """`taugate release list|show|verify|history`: the releases, their contents and their history."""
 
-import argparse
 import dataclasses
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 from pydantic import ValidationError
 
-from taugate.cli.terminal.options import add_action
-from taugate.cli.terminal.output import printable, say
+from taugate.cli.release.action import action, release_id
+from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
-from taugate.registry import history
+from taugate.registry import history, signing
 from taugate.registry.catalog import (
     calibration_state,
     current_id,
@@ -24,66 +23,43 @@ from taugate.registry.catalog import (
     release_ids,
     unverified_manifest,
 )
-from taugate.registry.signing import trusted_keys
 from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
 
 
-def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the actions.
+@action("list")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+def list_releases(releases: Path, as_json: bool) -> int:
+    """List releases, oldest first; * marks the current one, ~ the shadow.
 
-    Args:
-        actions: The subparsers of `taugate release`.
+    A row has id, age, state, data, threshold, accuracy and summary. The header goes to stderr.
     """
-    listing = add_action(
-        actions,
-        "list",
-        list_releases,
-        "list releases, oldest first: id, age, state, data, threshold, accuracy and summary; * marks the current one, "
-        "~ the shadow",
-    )
-    listing.add_argument("--json", action="store_true", help="print one JSON object")
-    show = add_action(actions, "show", show_manifest, "print the manifest as stored")
-    show.add_argument("id", metavar="ID", nargs="?", help="release id (default: the current one)")
-    check = add_action(actions, "verify", verify_releases, "check every digest, of all releases by default")
-    check.add_argument("id", metavar="ID", nargs="?", help="release id (default: all)")
-    check.add_argument(
-        "--trusted-keys", metavar="PATH", type=Path, help="public keys (PEM), one of which must have signed it"
-    )
-    add_action(actions, "history", show_history, "list every promotion and removal, with user and time")
-
-
-def list_releases(arguments: argparse.Namespace) -> int:
-    """Print a row for each release, oldest first; the header goes to stderr, so that stdout has only rows."""
     try:
-        current = current_id(arguments.releases)
+        current = current_id(releases)
     except ReleaseError as error:
         current = None
         say(f"taugate: {error}")
-    shadow = pointed_id(arguments.releases, SHADOW)
-    releases = [summarize(arguments.releases, name) for name in release_ids(arguments.releases)]
-    if arguments.json:
-        rows = [_json_row(release, current, shadow) for release in releases]
-        sys.stdout.write(json.dumps({"releases": rows}) + "\n")
+    shadow = pointed_id(releases, SHADOW)
+    summaries = [summarize(releases, name) for name in release_ids(releases)]
+    if as_json:
+        print_result({"releases": [_json_row(release, current, shadow) for release in summaries]})
         return 0
-    marks = {shadow: "~", current: "*"}
-    now = datetime.now(UTC)
-    table = [(marks.get(release.release, " "), *_cells(release, now)) for release in releases]
-    last = "summary" if any(release.summary for release in releases) else ""
-    titles = (" ", "release", "age", "state", "data", "τ", "accuracy", last)
-    widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
-    if table:
-        say(_row(titles, widths))
+    marks, now = {shadow: "~", current: "*"}, datetime.now(UTC)
+    last = "summary" if any(release.summary for release in summaries) else ""
+    titles = ("  release", "age", "state", "data", "τ", "accuracy", last)
+    header, *rows = aligned([titles, *(_cells(release, marks, now) for release in summaries)])
+    if rows:
+        say(header)
         sys.stderr.flush()
-    for row in table:
-        sys.stdout.write(printable(_row(row, widths)) + "\n")
+    for row in rows:
+        print_result(printable(row))
     return 0
 
 
-def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
-    """Format the columns of a release: id, age, state, data, threshold, accuracy and summary."""
+def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: datetime) -> tuple[str, ...]:
+    """Format the columns of a release: id with its mark, age, state, data, threshold, accuracy and summary."""
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
@@ -98,12 +74,8 @@ def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
     if notes:
         tau = f"{tau} ({', '.join(notes)})"
     accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
-    return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    mark, *columns = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
-    return f"{mark} {'  '.join(columns)}".rstrip()
+    name = f"{marks.get(release.release, ' ')} {release.release}"
+    return name, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
 
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
@@ -111,11 +83,13 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
     return {**dataclasses.asdict(release), **marks, "created": release.created and release.created.isoformat()}
 
 
-def show_manifest(arguments: argparse.Namespace) -> int:
-    """Print the manifest as it is stored; say on stderr if the release is provisional."""
-    release = find(arguments.releases, arguments.id)
-    if calibration_state(arguments.releases, release.name) == "provisional":
-        say(f"{release.name} is provisional: {_why(unverified_manifest(arguments.releases, release.name))}")
+@action("show")
+@release_id("the current one")
+def show_manifest(releases: Path, id: str | None) -> int:
+    """Print the manifest as it is stored; stderr says whether the release is provisional, and why."""
+    release = find(releases, id)
+    if calibration_state(releases, release.name) == "provisional":
+        say(f"{release.name} is provisional: {_why(unverified_manifest(releases, release.name))}")
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 
@@ -132,32 +106,40 @@ def _why(manifest: Mapping[str, Any]) -> str:
         return "see calibration.reasons"
 
 
-def verify_releases(arguments: argparse.Namespace) -> int:
-    """Check one release or all of them, also after a failure; any failure gives exit code 1."""
-    names = release_ids(arguments.releases)
-    if arguments.id:
-        names = [match_id(names, arguments.id, str(arguments.releases))]
-    failed, trusted = 0, trusted_keys(arguments.trusted_keys)
+@action("verify")
+@release_id("all")
+@click.option(
+    "--trusted-keys",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="public keys (PEM), one of which must have signed it",
+)
+def verify_releases(releases: Path, id: str | None, trusted_keys: Path | None) -> int:
+    """Check every digest, of all releases by default; any failure gives exit code 1."""
+    names = release_ids(releases)
+    if id:
+        names = [match_id(names, id, str(releases))]
+    failed, trusted = 0, signing.trusted_keys(trusted_keys)
     for name in names:
         try:
-            verify_with_collection(find(arguments.releases, name), trusted)
-            sys.stdout.write(f"ok {name}\n")
+            verify_with_collection(find(releases, name), trusted)
+            print_result(f"ok {name}")
         except (ReleaseError, OSError) as error:
             failed += 1
-            sys.stdout.write(f"failed {name}\n")
+            print_result(f"failed {name}")
             say(f"taugate: {error}")
     return 1 if failed else 0
 
 
-def show_history(arguments: argparse.Namespace) -> int:
-    """Print the history of the releases, oldest first, and on stderr the truncated lines of the log."""
-    releases = arguments.releases
+@action("history")
+def show_history(releases: Path) -> int:
+    """List every promotion and removal, oldest first, with user and time."""
     existing = set(release_ids(releases))
     log = history.read(releases)
     done = history.took_effect(log.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
     for event, moved in zip(log.events, done, strict=True):
         interrupted = not moved or (event.action == "prune" and event.release in existing)
-        sys.stdout.write(_event_line(event, interrupted=interrupted) + "\n")
+        print_result(_event_line(event, interrupted=interrupted))
     if log.unreadable:
         numbers = ", ".join(map(str, log.unreadable))
         say(f"taugate: {releases / HISTORY}: line {numbers} is truncated and was ignored")

@@ -1,112 +1,113 @@
-"""Progress of a long command: one line redrawn on a terminal, or a new line every ten seconds elsewhere."""
+"""Progress of a long command: a line that Rich redraws on a terminal, or a new line every ten seconds elsewhere."""
 
 import os
-import shutil
 import sys
 import threading
 import time
+from contextlib import ExitStack
+from importlib.util import find_spec
 from types import TracebackType
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING
 
 from taugate.calibration.progress import Job, Task
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import say, styled
 
-_REDRAW_SECONDS = 0.2
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
 _SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
-_CLEAR_LINE = "\r\x1b[K"
+_BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
 
 
 class ProgressDisplay:
     """Shows a job on stderr while its `with` block runs: its lines, and below them its current task.
 
-    A separate thread redraws it, so that the elapsed time advances even during one long computation.
+    Another thread shows the task, so that the elapsed time advances even during one long computation. Without Rich,
+    which comes with the extra `calibration`, a terminal gets the lines of a log.
     """
 
     def __init__(self) -> None:
-        self._job = Job(self._report)
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._writing = threading.Lock()
-        self._last_line = time.perf_counter()
-        self._drawn = False
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._job = Job(say)
+        self._exits = ExitStack()
 
     def __enter__(self) -> Job:
-        self._thread.start()
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and find_spec("rich") is not None:
+            self._draw()
+        else:
+            ended = threading.Event()
+            threading.Thread(target=self._log, args=(ended,), name="progress", daemon=True).start()
+            self._exits.callback(ended.set)
         return self._job
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._ended.set()
-        with self._writing:
-            self._clear()
+        self._exits.close()
 
-    def _report(self, line: str) -> None:
-        """Write a line above the progress line."""
-        with self._writing:
-            self._clear()
+    def _draw(self) -> None:
+        """Redraw the line of the current task until the block ends; lines of the job appear above it."""
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        console = Console(stderr=True)
+        self._job.report = lambda line: console.print(Text.from_ansi(styled(line)), soft_wrap=True)
+        live = Live(
+            console=console,
+            get_renderable=lambda: drawn(self._job.current),
+            refresh_per_second=_REDRAWS_PER_SECOND,
+            transient=True,
+        )
+        self._exits.enter_context(live)
+
+    def _log(self, ended: threading.Event) -> None:
+        """Write a line about the current task whenever the job was silent for a while."""
+        last_line = time.perf_counter()
+
+        def report(line: str) -> None:
+            nonlocal last_line
             say(line)
-            self._last_line = time.perf_counter()
+            last_line = time.perf_counter()
 
-    def _run(self) -> None:
-        while not self._ended.wait(_REDRAW_SECONDS):
-            task, now = self._job.current, time.perf_counter()
-            with self._writing:
-                if self._ended.is_set():
-                    return
-                if not self._terminal:
-                    if now - self._last_line >= _SILENCE_SECONDS:
-                        say(progress_line(task, now - task.began))
-                        self._last_line = now
-                elif now - task.began >= _MIN_SHOWN_SECONDS:
-                    width = shutil.get_terminal_size().columns - 1
-                    sys.stderr.write(_CLEAR_LINE + progress_bar(task, now - task.began, width))
-                    sys.stderr.flush()
-                    self._drawn = True
-                else:
-                    self._clear()
-
-    def _clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write(_CLEAR_LINE)
-            sys.stderr.flush()
-            self._drawn = False
+        self._job.report = report
+        while not ended.wait(max(last_line + _SILENCE_SECONDS - time.perf_counter(), 0)):
+            if time.perf_counter() - last_line >= _SILENCE_SECONDS:
+                report(progress_line(self._job.current, time.perf_counter() - self._job.current.began))
 
 
-def progress_bar(task: Task, seconds: float, width: int) -> str:
-    """Draw a task as one line for a terminal: a bar with rate and remaining time if its size is known.
+def drawn(task: Task) -> "Table":
+    """Return the line of a task on a terminal: a bar and its progress; empty in its first moments."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Column, Table
 
-    Args:
-        task: The current task.
-        seconds: Time since it began.
-        width: Columns of the terminal.
-    """
-    if not task.total:
-        count = f" {task.done:,}" if task.done else ""
-        return f"{task.name}{count} … {tqdm.format_interval(seconds)}"[:width]
-    bar: str = tqdm.format_meter(
-        task.done, task.total, seconds, ncols=width, prefix=task.name, unit="", initial=task.cached
-    )
-    return bar
+    seconds = time.perf_counter() - task.began
+    line = "" if seconds < _MIN_SHOWN_SECONDS else progress_line(task, seconds)
+    row = Table.grid(Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis"), padding=(0, 1))
+    row.add_row(ProgressBar(task.total, task.done, width=_BAR_COLUMNS) if line and task.total else "", line)
+    return row
 
 
 def progress_line(task: Task, seconds: float) -> str:
-    """Write a task as one line of a log, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
+    """Write a task as one line, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
 
     Args:
         task: The current task.
         seconds: Time since it began.
     """
-    elapsed = tqdm.format_interval(seconds)
     if not task.total:
         count = f"{task.done:,} in " if task.done else ""
-        return f"{task.name}: {count}{elapsed} so far"
+        return f"{task.name}: {count}{_clock(seconds)} so far"
     line = f"{task.name}: {task.done:,} of {task.total:,} ({task.done / task.total:.0%})".replace("%", " %")
     worked = task.done - task.cached
     if not worked or not seconds:
-        return f"{line}, {elapsed} so far"
+        return f"{line}, {_clock(seconds)} so far"
     rate = worked / seconds
-    return f"{line}, {rate:.1f}/s, {tqdm.format_interval((task.total - task.done) / rate)} left"
+    return f"{line}, {rate:.1f}/s, {_clock((task.total - task.done) / rate)} left"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"

@@ -1,9 +1,13 @@
-"""The language model of a command line: a local one, or one behind a URL."""
+"""The options of a language model: a local one, or one behind a URL."""
 
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.options import Options, option_of
+from taugate.cli.terminal.options import option
 from taugate.errors import InputError
 
 if TYPE_CHECKING:
@@ -12,37 +16,60 @@ if TYPE_CHECKING:
 KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
 
 
-def language_model(
-    option: str, kind: str, endpoint: str | None, model: str | None, timeout: float | None = None
-) -> "LanguageModel":
-    """Return the requested language model.
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """The options that name a language model."""
 
-    Args:
-        option: Name of the option whose value is `kind`, for messages.
-        kind: "local" or "endpoint".
-        endpoint: URL of the endpoint.
-        model: Name of the model at the endpoint, or path of a local GGUF file.
-        timeout: Longest wait for a reply of the endpoint, in seconds.
+    endpoint: str | None = option(
+        None,
+        "base URL of an OpenAI-compatible server, without /chat/completions; the key is read from "
+        f"{KEY} or from the file named by {KEY_FILE}",
+        "URL",
+    )
+    model: str | None = option(
+        None, "endpoint: name of the model there; local: path of a GGUF file (default: SmolLM2-135M-Instruct)", "M"
+    )
 
-    Raises:
-        InputError: If an option is missing or does not fit the kind.
-        ModuleNotFoundError: If the extra `generate` is not installed.
-    """
-    if kind == "endpoint":
-        from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
+    def language_model(self, option: str, kind: str, timeout: float | None = None) -> "LanguageModel":
+        """Return the requested language model.
 
-        if not endpoint or not model:
-            missing = "--endpoint URL" if not endpoint else "--model M"
-            raise InputError(f"{option} endpoint: add {missing}")
-        seconds = TIMEOUT_SECONDS if timeout is None else timeout
-        if not 0 < seconds < float("inf"):
-            raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
-        return Endpoint(endpoint, model, _key(), seconds)
-    if endpoint:
-        raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
-    from taugate.ingestion.queries.local import LocalModel
+        Args:
+            option: Name of the option whose value is `kind`, for messages.
+            kind: "local" or "endpoint".
+            timeout: Longest wait for a reply of the endpoint, in seconds.
 
-    return LocalModel(Path(model) if model else None)
+        Raises:
+            InputError: If an option is missing or does not fit the kind.
+            ModuleNotFoundError: If the extra `generate` is not installed.
+        """
+        if kind == "endpoint":
+            from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
+
+            if not self.endpoint or not self.model:
+                missing = "--endpoint URL" if not self.endpoint else "--model M"
+                raise InputError(f"{option} endpoint: add {missing}")
+            seconds = TIMEOUT_SECONDS if timeout is None else timeout
+            if not 0 < seconds < float("inf"):
+                raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
+            return Endpoint(self.endpoint, self.model, _key(), seconds)
+        if self.endpoint:
+            raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
+        from taugate.ingestion.queries.local import LocalModel
+
+        return LocalModel(Path(self.model) if self.model else None)
+
+    def refuse_model(self, remedy: str) -> None:
+        """Check that no option of language models is given.
+
+        Args:
+            remedy: End of the message.
+
+        Raises:
+            InputError: If one is.
+        """
+        for name, field in type(self).fields().items():
+            if field.default is None and getattr(self, name) is not None:
+                raise InputError(f"{option_of(name)}: {remedy}")
 
 
 def _key() -> str | None:

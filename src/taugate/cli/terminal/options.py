@@ -1,92 +1,198 @@
-"""Building blocks of parsers: options made from declared settings, and actions of subcommands."""
+"""Parameters of commands, made from declared settings: names, types, defaults and help are those of the fields."""
 
-import argparse
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import click
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
-# Placeholder of an option's value in help, unless the option sets its own.
-_METAVARS = {int: "N", float: "X", str: "NAME"}
-Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
-# Settings of the service that are also flags, with their further arguments for argparse.
-SETTING_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "releases": {"metavar": "DIR_OR_URL"},
-    "host": {},
-    "port": {"type": int},
-    "workers": {"type": int},
-}
+from taugate.calibration.settings.options import Options, option_of
+from taugate.cli.terminal.command import Command, Option, OptionGroup
+
+T = TypeVar("T", bound=Options)
+# Placeholder of an option's value in help, unless the field is annotated with another.
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 
 
-def add_option(
-    parser: Parser,
-    fields: Mapping[str, FieldInfo],
-    name: str,
-    *,
-    option: str | None = None,
-    omit_default: bool = False,
-    **keywords: Any,  # noqa: ANN401 (whatever argparse takes)
-) -> None:
-    """Add an option that sets a field; help and default are those of the field.
+@dataclass(frozen=True)
+class Appearance:
+    """How a field appears on the command line, as far as its type does not say; part of its annotation.
+
+    Attributes:
+        metavar: Placeholder of the value.
+        names: Names of the option, None for the one named after the field. A name without dashes is the name of the
+            value, if that is not the field's.
+        type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
+        positional: Whether it is an argument without a name.
+    """
+
+    metavar: str | None = None
+    names: tuple[str, ...] | None = None
+    type: click.ParamType[Any] | Callable[[str], Any] | None = None
+    positional: bool = False
+
+
+def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
+    """Declare a field with a default, as `Field` does.
 
     Args:
-        parser: A parser or a group of one.
-        fields: Declarations of a group of settings, as `Options.fields` returns them.
-        name: Name of the field.
-        option: Name of the option, or None to derive it from the field.
-        omit_default: Leave the field out of the parsed arguments if the option is not given, because its default
-            depends on other options.
-        keywords: Arguments of argparse's add_argument that override the derived ones.
+        default: The default.
+        text: Its description, which is the help text of the option.
+        metavar: Placeholder of the value.
     """
-    field = fields[name]
-    text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
-    if field.annotation is bool:
-        parser.add_argument(option or f"--{name.replace('_', '-')}", action="store_true", help=text, **keywords)
-        return
-    derived: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
-    if not (field.default in {None, ()} or field.is_required()):
-        derived["help"] = f"{text} (default: {field.default})"
-        if not omit_default:
-            derived["default"] = field.default
-    if choices := tuple(_choices(field.annotation)):
-        derived["choices"] = choices
-    elif "type" not in keywords:
-        kind = _type(field.annotation)
-        derived["type"] = kind
-        derived["metavar"] = _METAVARS[kind]
-    parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
+    field = Field(default=default, description=text)
+    if metavar is not None:
+        field.metadata.append(Appearance(metavar))
+    return field
 
 
-def add_signing_option(parser: Parser) -> None:
-    """Add the option for a signing key; it is missing from the parsed arguments if it is not given."""
-    parser.add_argument(
-        "--sign-with",
-        metavar="PEM",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="Ed25519 private key to sign the release with",
-    )
+# Fields of repeated commands.
+Data = Annotated[
+    str,
+    Appearance("DATA", type=click.Path(), positional=True),
+    Field(description="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"),
+]
+DataFolder = Annotated[
+    Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
+]
+Releases = Annotated[Path, Appearance("DIR"), Field(description="the releases directory")]
+AsJson = Annotated[bool, Appearance(names=("--json",)), Field(description="print the result as one JSON object")]
 
 
-def add_action(
-    actions: Any,  # noqa: ANN401 (argparse's own type is private)
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    text: str,
-) -> argparse.ArgumentParser:
-    """Add an action to a subcommand, and return its parser for further arguments.
+def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
+    """Return a parser of a number or one of some words.
 
     Args:
-        actions: The subparsers of the subcommand.
-        name: Name of the action.
-        run: Function that runs the action and returns the exit code.
-        text: Help and description of the action.
+        words: The words.
+        number: Parses the number.
+        example: What to give instead of another value.
     """
-    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    action.set_defaults(run=run)
-    return action
+
+    def parse(text: str) -> Any:  # noqa: ANN401 (of the type of `number`)
+        try:
+            return text if text in words else number(text)
+        except ValueError:
+            raise click.BadParameter(f'"{text}": give {", ".join(words)}, or {example}') from None
+
+    return parse
+
+
+# How the weight of shared words appears, a field of repeated settings.
+LEXICAL = Appearance("off|auto|W", type=number_or("off", "auto", example="a weight such as 0.5"))
+
+
+def command_of(
+    name: str,
+    run: Callable[[T], int],
+    declared: type[T],
+    groups: Mapping[OptionGroup, type[Options]] | None = None,
+    without: Collection[str] = (),
+    **appearances: Appearance,
+) -> Command:
+    """Return a command with an option for each field of some settings.
+
+    Args:
+        name: Name of the command.
+        run: Function that runs the command with the settings and returns the exit code; its docstring is the help.
+        declared: The settings.
+        groups: Base classes of the settings whose fields are a group of options.
+        without: Fields that have no option and keep their defaults.
+        appearances: As for `parameters`.
+    """
+    params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
+    for group, base in (groups or {}).items():
+        for option in params:
+            if isinstance(option, Option) and option.name in base.fields():
+                option.group = group
+    return Command(name, params=params, callback=lambda **values: run(declared(**specified(values))), help=run.__doc__)
+
+
+def part(declared: type[T], options: T) -> T:
+    """Return the settings that options of a command extend, without the command's own fields.
+
+    Args:
+        declared: The settings.
+        options: Options of a class derived from them.
+    """
+    return declared(**{name: getattr(options, name) for name in declared.fields()})
+
+
+def specified(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options that were given, so that the settings decide the defaults of the others."""
+    return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def parameters(
+    declared: type[Options],
+    *names: str,
+    group: OptionGroup | None = None,
+    optional: bool = False,
+    **appearances: Appearance,
+) -> list[click.Parameter]:
+    """Return the parameters that set the fields of some settings.
+
+    Args:
+        declared: The settings.
+        names: The fields; all of them if none is named.
+        group: Group of the options in help.
+        optional: Whether no option is required, because other options decide whether the settings are used.
+        appearances: How fields appear whose annotation does not say it, by name.
+    """
+    params = _parameters(declared, names, appearances)
+    for parameter in params:
+        parameter.required &= not optional
+        if isinstance(parameter, Option):
+            parameter.group = group
+    return params
+
+
+def _parameters(
+    declared: type[Options], names: Collection[str], appearances: Mapping[str, Appearance]
+) -> list[click.Parameter]:
+    fields = declared.fields()
+    return [
+        _parameter(name, fields[name], appearances.get(name, _appearance(fields[name]))) for name in names or fields
+    ]
+
+
+def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> click.Parameter:
+    text, required = field.description or "", field.is_required()
+    kinds = [*_members(field.annotation)]
+    repeated = any(get_origin(kind) is tuple for kind in kinds) and appearance.type is None
+    if "default" not in text and not required and field.default not in {None, ()} and bool not in kinds:
+        text += f" (default: {field.default})"
+    attributes: dict[str, Any] = {"help": text, "required": required}
+    if bool in kinds:
+        attributes |= {"is_flag": True, "default": None}
+    else:
+        attributes |= {"type": appearance.type or _type(kinds), "metavar": appearance.metavar or _metavar(kinds)}
+    if appearance.positional:
+        metavar = f"{attributes['metavar']}{'...' if repeated else ''}"
+        attributes["metavar"] = metavar if required else f"[{metavar}]"
+        return click.Argument([name], nargs=-1 if repeated else 1, **attributes)
+    names = appearance.names or (option_of(name),)
+    if all(part.startswith("--") for part in names):
+        names = (*names, name)
+    return Option([*names], multiple=repeated, **attributes)
+
+
+def _appearance(field: FieldInfo) -> Appearance:
+    return next((metadata for metadata in field.metadata if isinstance(metadata, Appearance)), Appearance())
+
+
+def setting_parameters() -> list[click.Parameter]:
+    """Return the options that override variables of the service, as `read_settings` takes them."""
+    kinds: dict[str, dict[str, Any]] = {
+        "releases": {"metavar": "DIR_OR_URL", "type": click.Path()},
+        "host": {"metavar": "HOST"},
+        "port": {"metavar": "PORT", "type": int},
+        "workers": {"metavar": "WORKERS", "type": int},
+    }
+    return [Option([f"--{name}"], help=variable_help(name), **attributes) for name, attributes in kinds.items()]
 
 
 def variable_help(name: str) -> str:
@@ -102,40 +208,26 @@ def variable_help(name: str) -> str:
     return f"{variable.info.description} ({variable.name}{default})"
 
 
-def add_setting_flags(parser: Parser) -> None:
-    """Add the flags that override variables of the service, as `read_settings` takes them."""
-    for name, keywords in SETTING_FLAGS.items():
-        parser.add_argument(f"--{name}", help=variable_help(name), **keywords)
+def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)
+    """Return the type of an option's value by the members of its annotation."""
+    if choices := [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]:
+        return click.Choice(choices)
+    kind = _kind(kinds)
+    return click.Path(path_type=Path) if kind is Path else kind
 
 
-def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of these flags by the name of the setting, None for those not given."""
-    return {name: getattr(arguments, name) for name in SETTING_FLAGS}
+def _metavar(kinds: list[Any]) -> str | None:
+    return None if any(get_origin(kind) is Literal for kind in kinds) else _METAVARS[_kind(kinds)]
 
 
-def lexical_weight(text: str) -> float | str:
-    """Parse a lexical weight, "off" or "auto"; argparse shows the message of the error."""
-    try:
-        return text if text in {"off", "auto"} else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'"{text}": give off, auto, or a weight such as 0.5') from None
+def _kind(kinds: list[Any]) -> type:
+    """Return the one member that is not None; of a tuple, the type of its elements."""
+    elements = (get_args(kind)[0] if get_origin(kind) is tuple else kind for kind in kinds)
+    (kind,) = (element for element in elements if element is not types.NoneType)
+    return kind  # type: ignore[no-any-return]  # a type, as all annotations of options
 
 
-def _choices(annotation: object) -> Iterator[str]:
-    """Yield the values of a Literal, or of a union of several."""
-    for member in _members(annotation):
-        if get_origin(member) is Literal:
-            yield from get_args(member)
-
-
-def _type(annotation: object) -> type:
-    """Return the type of the option's value: the member of the annotation that is not None."""
-    members = [member for member in _members(annotation) if isinstance(member, type)]
-    (kind,) = (member for member in members if member is not types.NoneType)
-    return kind
-
-
-def _members(annotation: object) -> Iterator[object]:
+def _members(annotation: object) -> Iterator[Any]:
     """Yield the members of an annotation, through unions and Annotated."""
     if get_origin(annotation) is Annotated:
         yield from _members(get_args(annotation)[0])

@@ -1,13 +1,29 @@
-"""Output for people: lines on stderr, and untrusted text without control characters."""
+"""Output: results on stdout, lines for people on stderr, and untrusted text without control characters."""
 
-import os
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-# Colour of a line on a terminal, by its first word.
-_STYLES = {"warning:": "yellow", "PROVISIONAL:": "bold yellow", "taugate:": "bold red"}
+import click
+import orjson
+
+from taugate.cli.terminal.command import in_colour
+
+# Style of a line on a terminal, by its first word.
+_STYLES: Mapping[str, Mapping[str, Any]] = {
+    "warning:": {"fg": "yellow"},
+    "PROVISIONAL:": {"fg": "yellow", "bold": True},
+    "taugate:": {"fg": "red", "bold": True},
+}
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
+
+
+def print_result(result: str | Path | Mapping[str, Any]) -> None:
+    """Write a result to stdout at once, as a line or as one JSON object."""
+    sys.stdout.write(f"{orjson.dumps(result).decode() if isinstance(result, Mapping) else result}\n")
+    sys.stdout.flush()
 
 
 def say(line: str) -> None:
@@ -16,8 +32,13 @@ def say(line: str) -> None:
     Args:
         line: The text, without a line break at its end.
     """
+    sys.stderr.write(f"{styled(line)}\n")
+
+
+def styled(line: str) -> str:
+    """Return a line with its first word in colour if it is a warning or an error, and stderr takes colours."""
     first = line.partition(" ")[0]
-    _write(first, line[len(first) :], _STYLES.get(first))
+    return _styled(first, **_STYLES.get(first, {})) + line[len(first) :]
 
 
 def say_labelled(rows: Mapping[str, str]) -> None:
@@ -30,33 +51,23 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     """
     width = max(map(len, rows), default=0)
     for label, text in rows.items():
-        _write(f"{label:{width}}", f"  {text}", "bold")
+        sys.stderr.write(f"{_styled(f'{label:{width}}', bold=True)}  {text}\n")
 
 
-def _write(start: str, end: str, style: str | None) -> None:
-    """Write a line to stderr, its start in a style of Rich or in none."""
-    if style is not None and in_colour():
-        from rich.console import Console
-        from rich.text import Text
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the lines of a table.
 
-        Console(stderr=True, soft_wrap=True).print(Text.assemble((start, style), end))
-    else:
-        sys.stderr.write(f"{start}{end}\n")
-
-
-def in_colour() -> bool:
-    """Return whether stderr takes colours: a terminal without NO_COLOR, or any output with FORCE_COLOR.
-
-    Colours need Rich, which comes with the extra `calibration`.
+    Args:
+        rows: Cells of one or more rows, equally many in all of them.
+        right: Columns that are aligned at their end.
     """
-    if os.environ.get("NO_COLOR"):
-        return False
-    forced = bool(os.environ.get("FORCE_COLOR"))
-    if not forced and (not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"):
-        return False
-    from importlib.util import find_spec
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    places = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
+    return ["  ".join(f"{cell:{place}}" for cell, place in zip(row, places, strict=True)).rstrip() for row in rows]
 
-    return find_spec("rich") is not None
+
+def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)
+    return click.style(text, **style) if style and in_colour(sys.stderr) else text
 
 
 def printable(text: str) -> str:

@@ -42,6 +42,8 @@ def prepare_streams() -> None:
             os.set_inheritable(number, True)
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # documents are UTF-8, whatever the locale
     encoding = sys.stderr.encoding if sys.stderr else "utf-8"
     raw = _LossyStderr(2, "w", closefd=False)
     sys.stderr = io.TextIOWrapper(raw, encoding, "backslashreplace", write_through=True)

@@ -1,14 +1,18 @@
-"""The last lines of `taugate calibrate`: result, measurement, threshold, changes, promotion, report and next step.
+"""The last lines of the commands that write a release: result, threshold, changes, promotion, report and next step.
 
 For a provisional release, the first line says so.
 """
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from taugate.calibration.comparison.publish import Promotion, Published
+from taugate.calibration.comparison.words import report
 from taugate.calibration.report.compare import Value, compare_releases, same_queries
+from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
@@ -50,34 +54,52 @@ class CalibratedRelease:
     previous: str | None
 
 
+def print_release(
+    printed: Path | Mapping[str, Any], rows: Mapping[str, str], published: Published, error: str | None
+) -> int:
+    """Print a release to stdout, and what became of it to stderr; returns the exit code.
+
+    Args:
+        printed: Folder of the release, or the object that --json prints.
+        rows: Lines of the summary by their labels.
+        published: How publishing the release ended.
+        error: Last line, for a release that was not promoted although no rule was against it.
+    """
+    lines: list[str] = []
+    if published.decision is not None and report(published.decision, lines.append):
+        error = lines.pop()
+    for line in lines:
+        say(line)
+    print_result(printed)
+    say("")
+    say_labelled(rows)
+    if error is not None:
+        say(f"taugate: {error.removeprefix('taugate: ')}")
+    return published.code
+
+
 def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict[str, str]:
-    """Return the lines of the summary by their labels.
+    """Return the lines of the summary of a calibration by their labels.
 
     Args:
         release: The release to summarize.
         with_next_steps: Include the last two lines, the report and the next step.
     """
-    in_force, promotion = _promotion(release)
-    lines = (
-        _state(release.manifest)
-        | result(release.manifest)
-        | {
-            "Measured": _measured(release.manifest),
-            "Threshold": _threshold(release.manifest),
-        }
-    )
-    lines |= _changes(release) | {"Promotion": promotion}
+    manifest, request, ending, previous = release.manifest, release.request, release.ending, release.previous
+    why = "the promotion rule holds." if ending.decision else "it has a threshold, and no promotion rule was given."
+    lines = {}
+    if manifest.calibration is not None and manifest.state == "provisional":
+        lines["State"] = f"Provisional: {manifest.calibration.because(manifest.policy.k)}."
+    lines |= {
+        **result(manifest),
+        "Measured": _measured(manifest),
+        "Threshold": _threshold(manifest),
+        **_changes(release),
+        "Promotion": promotion_sentence(request, ending, previous, why),
+    }
     if with_next_steps:
-        lines |= {"Report": str(release.path / REPORT), "Next": _next(release, in_force=in_force)}
+        lines |= {"Report": str(release.path / REPORT), "Next": _next(release)}
     return lines
-
-
-def _state(manifest: Manifest) -> dict[str, str]:
-    """Return the line of a provisional release; no line for a calibrated one."""
-    record = manifest.calibration
-    if record is None or record.state == "calibrated":
-        return {}
-    return {"State": f"Provisional: {record.because(manifest.policy.k)}."}
 
 
 def result(manifest: Manifest) -> dict[str, str]:
@@ -99,10 +121,7 @@ def _measured(manifest: Manifest) -> str:
 
 
 def _threshold(manifest: Manifest) -> str:
-    from taugate.calibration.report.terminal import (
-        cost,
-        refusal_sentence,
-    )  # slow; needed only after a release is written
+    from taugate.calibration.report.terminal import cost, refusal_sentence  # slow; needed only after a calibration
 
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
     rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
@@ -141,34 +160,34 @@ def _changes(release: CalibratedRelease) -> dict[str, str]:
     return lines
 
 
-def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
-    """Return whether the release, or one with the same content, is current now, and a sentence on its promotion."""
-    ending, previous = release.ending, release.previous
-    decision = ending.decision
+def promotion_sentence(requested: Promotion, published: Published, previous: str | None, why: str) -> str:
+    """Return a sentence on whether a release was promoted, and why.
+
+    Args:
+        requested: The requested promotion.
+        published: How publishing ended.
+        previous: Id of the release that was current before.
+        why: Why it was promoted, if it was and nothing was forced.
+    """
+    decision = published.decision
     current = "No release is current yet." if previous is None else f"{previous} remains the current release."
     if decision is not None and not decision.holds:
-        return False, f"Not promoted: the promotion rule does not hold. {current}"
-    if ending.message is not None:
-        return False, f"Not promoted, for the reason below. {current}"
+        return f"Not promoted: the promotion rule does not hold. {current}"
+    if published.message is not None:
+        return f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.promoted:
-        return True, f"Not needed: {previous} has the same content and remains the current release."
-    if not release.request.requested:
-        return False, f"Not promoted, because of --no-promote. {current}"
+        return f"Not needed: {previous} has the same content and remains the current release."
+    if not requested.requested:
+        return f"Not promoted, because of --no-promote. {current}"
     if previous is None:
-        return True, "Promoted: no release was current before."
-    if release.request.force:
-        why = "--force was given."
-    elif decision is None:
-        why = "it has a threshold, and no promotion rule was given."
-    else:
-        why = "the promotion rule holds."
-    return True, f"Promoted in place of {previous}: {why}"
+        return "Promoted: no release was current before."
+    return f"Promoted in place of {previous}: {'--force was given.' if requested.force else why}"
 
 
-def _next(release: CalibratedRelease, *, in_force: bool) -> str:
+def _next(release: CalibratedRelease) -> str:
     name, ending = release.path.name, release.ending
     releases = f"--releases {shlex.quote(str(release.path.parent))}"
-    if in_force:
+    if ending.message is None and release.request.requested:  # this release, or one with the same content, is current
         return f"taugate serve {releases}"
     if ending.decision is not None:
         return f"taugate release diff {name} {releases}"

@@ -1,0 +1,34 @@
+"""`taugate release`: the group of its actions, and the arguments that several of them share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from taugate.cli.terminal.command import Group
+
+command = Group("release", help="List, compare, promote, roll back or prune releases.")
+
+
+def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
+    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases.
+
+    Args:
+        name: Name of the action.
+    """
+    releases = click.option(
+        "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
+    )
+    return lambda function: command.command(name)(releases(function))
+
+
+def release_id(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:
+    """Return a decorator that adds the argument ID.
+
+    Args:
+        default: The release if the argument is left out, for the help; None if it is required.
+        name: Name of the function's parameter.
+    """
+    text = "release id" if default is None else f"release id (default: {default})"
+    return click.argument(name, metavar="ID" if default is None else "[ID]", required=default is None, help=text)

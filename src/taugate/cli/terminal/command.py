@@ -1,0 +1,125 @@
+"""Commands of Click with what it lacks: groups of options in help, colours, --help-all, and abbreviated options."""
+
+import copy
+import os
+from collections.abc import Collection
+from typing import Any, NamedTuple, TextIO
+
+import click
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Return whether a stream takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR.
+
+    Args:
+        stream: Stdout or stderr.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+class OptionGroup(NamedTuple):
+    """A section of options in the help of a command, with a sentence below its title."""
+
+    title: str
+    text: str
+
+
+class Option(click.Option):
+    """An option that belongs to a group; None for the options without a group."""
+
+    group: OptionGroup | None = None
+
+
+class _Formatter(click.HelpFormatter):
+    """Writes titles and names in colours, which Click strips if the output is not a terminal."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, click.style("usage: ", bold=True) if prefix is None else prefix)
+
+    def write_heading(self, heading: str) -> None:
+        self.write(f"{'':>{self.current_indent}}{click.style(f'{heading.lower()}:', bold=True)}\n")
+
+    def write_dl(self, rows: Any, col_max: int = 26, col_spacing: int = 2) -> None:  # noqa: ANN401 (Click's own types)
+        super().write_dl([(click.style(name, fg="cyan"), text) for name, text in rows], col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class Command(click.Command):
+    """A command whose function gets the given options as keywords and returns the exit code.
+
+    Attributes:
+        common: Names of the options that --help shows, if it does not show all; --help-all does.
+    """
+
+    context_class = _Context
+
+    def __init__(self, *arguments: Any, common: Collection[str] | None = None, **keywords: Any) -> None:  # noqa: ANN401
+        super().__init__(*arguments, **keywords)
+        self.common = common
+        if common is not None:
+            text = "show every option and exit"
+            all_options = Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all_options, help=text
+            )
+            self.params.append(all_options)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first line of the help, which Click would cut at some width."""
+        return (self.short_help or self.help or "").partition("\n")[0].removesuffix(".")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as Click does, after completing abbreviated options such as --rel for --releases."""
+        names = [name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("--")]
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group of options."""
+        sections: dict[OptionGroup | None, list[tuple[str, str]]] = {None: []}
+        hidden = 0
+        for parameter in self.get_params(ctx):
+            row = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if self.common is not None and not parameter.is_eager and parameter.name not in self.common:
+                hidden += row is not None
+            elif row is not None:
+                sections.setdefault(getattr(parameter, "group", None), []).append(row)
+        for group, rows in sections.items():
+            with formatter.section("options" if group is None else group.title):
+                if group is not None:
+                    formatter.write_text(group.text)
+                    formatter.write_paragraph()
+                formatter.write_dl(rows)
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")
+
+
+class Group(click.Group):
+    """A command with actions, listed in the order of their declaration."""
+
+    context_class = _Context
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the actions, which Click would sort."""
+        return [*self.commands]
+
+
+def _completed(word: str, names: list[str]) -> str:
+    """Return a word of the command line with the full name of an abbreviated option."""
+    name, equals, value = word.partition("=")
+    matches = {full for full in names if full.startswith(name)} if len(name) > 2 and name.startswith("--") else set()
+    return f"{matches.pop()}{equals}{value}" if len(matches) == 1 else word
+
+
+def _show_all_options(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
+    if requested and isinstance(ctx.command, Command):
+        every = copy.copy(ctx.command)
+        every.common = None
+        click.echo(every.get_help(ctx), color=ctx.color)
+        ctx.exit()
