@@ -79,7 +79,7 @@ class SearchedSplit:
             encoded.name,
             k,
             encoded.queries,
-            SamplingUnits.from_clusters(clusters(encoded.queries)),
+            SamplingUnits.from_clusters(clusters(encoded.queries)).capped(None),
             vectors,
             local,
             corpus[retrieved],
