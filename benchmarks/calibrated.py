@@ -8,7 +8,7 @@ from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings, study
 from taugate.ingestion.dataset.beir import Dataset
@@ -39,4 +39,4 @@ class IndexedSet:
         """Choose a threshold as `taugate calibrate` does without a gate."""
         units = SamplingUnits.from_clusters(clusters(self.dataset.answerable))
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
-        return study(self.dataset, self.encoded, self.index, drawn, settings, Stopwatch())
+        return study(self.dataset, self.encoded, self.index, drawn, settings, Job())

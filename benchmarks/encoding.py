@@ -7,7 +7,7 @@ from pathlib import Path
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.vectors.similarity import Float32
@@ -34,14 +34,14 @@ def encoded_set(
     model = loaded_encoder(encoder)
     dataset = read_dataset(folder, split, spool)
     return dataset, encode_dataset(
-        dataset, model, _cache(model), lambda line: print(f"{name or folder.name}: {line}"), Stopwatch()
+        dataset, model, _cache(model), Job(lambda line: print(f"{name or folder.name}: {line}"))
     )
 
 
 def encoded_queries(texts: Sequence[str]) -> Float32:
     """Encode n queries with the default encoder; returns their vectors, (n, d)."""
     model = loaded_encoder()
-    return encode(model, texts, len(texts), "query", _cache(model), Stopwatch()).vectors
+    return encode(model, texts, len(texts), "query", _cache(model), Job()).vectors
 
 
 def _cache(encoder: OnnxEncoder) -> EmbeddingCache:

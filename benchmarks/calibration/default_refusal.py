@@ -15,7 +15,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from taugate.calibration.encoding.corpus import encode_near_misses
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
@@ -34,7 +34,7 @@ def section(experiment: Experiment) -> str:
     for name in ("sample", *experiment.wanted(SETS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
-            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Stopwatch(), with_words=False)
+            near = encode_near_misses(indexed.dataset, encoder, None, experiment.seed, Job(), with_words=False)
             indexed = replace(indexed, encoded=replace(indexed.encoded, near_misses=near))
             findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
             if findings.refusal is None:

@@ -18,6 +18,7 @@ from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.documents import Parents
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.engines.engine import Engine, Rows
@@ -60,7 +61,7 @@ class _Asked:
     def judged(self, name: str, exact: TopK, found: TopK) -> GateRecord:
         """Return what the gate says of what a search found, in the place of exact search."""
         units = SamplingUnits.from_clusters(clusters(self.queries))
-        gate = gate_settings(CandidateSettings(), units, 1, print)
+        gate = gate_settings(CandidateSettings(), units, 1, Job(print))
         outcomes = [RankingOutcomes.judge(self.queries, top.positions, _K, self.parents) for top in (exact, found)]
         (record,) = judge(outcomes[0], [GateCandidate(name, "engine", outcomes[1])], units, gate)
         return record

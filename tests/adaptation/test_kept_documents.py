@@ -17,7 +17,7 @@ from taugate.adaptation.linear import adapter
 from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import Encoders, exported_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
@@ -252,7 +252,7 @@ def test_shards_hold_base_vectors(adapted: Adapted, sample: Path, tmp_path: Path
     spool.mkdir()
     dataset = read_dataset(sample, "test", spool)
     loaded = Encoders.load(str(adapted.folder))
-    encoded, vectors = encode_in_shards(dataset, loaded, str(encoding), spool, lambda line: None, Stopwatch())
+    encoded, vectors = encode_in_shards(dataset, loaded, str(encoding), spool, Job())
     texts = [dataset.documents[row].encoded_text for row in range(5)]
     assert vectors[np.arange(5)] == pytest.approx(adapted.documents(texts), abs=1e-6)
     requested = [query.text for query in dataset.answerable[:5]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, JobCancelled, Task
 from taugate.cli.terminal import display as module
 from taugate.cli.terminal.display import ProgressDisplay, progress_bar, progress_line
 from tests.calibration.commands import arguments
@@ -38,25 +38,35 @@ def test_progress_bar_fits_terminal() -> None:
     assert progress_bar(Task("x" * 200), 3.0, 79) == "x" * 79
 
 
-def test_stopwatch_returns_innermost_task() -> None:
-    watch = Stopwatch()
-    with watch.stage("gate"):
-        assert watch.current.name == "trying cheaper ways to search"
-        with watch.task("encoding queries", 7) as task:
-            task.done += 3
-            assert (watch.current.name, watch.current.done, watch.current.total) == ("encoding queries", 3, 7)
-        assert watch.current.name == "trying cheaper ways to search"
-    assert watch.current.name == "working"
+def test_job_returns_innermost_task() -> None:
+    job = Job()
+    with job.stage("gate"):
+        assert job.current.name == "trying cheaper ways to search"
+        with job.task("encoding queries", 7) as task:
+            task.advance(3)
+            assert (job.current.name, job.current.done, job.current.total) == ("encoding queries", 3, 7)
+        assert job.current.name == "trying cheaper ways to search"
+    assert job.current.name == "working"
+
+
+def test_cancelled_job_stops_at_next_task() -> None:
+    job = Job()
+    with job.task("encoding queries", 7) as task, pytest.raises(JobCancelled):
+        job.cancel()
+        task.advance()
+    assert task.done == 0
+    with pytest.raises(JobCancelled), job.stage("gate"):
+        raise AssertionError("a cancelled job began another stage")
+    assert job.current.name == "working"
 
 
 def test_log_prints_line_regularly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(module, "_SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(module, "_REDRAW_SECONDS", 0.02)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display, watch.task("counting", 100) as task:
-        task.done = 50
+    with ProgressDisplay() as job, job.task("counting", 100) as task:
+        task.advance(50)
         time.sleep(1.3)
-        display.say("a line")
+        job.report("a line")
         time.sleep(0.1)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == "a line"

@@ -11,7 +11,7 @@ import pytest
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.calibration.commands import arguments
 from tests.interruptible import interruptible
@@ -114,7 +114,7 @@ def test_interrupted_encoding_keeps_vectors(encoder: Path, tmp_path: Path, monke
     monkeypatch.setattr("taugate.calibration.encoding.corpus.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(OnnxEncoder, "embed", slow)
     with pytest.raises(KeyboardInterrupt):
-        encode(loaded, texts, len(texts), "document", cache, Stopwatch())
+        encode(loaded, texts, len(texts), "document", cache, Job())
     saved = cache.get([cache.key(loaded.config.document_prompt + text) for text in texts])
     kept = [text for text in texts if cache.key(loaded.config.document_prompt + text) in saved]
     tokens = sum(len(each.ids) for each in loaded.tokenize(kept, "document"))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.comparison.words import CalibrateResult
-from taugate.cli.terminal.promotion_rule import PromotionRequest
+from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.cli.terminal.summary import CalibratedRelease, summary
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
@@ -22,7 +21,7 @@ def first(releases: Path) -> CalibratedRelease:
     """The sample's release as the first of its directory."""
     manifest = verify(find(releases))
     path = RELEASES / manifest.release_id
-    return CalibratedRelease(manifest, path, PromotionRequest(requested=True, rule=None), CalibrateResult(), None)
+    return CalibratedRelease(manifest, path, Promotion(), Published(), None)
 
 
 def test_summary_without_refusals(first: CalibratedRelease) -> None:
@@ -50,7 +49,7 @@ def test_summary_of_replaced_release(first: CalibratedRelease) -> None:
 
 
 def test_summary_with_no_promote(first: CalibratedRelease) -> None:
-    lines = summary(replace(first, request=PromotionRequest(requested=False, rule=None), previous="old"))
+    lines = summary(replace(first, request=Promotion(requested=False), previous="old"))
     assert lines["Promotion"] == "Not promoted, because of --no-promote. old remains the current release."
     assert lines["Next"] == f"taugate release promote {first.path.name} --releases 'my releases'"
 
@@ -58,10 +57,10 @@ def test_summary_with_no_promote(first: CalibratedRelease) -> None:
 def test_summary_without_safe_threshold(first: CalibratedRelease) -> None:
     policy = first.manifest.policy.model_copy(update={"kind": "none", "tau": None})
     without = first.manifest.model_copy(update={"policy": policy})
-    lines = summary(replace(first, manifest=without, ending=CalibrateResult(3, "why", "no cut")))
+    lines = summary(replace(first, manifest=without, ending=Published(False, 3, "why", "no cut")))
     assert lines["Threshold"].startswith("None: an answered question keeps all results. A question that scores below ρ")
     without = without.model_copy(update={"refusal": None})
-    lines = summary(replace(first, manifest=without, ending=CalibrateResult(3, "why", "no cut")))
+    lines = summary(replace(first, manifest=without, ending=Published(False, 3, "why", "no cut")))
     assert lines["Threshold"].startswith("None. Every result is kept, and ")
     assert lines["Promotion"] == "Not promoted, for the reason below. No release is current yet."
     assert lines["Next"] == "Read the message below, and the report."

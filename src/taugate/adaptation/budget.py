@@ -73,12 +73,12 @@ def plan_within(
             stages[recipe] = StagePlan(steps=steps, batch=_batches(recipe, trainer)[-1])
         weights = [*MERGE_WEIGHTS] if merges and stages else []
         return _plan(work, linear, stages, weights, left_out, bfloat16=False)
-    with trainer.watch.task("timing"):
+    with trainer.job.task("timing"):
         text = _text_seconds(trainer)
         after = _EXPORT_SECONDS + linear_seconds + text.of(*_texts(trainer))
 
         # Time is reserved for the final searches, the measures and writing.
-        left = float(settings.seconds or 0) - trainer.watch.total - 2 * linear_seconds - text.of(TEXTS, 0)
+        left = float(settings.seconds or 0) - trainer.job.total - 2 * linear_seconds - text.of(TEXTS, 0)
         stages, weights, example = {}, [], 0.0
         bfloat16: bool | None = None
         remaining = TimeBudget.of(left, after)

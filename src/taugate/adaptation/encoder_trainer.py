@@ -18,7 +18,7 @@ from taugate.adaptation.unfinished import writing_to
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.metrics.documents import relevant_passages
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import RecipeName, StageRecord
@@ -49,7 +49,7 @@ class EncoderTrainer:
         model: Folder of the base.
         work: Folder of the unfinished work.
         seed: Seed of every random choice.
-        watch: Stopwatch that shows the progress.
+        job: Shows the progress.
     """
 
     pairs: EncodedPairs
@@ -58,7 +58,7 @@ class EncoderTrainer:
     model: Path
     work: Path
     seed: int
-    watch: Stopwatch
+    job: Job
 
     @property
     def together(self) -> int:
@@ -95,7 +95,7 @@ class EncoderTrainer:
         """
         from taugate.adaptation.training.run import TrainingRun
 
-        run = TrainingRun(self.work / recipe, self.seed, self.watch, bfloat16)
+        run = TrainingRun(self.work / recipe, self.seed, self.job, bfloat16)
         saved = run.folder / "model"
         model = self._load(saved) if saved.is_dir() else self.load(None if recipe.startswith("pt") else start)
         records = []
@@ -120,7 +120,7 @@ class EncoderTrainer:
         """Measure the duration of a step of a recipe on a few steps; the parameters are those of `train`."""
         from taugate.adaptation.training.run import TrainingRun
 
-        run = TrainingRun(self.work, self.seed, self.watch, bfloat16)
+        run = TrainingRun(self.work, self.seed, self.job, bfloat16)
         seconds = 0.0
         for stage in recipe.split("-"):
             model = self.load()
@@ -145,7 +145,7 @@ class EncoderTrainer:
 
             def compute(batch: Sequence[str], name: str) -> float:
                 began = time.perf_counter()
-                LowerStates.compute(model, self.base, LAYERS, batch, Path(scratch, name), self.watch, bfloat16=bfloat16)
+                LowerStates.compute(model, self.base, LAYERS, batch, Path(scratch, name), self.job, bfloat16=bfloat16)
                 return time.perf_counter() - began
 
             compute(distinct[:1], "first")  # warm-up
@@ -204,7 +204,7 @@ class EncoderTrainer:
             InputError: If the folder cannot be written.
         """
         transformer, pairs = self._encode(model, self.work / folder)
-        fitted = LearnedRecipes.try_linear(pairs, "auto", self.seed, steps, lambda _: None).chosen
+        fitted = LearnedRecipes.try_linear(pairs, "auto", self.seed, steps, Job()).chosen
         candidates = [fitted, TriedRecipe(name, None, pairs.validate(None), None, pairs)]
         if before is not None and before.learned is not None:
             per_query = pairs.validate(before.learned)
@@ -224,12 +224,12 @@ class EncoderTrainer:
                     model.save(str(staging), create_model_card=False)
                     publish(staging, saved)
             if not graph.is_dir():
-                with staging_folder(folder, ".onnx-") as staging, self.watch.task("exporting the trained encoder"):
+                with staging_folder(folder, ".onnx-") as staging, self.job.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
                     publish(staging, graph)
         encoder = OnnxEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
-        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.watch)
+        return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.job)
 
 
 def check_trainable(model: Path, base: str) -> None:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
 from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
@@ -61,13 +61,12 @@ class TrainingPlace:
     work: Path
 
 
-def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and settings)
+def adapt(
     data: str,
     base: str,
     target: Path,
     settings: AdaptationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
     writer: LanguageModel | None = None,
 ) -> AdaptationRecord:
     """Adapt an encoder to a data set, test it, and write it with its record, accepted or not.
@@ -79,8 +78,7 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and settings)
         base: Name or folder of a sentence-transformers model, or folder of an exported encoder.
         target: Folder to create for the adapted encoder.
         settings: Settings of the adaptation.
-        say: Called with one line of progress or warning at a time.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
         writer: Writer of paraphrases, None for rules.
 
     Raises:
@@ -92,27 +90,27 @@ def adapt(  # noqa: PLR0913, PLR0917 (data, base, target and settings)
 
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("read"):
-            evaluation, queries = _read(data, settings, Path(spool), say)
-        with watch.stage("export"):
+        with job.stage("read"):
+            evaluation, queries = _read(data, settings, Path(spool), job)
+        with job.stage("export"):
             encoder = _load(base)
         # Measured first, so that the remaining budget for recipes is known.
-        with watch.stage("measure"):
-            paraphrased = _paraphrase(queries.unseen, settings.seed, writer, watch)
-            before = OtherTexts.encode(paraphrased, _encode_with(encoder, watch))
+        with job.stage("measure"):
+            paraphrased = _paraphrase(queries.unseen, settings.seed, writer, job)
+            before = OtherTexts.encode(paraphrased, _encode_with(encoder, job))
         place = TrainingPlace(base, target.absolute().parent / f".{target.name}.work")
-        with sole_worker(place.work, say):
-            adaptation = learn_and_judge(evaluation, queries, encoder, settings, say, watch, place=place)
-            with watch.stage("measure"):
+        with sole_worker(place.work, job):
+            adaptation = learn_and_judge(evaluation, queries, encoder, settings, job, place=place)
+            with job.stage("measure"):
                 after = before
                 if adaptation.transformer is not None:
                     trained = OnnxEncoder.load(graph_of(adaptation.transformer))
-                    after = OtherTexts.encode(paraphrased, _encode_with(trained, watch))
+                    after = OtherTexts.encode(paraphrased, _encode_with(trained, job))
                 if adaptation.learned is not None:
                     after = after.through(adaptation.learned.apply, adaptation.learned.apply_to_documents)
                 measures = adaptation.comparison.measure(adaptation.record.recipe, paraphrased, before, after)
                 record = adaptation.record.model_copy(update={"measures": measures})
-            with watch.stage("write"):
+            with job.stage("write"):
                 write_encoder(
                     adaptation.transformer or model_folder(base), base, adaptation.learned, record, target, encoder
                 )
@@ -124,8 +122,7 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
     queries: AdaptationQueries,
     encoder: OnnxEncoder,
     settings: AdaptationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
     steps: int | None = None,
     place: TrainingPlace | None = None,
 ) -> Adaptation:
@@ -136,8 +133,7 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
         queries: Queries of the three parts.
         encoder: The base encoder.
         settings: Settings of the adaptation.
-        say: Called with one line of progress or warning at a time.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
         steps: Gradient steps of the adapter, None for as many as the budget allows.
         place: Base model and work folder for training weights, None for linear recipes alone.
 
@@ -148,18 +144,18 @@ def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
     model = None if place is None else model_folder(place.base)
     # Before the corpus is encoded, which takes minutes.
     untrainable = None if model is None or place is None else why_untrainable(model, place.base, settings.recipe)
-    pairs = _encode(dataset, queries, encoder, say, watch)
-    with watch.stage("adapt"):
+    pairs = _encode(dataset, queries, encoder, job)
+    with job.stage("adapt"):
         if model is None or place is None:
             fixed = settings.steps if steps is None else steps
-            allowed = (lambda: float(settings.seconds or 0) - watch.total) if fixed is None else fixed
+            allowed = (lambda: float(settings.seconds or 0) - job.total) if fixed is None else fixed
             learned = LearnedRecipes.try_linear(
-                pairs, settings.recipe, settings.seed, allowed, say, keep_documents=settings.keep_documents
+                pairs, settings.recipe, settings.seed, allowed, job, keep_documents=settings.keep_documents
             )
         else:
-            trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, watch)
-            learned = try_recipes(trainer, settings, untrainable, say)
-    with watch.stage("admit"):
+            trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, job)
+            learned = try_recipes(trainer, settings, untrainable, job)
+    with job.stage("admit"):
         decision = EncoderDecision.decide(pairs, learned, settings.lexical)
         record = _record(pairs, learned, decision, encoder, settings)
         comparison = EncoderComparison(queries.unseen, decision.trials, K, settings.seed)
@@ -181,13 +177,11 @@ def _load(base: str) -> OnnxEncoder:
     return encoder
 
 
-def _read(
-    data: str, settings: AdaptationSettings, spool: Path, say: Callable[[str], None]
-) -> tuple[Dataset, AdaptationQueries]:
+def _read(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
     """Read the evaluation split and the training split, if there is one, and divide their queries."""
     deciding = settings.eval_split
     if deciding is None:
-        deciding = default_split(data, say, "admission is decided by", "--eval-split")
+        deciding = default_split(data, job.report, "admission is decided by", "--eval-split")
     named = [] if settings.split is None or settings.split == deciding else [settings.split]
     with local_folder(data, deciding, *named, optional=(TRAIN,) if settings.split is None else ()) as folder:
         split = TRAIN if settings.split is None and TRAIN in splits_in(folder) else settings.split
@@ -197,14 +191,14 @@ def _read(
         check_split(folder / qrels_of(deciding), "--eval-split")
         evaluation = read_dataset(folder, deciding, spools[0])
         for note in evaluation.notes:
-            say(note)
+            job.report(note)
         if len({query.weight for query in evaluation.answerable}) > 1:
-            say(
+            job.report(
                 f"warning: the queries of split {evaluation.split} have weights, which acceptance does not use: the "
                 "gain is that of the judged queries, not of all queries"
             )
         if split is None:
-            say("no split train: learning from crops of the documents")
+            job.report("no split train: learning from crops of the documents")
             return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
         training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
         origins = {query.origin for query in training.answerable}
@@ -217,32 +211,27 @@ def _encode(
     dataset: Dataset,
     queries: AdaptationQueries,
     encoder: OnnxEncoder,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, watch)
+    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, job)
     if cache.failure:
-        say(f"warning: no embedding cache: {cache.failure}")
+        job.report(f"warning: no embedding cache: {cache.failure}")
     return encoded
 
 
 def _paraphrase(
-    queries: Sequence[LabelledQuery], seed: int, writer: LanguageModel | None, watch: Stopwatch
+    queries: Sequence[LabelledQuery], seed: int, writer: LanguageModel | None, job: Job
 ) -> ParaphrasedQueries:
-    with watch.task("writing paraphrases") as task:
-
-        def advance() -> None:
-            task.done += 1
-
-        return ParaphrasedQueries.write(queries, seed, writer, advance)
+    with job.task("writing paraphrases") as task:
+        return ParaphrasedQueries.write(queries, seed, writer, task.advance)
 
 
-def _encode_with(encoder: OnnxEncoder, watch: Stopwatch) -> Encode:
+def _encode_with(encoder: OnnxEncoder, job: Job) -> Encode:
     """Return a function that encodes texts, or reads their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, watch).vectors
+    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, job).vectors
 
 
 def _record(

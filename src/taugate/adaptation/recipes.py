@@ -18,7 +18,7 @@ from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
@@ -56,7 +56,7 @@ class EncodedPairs:
         queries: AdaptationQueries,
         encoder: OnnxEncoder,
         cache: EmbeddingCache,
-        watch: Stopwatch,
+        job: Job,
     ) -> Self:
         """Encode documents and queries, or read their embeddings from a cache.
 
@@ -65,14 +65,14 @@ class EncodedPairs:
             queries: Queries of the three parts.
             encoder: Encoder that embeds.
             cache: Cache of this encoder.
-            watch: Stopwatch that shows the progress.
+            job: Shows the progress.
         """
 
         def of_queries(part: Sequence[LabelledQuery]) -> Float32:
-            return encode(encoder, (query.text for query in part), len(part), "query", cache, watch).vectors
+            return encode(encoder, (query.text for query in part), len(part), "query", cache, job).vectors
 
         texts = (document.encoded_text for document in corpus)
-        documents = encode(encoder, texts, len(corpus), "document", cache, watch).vectors
+        documents = encode(encoder, texts, len(corpus), "document", cache, job).vectors
         train, validation, unseen = (of_queries(part) for part in (queries.train, queries.validation, queries.unseen))
         return cls(queries, documents, train, validation, unseen, corpus)
 
@@ -170,7 +170,7 @@ class LearnedRecipes:
         recipe: Recipe,
         seed: int,
         steps: int | Callable[[], float],
-        say: Callable[[str], None],
+        job: Job,
         *,
         keep_documents: bool = False,
     ) -> Self:
@@ -181,7 +181,7 @@ class LearnedRecipes:
             recipe: Requested recipe.
             seed: Seed of the pairs.
             steps: Gradient steps of the adapter, or a function that returns the remaining seconds, which then decide.
-            say: Called with one line of progress at a time.
+            job: Reports a line for each recipe.
             keep_documents: Learn the adapter for queries alone, without whitening.
 
         Raises:
@@ -190,7 +190,7 @@ class LearnedRecipes:
         before = pairs.validate(None)
         base = float(before.mean())
         curve = [RecipeTrial(recipe="base", ndcg=base)]
-        say(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
+        job.report(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
         if keep_documents:
             start = LinearMap.identity_of_queries(pairs.documents.shape[1])
             adapted, adapter_steps = _adapt(
@@ -198,17 +198,19 @@ class LearnedRecipes:
             )
             if adapted is None:
                 raise InputError(f"the adapter cannot be learned: {_why_none(adapter_steps)}")
-            say(f"adapter of queries: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
+            job.report(f"adapter of queries: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
             return cls([adapted], adapted, adapter_steps, base, curve)
         settings, best = _whiten(pairs, curve)
-        say(f"whitening: NDCG@10 {best.ndcg:.4f} (centring {settings.centring:g}, exponent {settings.exponent:g})")
+        job.report(
+            f"whitening: NDCG@10 {best.ndcg:.4f} (centring {settings.centring:g}, exponent {settings.exponent:g})"
+        )
         tried, adapter_steps = [best], 0
         if recipe != "whitening":
             adapted, adapter_steps = _adapt(pairs, best, seed, steps, curve)
             if adapted is None:
-                say(f"warning: the adapter is left out: {_why_none(adapter_steps)}")
+                job.report(f"warning: the adapter is left out: {_why_none(adapter_steps)}")
             else:
-                say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
+                job.report(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {adapter_steps} steps at most")
                 tried.append(adapted)
                 if recipe == "adapter" or adapted.ndcg > best.ndcg:
                     best = adapted

@@ -1,10 +1,11 @@
 """The folder of an unfinished adaptation beside its target: locked by one process, kept after a kill."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from taugate.calibration.progress import Job
 from taugate.errors import InputError, TaugateError
 from taugate.storage.files import disk_failure
 from taugate.storage.locks import exclusive_lock
@@ -13,14 +14,14 @@ _LOCK = "lock"
 
 
 @contextmanager
-def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
+def sole_worker(work: Path, job: Job) -> Iterator[None]:
     """Create the folder, lock it, and remove it at the end.
 
     After an error or Ctrl-C it is kept if anything has been trained, or if it existed before.
 
     Args:
         work: The folder.
-        say: Called with a line with the folder in which the work is kept.
+        job: Reports the folder in which the work is kept.
 
     Raises:
         InputError: If another process holds the folder, or it cannot be created.
@@ -47,7 +48,7 @@ def sole_worker(work: Path, say: Callable[[str], None]) -> Iterator[None]:
             if not was_there and not any(path.is_file() for path in work.glob("*/**/*")):
                 shutil.rmtree(work, ignore_errors=True)
             elif not isinstance(error, TaugateError):  # a TaugateError says what to do
-                say(f"the unfinished work is kept in {work}; run the same command to resume")
+                job.report(f"the unfinished work is kept in {work}; run the same command to resume")
             raise
         shutil.rmtree(work, ignore_errors=True)
 

@@ -1,11 +1,10 @@
-"""Wall-clock time of the stages of a calibration, progress of the current task, and speed of a candidate."""
+"""A job, which is one long command: the lines that it reports, its stages and their times, and its cancellation."""
 
-import statistics
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 # Name of the task that each stage of a calibration shows.
 _TASK_NAMES = {
@@ -24,6 +23,10 @@ _TASK_NAMES = {
 }
 
 
+class JobCancelled(BaseException):
+    """Ends a cancelled job; like KeyboardInterrupt, it is no error that the job's work may handle."""
+
+
 @dataclass
 class Task:
     """A task in progress, for a progress display.
@@ -34,6 +37,7 @@ class Task:
         done: Finished units.
         cached: Finished units that took no time, because an earlier run had finished them.
         began: `time.perf_counter` at the start.
+        cancelled: Set if the job is cancelled.
     """
 
     name: str
@@ -41,15 +45,43 @@ class Task:
     done: int = 0
     cached: int = 0
     began: float = field(default_factory=time.perf_counter)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def advance(self, units: int = 1) -> None:
+        """Count finished units.
+
+        Raises:
+            JobCancelled: If the job has been cancelled.
+        """
+        if self.cancelled.is_set():
+            raise JobCancelled
+        self.done += units
+
+    def skip(self, units: int) -> None:
+        """Count units that an earlier run had finished."""
+        self.cached += units
+        self.done += units
 
 
-class Stopwatch:
-    """Wall-clock seconds by stage and in total, and the tasks in progress."""
+class Job:
+    """Everything that long work tells its caller, and the caller's way to stop it.
 
-    def __init__(self) -> None:
+    Attributes:
+        report: Prints one line of progress or a warning.
+        seconds: Wall-clock seconds by stage.
+    """
+
+    def __init__(self, report: Callable[[str], None] = lambda line: None) -> None:
+        """Begin a job, which is silent unless `report` prints lines."""
         self._began = time.perf_counter()
+        self._cancelled = threading.Event()
         self._tasks = [Task("working")]
+        self.report = report
         self.seconds: dict[str, float] = {}
+
+    def cancel(self) -> None:
+        """Stop the job as soon as it begins or advances a task, which raises JobCancelled; callable in any thread."""
+        self._cancelled.set()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -63,13 +95,17 @@ class Stopwatch:
 
     @contextmanager
     def task(self, name: str, total: int | None = None) -> Iterator[Task]:
-        """Make a task the current one inside a `with` block, which updates `Task.done`.
+        """Make a task the current one inside a `with` block, which advances it.
 
         Args:
             name: What is being done, for people to read.
             total: Units of work, None if unknown.
+
+        Raises:
+            JobCancelled: If the job has been cancelled.
         """
-        task = Task(name, total)
+        task = Task(name, total, cancelled=self._cancelled)
+        task.advance(0)
         self._tasks.append(task)
         try:
             yield task
@@ -89,46 +125,5 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds since this stopwatch was created."""
+        """Seconds since the job began."""
         return time.perf_counter() - self._began
-
-
-_ROUNDS = 3
-_Batch = TypeVar("_Batch", bound=Sized)
-
-
-def speeds(
-    baseline: Callable[[_Batch], object],
-    candidate: Callable[[_Batch], object],
-    batch: _Batch,
-    lone: Sequence[_Batch],
-) -> dict[str, float]:
-    """Time a candidate against its baseline, as medians over rounds.
-
-    The two alternate within a round, so that changes in the machine's load affect both alike.
-
-    Args:
-        baseline: Answers a batch of queries.
-        candidate: Answers a batch of queries.
-        batch: Queries answered together.
-        lone: Batches of one query each.
-
-    Returns:
-        `queries_per_second` of the batch and `milliseconds` of a lone query; for the baseline, the same names with the
-        prefix `baseline_`.
-    """
-    ways = {"baseline_": baseline, "": candidate}
-    batched: dict[str, list[float]] = {name: [] for name in ways}
-    alone: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_ROUNDS):
-        for name, answer in ways.items():
-            batched[name].append(_seconds(answer, batch))
-            alone[name] += [_seconds(answer, query) for query in lone]
-    gain = {f"{name}queries_per_second": len(batch) / statistics.median(times) for name, times in batched.items()}
-    return gain | {f"{name}milliseconds": 1000 * statistics.median(times) for name, times in alone.items()}
-
-
-def _seconds(answer: Callable[[_Batch], object], batch: _Batch) -> float:
-    began = time.perf_counter()
-    answer(batch)
-    return time.perf_counter() - began

@@ -10,7 +10,6 @@ import orjson
 
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.progress import Stopwatch
 from taugate.cli.terminal.language_model import language_model
 from taugate.cli.terminal.options import add_option, lexical_weight
 from taugate.cli.terminal.output import say, say_labelled
@@ -74,13 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     names = AdaptationSettings.fields()
     settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
     writer = _writer(arguments, settings)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch, writer)
-    _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
+        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, job, writer)
+    _report(record, arguments.data, arguments.to, job.total, as_json=arguments.json)
     return 0 if record.admitted else _NOT_ACCEPTED
 
 

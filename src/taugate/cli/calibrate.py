@@ -7,19 +7,18 @@ from typing import Any
 
 import orjson
 
+from taugate.calibration.comparison.publish import publish, unfit
+from taugate.calibration.comparison.words import PROVISIONAL, report
 from taugate.calibration.comparison.words import as_json as promotion_json
-from taugate.calibration.comparison.words import report, unfit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option, lexical_weight
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.parser import show_in_help
-from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
+from taugate.cli.terminal.promotion_rule import add_promotion_options, promotion_from_arguments
 from taugate.cli.terminal.summary import CalibratedRelease, summary
 from taugate.registry.catalog import pointed_id
-from taugate.registry.signing import sign, signing_key
 from taugate.retrieval.release.layout import CURRENT
 
 # What most calibrations decide by; --help shows these, --help-all every option.
@@ -143,27 +142,25 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    request = PromotionRequest.from_arguments(arguments)
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=request.requested)
-    watch = Stopwatch()
-    settings = CalibrationSettings.from_options(vars(arguments))
     explicit = "encoder" in arguments
+    request = promotion_from_arguments(arguments, new_encoder=explicit)
+    settings = CalibrationSettings.from_options(vars(arguments))
     encoder = RequestedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), explicit or not request.requested)
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             from taugate.calibration.job.job import calibrate  # loads scikit-learn and more, which takes seconds
             from taugate.calibration.report.terminal import table, times
 
             request.check(arguments.releases, settings.k)
-        manifest = calibrate(arguments.data, arguments.releases, encoder, settings, display.say, watch)
+        manifest = calibrate(arguments.data, arguments.releases, encoder, settings, job)
         path = arguments.releases / manifest.release_id
-        if key is not None:
-            sign(path, key)
-        display.say(table(manifest))
-        display.say(times(watch))
+        job.report(table(manifest))
+        job.report(times(job))
         previous = pointed_id(arguments.releases, CURRENT)
-        with watch.task("promoting the release"):
-            ending = unfit(manifest, settings.rule) or request.carry_out(path, display.say, new_encoder=explicit)
+        with job.task("promoting the release"):
+            ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
+        if ending.provisional and ending.decision is None:
+            job.report(PROVISIONAL)
     release = CalibratedRelease(manifest, path, request, ending, previous)
     return _report(release, as_json=arguments.json, with_next_steps=with_next_steps)
 
@@ -179,7 +176,7 @@ def _report(release: CalibratedRelease, *, as_json: bool, with_next_steps: bool)
         for line in lines:
             say(line)
     elif ending.message is not None:
-        errors = [f"taugate: {ending.message}"]
+        errors = [f"taugate: {ending.sentences}"]
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(_as_json(release)) + b"\n")
     else:

@@ -7,7 +7,6 @@ from shlex import quote
 import orjson
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.progress import Stopwatch
 from taugate.cli.terminal.output import say_labelled
 
 
@@ -49,9 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.cli.terminal.display import ProgressDisplay
 
     workers = Workers(arguments.workers, arguments.ray_address)
-    watch = Stopwatch()
-    with ProgressDisplay(watch):
-        encoded = encode_corpus(arguments.data, arguments.to, arguments.encoder, workers, watch)
+    with ProgressDisplay() as job:
+        encoded = encode_corpus(arguments.data, arguments.to, arguments.encoder, workers, job)
     record = encoded.record
     value = {
         "location": arguments.to,
@@ -64,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     rows = {
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
-        f"{watch.total:.0f} s",
+        f"{job.total:.0f} s",
         "Next": f"taugate calibrate {quote(arguments.data)} --releases releases --engine pgvector --embeddings "
         f"{quote(arguments.to)} --encoder {quote(arguments.encoder)}",
     }

@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import the sources, and report what was read, skipped or lost; returns the exit code."""
     from taugate.calibration.encoding.source import exported_encoder
-    from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
@@ -79,13 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         overlap=arguments.overlap,
     )
     plan = ImportPlan(arguments.to, record, chunker, strict=arguments.strict, dry_run=arguments.dry_run)
-    watch = Stopwatch()
-    with ProgressDisplay(watch), watch.task("reading files") as task:
-
-        def count(_name: str) -> None:
-            task.done += 1
-
-        result = import_files(arguments.sources, plan, count)
+    with ProgressDisplay() as job, job.task("reading files") as task:
+        result = import_files(arguments.sources, plan, lambda name: task.advance())
     _list_files("skipped", [f"{printable(file.path)} {file.reason}" for file in result.skipped])
     losing = [note for note in result.notes if note.share is not None]
     _list_files("words lost", [f"{printable(note.path)} {note.note}" for note in losing])

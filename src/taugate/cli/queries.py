@@ -201,14 +201,12 @@ def _listed(lost: Losses, reasons: dict[str, str]) -> str:
 def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
     """Let a language model write questions; returns the object that --json prints."""
     from taugate.calibration.encoding.round_trip import check_round_trips
-    from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.queries.questions import ask, plan_questions, select, write_questions
     from taugate.ingestion.queries.replies import ReplyCache
 
     k = _round_trip(arguments.round_trip)
     check_request(arguments.data, arguments.max)
-    watch = Stopwatch()
     model = _model(arguments)
     with sole_writer(arguments.data), ReplyCache(model) as cache:
         plan = plan_questions(arguments.data, arguments.max, arguments.seed, arguments.examples)
@@ -219,23 +217,19 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
             say(f"replies cached by an earlier run: {len(replies):,}; replies to request: {len(unknown):,}")
         if arguments.method == "endpoint" and unknown:
             _confirm(arguments, unknown)
-        with ProgressDisplay(watch) as display:
-            with watch.task(f"asking {printable(model.name)}", len(replies) + len(unknown)) as task:
-                task.cached = task.done = len(replies)
-
-                def advance() -> None:
-                    task.done += 1
-
-                new = ask(unknown, model, cache, advance)
+        with ProgressDisplay() as job:
+            with job.task(f"asking {printable(model.name)}", len(replies) + len(unknown)) as task:
+                task.skip(len(replies))
+                new = ask(unknown, model, cache, task.advance)
                 replies |= new
             if cache.failure:
-                display.say(f"warning: cannot cache the replies: {cache.failure}")
+                job.report(f"warning: cannot cache the replies: {cache.failure}")
             questions = select(plan, replies)
             if k is not None and questions.texts:
                 pairs = [(text, document) for document, text in questions.texts.items()]
                 corpus = stored_file(arguments.data / CORPUS)
                 encoder = arguments.encoder or DEFAULT_ENCODER
-                questions.drop(check_round_trips(corpus, plan.documents, pairs, encoder, k, watch))
+                questions.drop(check_round_trips(corpus, plan.documents, pairs, encoder, k, job))
             write_questions(plan, questions, model.name)
     cost = _cost(arguments, new)
     seconds = sum(reply.seconds for reply in replies.values()) / len(replies)

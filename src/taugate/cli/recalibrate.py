@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import CalibrateResult, report
 from taugate.calibration.comparison.words import as_json as promotion_json
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.comparison.words import report
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.cli.terminal.options import add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
-from taugate.cli.terminal.promotion_rule import add_rule_options, rule_from_arguments, rule_option
+from taugate.cli.terminal.promotion_rule import add_rule_options, promotion_from_arguments
 from taugate.cli.terminal.summary import result
 from taugate.errors import InputError
-from taugate.registry.signing import signing_key, trusted_keys
 
 if TYPE_CHECKING:
-    from taugate.calibration.recalibration.request import Recalibrated
+    from taugate.calibration.recalibration.request import Recalibrated, RecalibrationRequest
     from taugate.calibration.recalibration.trial import TrialResult
 
 KEY = "TAUGATE_KEY"  # API key of the services that try the release
@@ -91,15 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    option = rule_option(arguments, "--promote-if")
-    if arguments.no_promote and (option or arguments.url):
-        raise InputError(f"{option or '--url'}: --no-promote promotes nothing; leave one of the two out")
-    rule = rule_from_arguments(arguments, "--promote-if")
-    promoting = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    promotion = promotion_from_arguments(arguments)
+    if arguments.no_promote and arguments.url:
+        raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import recalibrate
             from taugate.calibration.recalibration.request import RecalibrationRequest
@@ -109,19 +103,20 @@ def run(arguments: argparse.Namespace) -> int:
             tuple(arguments.url), arguments.shadow, arguments.shadow_seconds, os.environ.get(KEY) or None
         )
         logs = tuple(arguments.log)
-        request = RecalibrationRequest(
-            arguments.data, arguments.releases, logs, rule, promoting, trial, key, trusted_keys()
-        )
-        done = recalibrate(request, display.say, watch)
+        request = RecalibrationRequest(arguments.data, arguments.releases, logs, promotion, trial)
+        done = recalibrate(request, job)
         if done.manifest is not None:
-            display.say(times(watch))
-    return _report(done, arguments.releases, rule, as_json=arguments.json, promoting=promoting)
+            job.report(times(job))
+    return _report(done, request, as_json=arguments.json)
 
 
-def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *, as_json: bool, promoting: bool) -> int:
+def _report(done: "Recalibrated", request: "RecalibrationRequest", *, as_json: bool) -> int:
     """Print the release to stdout and the summary to stderr; returns the exit code."""
+    releases, promotion, published = request.releases, request.promotion, done.published
     name = done.current if done.manifest is None else done.manifest.release_id
-    sys.stdout.write(orjson.dumps(_as_json(done, rule)).decode() + "\n" if as_json else f"{releases / name}\n")
+    sys.stdout.write(
+        orjson.dumps(_as_json(done, promotion.rule)).decode() + "\n" if as_json else f"{releases / name}\n"
+    )
     sys.stdout.flush()
     if done.manifest is None or done.changes is None or done.loss is None:
         say(
@@ -129,10 +124,10 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
             "users now ask other questions, judge some of them (taugate judge) and run this command again"
         )
         return 0
-    if done.decision is not None:
+    if (decision := published.decision) is not None:
         lines: list[str] = []
-        report(done.decision, lines.append)
-        for line in lines if done.decision.holds else lines[:-1]:  # the summary repeats the last line
+        report(decision, lines.append)
+        for line in lines if decision.holds else lines[:-1]:  # the summary repeats the last line
             say(line)
     loss, option = done.loss, f"--releases {shlex.quote(str(releases))}"
     policy = done.manifest.policy
@@ -144,17 +139,17 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
         f"{done.changes['removed']:,} removed.{_traffic(done.traffic)}",
         "Threshold": f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to {cause} "
         f"({100 * loss.lower:.1f} % to {100 * loss.upper:.1f} %).",
-        "Gate": _gate(done, rule),
+        "Gate": _gate(done, promotion.rule),
         "Shadow": _shadow(done.trial),
-        "Promotion": _promotion(done, promoting=promoting),
+        "Promotion": _promotion(done, promoting=promotion.requested),
     }
     if done.resumed:
         rows["Resumed"] = f"Done by an earlier run: {', '.join(done.resumed)}."
-    rows["Next"] = f"taugate serve {option}" if done.promoted else f"taugate release diff {name} {option}"
+    rows["Next"] = f"taugate serve {option}" if published.promoted else f"taugate release diff {name} {option}"
     say_labelled(rows)
-    if done.refusal is not None:
-        say(f"taugate: {name}: not promoted: {done.refusal}")
-    return done.code
+    if published.message is not None:
+        say(f"taugate: {name}: not promoted: {published.message}")
+    return published.code
 
 
 def _traffic(learned: dict[str, Any] | None) -> str:
@@ -170,9 +165,9 @@ def _traffic(learned: dict[str, Any] | None) -> str:
 def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:
     if rule is None:
         return "No promotion rule was given."
-    if done.decision is None:
+    if (decision := done.published.decision) is None:
         return "Not checked."
-    return f"{done.decision.judged}: {'holds' if done.decision.holds else 'does not hold'}."
+    return f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
 
 
 def _shadow(trial: "TrialResult | None") -> str:
@@ -185,7 +180,7 @@ def _shadow(trial: "TrialResult | None") -> str:
 
 
 def _promotion(done: "Recalibrated", *, promoting: bool) -> str:
-    if done.promoted:
+    if done.published.promoted:
         return f"Promoted in place of {done.current}."
     because = "for the reason below" if promoting else "because of --no-promote"
     return f"Not promoted, {because}. {done.current} remains the current release."
@@ -193,16 +188,15 @@ def _promotion(done: "Recalibrated", *, promoting: bool) -> str:
 
 def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
     """Return the object that --json prints."""
-    ending = CalibrateResult(done.code, decision=done.decision)
     return {
         "release": done.current if done.manifest is None else done.manifest.release_id,
         "previous": done.current,
         "traffic": done.traffic,
         "changed": done.changes,
         "loss": None if done.loss is None else done.loss.model_dump(),
-        "gate": None if rule is None or done.manifest is None else promotion_json(rule, ending),
+        "gate": None if rule is None or done.manifest is None else promotion_json(rule, done.published),
         "shadow": None if done.trial is None else asdict(done.trial),
-        "promoted": done.promoted,
-        "refusal": done.refusal,
+        "promoted": done.published.promoted,
+        "refusal": done.published.message,
         "resumed": [*done.resumed],
     }

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
+from taugate.cli.terminal.promotion_rule import promotion_from_arguments
 from taugate.cli.terminal.summary import result
-from taugate.errors import InputError
-from taugate.registry.signing import signing_key, trusted_keys
 
 if TYPE_CHECKING:
     from taugate.calibration.update.job import Updated
-
-_NOT_PROMOTED = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,25 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    if arguments.no_promote and arguments.force:
-        raise InputError("--force: --no-promote promotes nothing; leave one of the two out")
+    promotion = promotion_from_arguments(arguments)
     settings = UpdateSettings(**{name: getattr(arguments, name, None) for name in UpdateSettings.fields()})
-    promoting = not arguments.no_promote
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=promoting)
-    watch = Stopwatch()
-    with ProgressDisplay(watch) as display:
-        with watch.task("starting"):
+    with ProgressDisplay() as job:
+        with job.task("starting"):
             from taugate.calibration.report.terminal import times
-            from taugate.calibration.update.job import (
-                UpdatePromotion,
-                update,
-            )  # loads scikit-learn, which takes seconds
+            from taugate.calibration.update.job import update  # loads scikit-learn, which takes seconds
 
-        promotion = UpdatePromotion(promoting, arguments.force, key, trusted_keys())
-        updated = update(arguments.data, arguments.releases, settings, promotion, display.say, watch)
+        updated = update(arguments.data, arguments.releases, settings, promotion, job)
         if updated.check is not None:
-            display.say(times(watch))
-    return _report(updated, arguments.releases, as_json=arguments.json, promoting=promoting)
+            job.report(times(job))
+    return _report(updated, arguments.releases, as_json=arguments.json, promoting=promotion.requested)
 
 
 def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: bool) -> int:
@@ -82,11 +70,11 @@ def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: boo
         return 0
     changes, option = updated.changes, f"--releases {shlex.quote(str(releases))}"
     promotion = f"Promoted in place of {updated.parent}."
-    if updated.promoted and not check.holds:
+    if updated.published.promoted and not check.holds:
         promotion = f"Promoted in place of {updated.parent}, as --force asks, though τ is not shown to hold."
-    elif not updated.promoted:
+    elif not updated.published.promoted:
         promotion = f"Not promoted. {updated.parent} remains the current release."
-    following = f"taugate serve {option}" if updated.promoted else f"taugate release diff {name} {option}"
+    following = f"taugate serve {option}" if updated.published.promoted else f"taugate release diff {name} {option}"
     say("")
     say_labelled(
         result(updated.manifest)
@@ -97,11 +85,10 @@ def _report(updated: "Updated", releases: Path, *, as_json: bool, promoting: boo
             "Next": following,
         }
     )
-    if check.holds or updated.promoted:
-        return 0
-    remedy = "run taugate calibrate to choose another τ" + (", or give --force" if promoting else "")
-    say(f"taugate: {check.sentence}. {name} was written but not promoted; {remedy}")
-    return _NOT_PROMOTED
+    if updated.published.code:
+        remedy = "run taugate calibrate to choose another τ" + (", or give --force" if promoting else "")
+        say(f"taugate: {updated.published.message}. {name} was written but not promoted; {remedy}")
+    return updated.published.code
 
 
 def _as_json(updated: "Updated") -> dict[str, Any]:

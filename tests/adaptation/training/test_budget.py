@@ -10,7 +10,7 @@ from taugate.adaptation.encoder_trainer import EncoderTrainer
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.training.plan import StagePlan, TextSeconds, TrainingPlan
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 
 
@@ -32,7 +32,7 @@ class Shop:
     pairs, seed, together = Pairs, 0, 1
 
     def __init__(self) -> None:
-        self.watch = Stopwatch()
+        self.job = Job()
         self.timed: list[tuple[str, bool]] = []
 
     def step_seconds(self, recipe: str, start: object, made: StagePlan, *, bfloat16: bool) -> float:

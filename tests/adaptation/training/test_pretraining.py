@@ -25,7 +25,7 @@ from taugate.adaptation.training.pretraining import (
     pretrain,
 )
 from taugate.adaptation.training.run import Schedule, TrainingRun
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.ingestion.dataset.beir import read_dataset
 
@@ -91,7 +91,7 @@ def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tup
 
     (folder / "base").mkdir(parents=True, exist_ok=True)
     model = encoder(folder / "base")
-    run = TrainingRun(folder / "work", 0, Stopwatch(), save=0)
+    run = TrainingRun(folder / "work", 0, Job(), save=0)
     with contextlib.suppress(KillError):
         losses = pretrain(model, "tiny", SENTENCES, run, Schedule(steps, 8, 0.01), told)
         return losses, model.encode(SENTENCES[:3])
@@ -118,7 +118,7 @@ def test_killed_run_resumes_to_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("texts", [[], [""]])
 def test_corpus_without_words_is_refused(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):
-        pretrain(encoder(tmp_path), "tiny", texts, TrainingRun(tmp_path / "work", 0, Stopwatch()), Schedule(1, 8, 0.01))
+        pretrain(encoder(tmp_path), "tiny", texts, TrainingRun(tmp_path / "work", 0, Job()), Schedule(1, 8, 0.01))
 
 
 def test_shortest_sentences_are_masked() -> None:

@@ -18,7 +18,7 @@ from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import LossError, Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LowerStates, upper_model
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from tests.adaptation.training.encoders import words, write_small_bert
 
@@ -82,7 +82,7 @@ def test_answering_negative_separates_queries() -> None:
 def test_repeated_documents_loss_equals_softmax(model: SentenceTransformer, tmp_path: Path) -> None:
     queries, positives, negatives = QUERIES[:3], [DOCUMENTS[0], DOCUMENTS[0], DOCUMENTS[2]], [DOCUMENTS[5]] * 3
     texts = [*dict.fromkeys(queries + positives + negatives)]
-    states = LowerStates.compute(model, "small", 2, texts, tmp_path / "states.safetensors", Stopwatch())
+    states = LowerStates.compute(model, "small", 2, texts, tmp_path / "states.safetensors", Job())
     with upper_model(model, "small", 2, states) as view, torch.no_grad():
         columns = [view.preprocess(item) for item in (queries, positives, negatives)]
         loss = float(RepeatedTextsLoss(view, scale=20.0)(columns, torch.zeros(3)))
@@ -98,7 +98,7 @@ def test_upper_layers_equal_complete_model(model: SentenceTransformer, tmp_path:
     expected = model.encode(QUERIES)
     kept = tmp_path / "states.safetensors"
     for _ in range(2):  # computed, and read from the file
-        states = LowerStates.compute(model, "small", 2, QUERIES, kept, Stopwatch())
+        states = LowerStates.compute(model, "small", 2, QUERIES, kept, Job())
         with upper_model(model, "small", 2, states) as view, torch.no_grad():
             result = view(view.preprocess(QUERIES))["sentence_embedding"].numpy()
         assert result == pytest.approx(expected, abs=2e-3)  # the states are kept in float16
@@ -107,7 +107,7 @@ def test_upper_layers_equal_complete_model(model: SentenceTransformer, tmp_path:
 
 def test_training_changes_last_layers_only(model: SentenceTransformer, tmp_path: Path) -> None:
     before = weights(model)
-    losses = fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+    losses = fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Job()))
     changed = {name for name, item in weights(model).items() if not torch.equal(item, before[name])}
     assert len(losses) == SCHEDULE.steps
     assert changed
@@ -119,7 +119,7 @@ def test_full_training_freezes_map(model: SentenceTransformer, tmp_path: Path) -
     learned = LinearMap(2 * np.eye(32, dtype=np.float32), np.full(32, 0.1, dtype=np.float32))
     complete = with_map(model, learned)
     long = Schedule(steps=30, batch=8, rate=1e-3)
-    losses = fine_tune(complete, triplets(), long, TrainingRun(tmp_path, 0, Stopwatch()))
+    losses = fine_tune(complete, triplets(), long, TrainingRun(tmp_path, 0, Job()))
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
     assert any(not torch.equal(item, before[name]) for name, item in weights(model).items() if "embeddings" in name)
     assert np.array_equal(complete[-2].linear.weight.detach().numpy(), learned.weight)
@@ -130,7 +130,7 @@ def test_finished_stage_is_read(folder: Path, tmp_path: Path) -> None:
     result = []
     for _ in range(2):
         model = SentenceTransformer(str(folder), device="cpu")
-        losses = fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+        losses = fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Job()))
         result.append((losses, weights(model)))
     assert result[0][0] == result[1][0]
     assert all(torch.equal(result[0][1][name], result[1][1][name]) for name in result[0][1])
@@ -140,7 +140,7 @@ def test_infinite_loss_stops_run(model: SentenceTransformer, tmp_path: Path) -> 
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
     with pytest.raises(LossError, match="ft: the loss of step 1 is not a finite number; choose another recipe"):
-        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Job()))
 
 
 def test_merging_interpolates_weights(folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_infinite_loss_removes_folder(model: SentenceTransformer, tmp_path: Path
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
     with pytest.raises(LossError):
-        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Stopwatch()))
+        fine_tune(model, triplets(), SCHEDULE, TrainingRun(tmp_path, 0, Job()))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,7 +174,7 @@ def test_full_disk_during_training_is_refused(recipe: str, folder: Path, tmp_pat
     """No file may grow beyond 4 KiB; with room again the same training goes on, to what it would have been."""
 
     def losses(work: Path) -> list[float]:
-        model, run = SentenceTransformer(str(folder), device="cpu"), TrainingRun(work, 0, Stopwatch(), save=0.0)
+        model, run = SentenceTransformer(str(folder), device="cpu"), TrainingRun(work, 0, Job(), save=0.0)
         if recipe == "ft":
             return fine_tune(model, triplets(), SCHEDULE, run)
         return fine_tune_layers(model, "small", 2, triplets(), SCHEDULE, run)
@@ -192,7 +192,7 @@ def test_full_disk_during_training_is_refused(recipe: str, folder: Path, tmp_pat
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_training_uses_gpu(model: SentenceTransformer, tmp_path: Path) -> None:
-    run = TrainingRun(tmp_path, 0, Stopwatch(), bfloat16=True)
+    run = TrainingRun(tmp_path, 0, Job(), bfloat16=True)
     torch.cuda.reset_peak_memory_stats()
     losses = fine_tune(model, triplets(), SCHEDULE, run)
     assert np.isfinite(losses).all()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.fake_encoder import write_fake_encoder
@@ -29,5 +29,5 @@ def test_document_length_excludes_metadata(tmp_path: Path) -> None:
     for run in ("first", "again"):
         (tmp_path / run).mkdir()
         dataset = read_dataset(data, "test", tmp_path / run)
-        encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
+        encoded = encode_dataset(dataset, encoder, cache, Job())
         assert encoded.lengths.tolist() == [11, 11, len('Über said "yes"\n'.encode())]

@@ -10,7 +10,7 @@ import pytest
 from taugate.calibration.encoding import in_shards
 from taugate.calibration.engines.search import ProposedIndex
 from taugate.calibration.gate import engines
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
@@ -246,7 +246,7 @@ def test_embeddings_option_gives_same_release(
     _, here, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
     (tmp_path / "spool").mkdir()
     read_dataset(data[0], "test", tmp_path / "spool")
-    in_shards._encoded(OnnxEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Stopwatch())
+    in_shards._encoded(OnnxEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Job())
     given = ("--engine", kind, "--embeddings", str(encoded))
     code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
     assert code == 0

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.shards import EncodingRecord, corpus_shards, l
 from taugate.calibration.engines.search import ShardedIndex
 from taugate.calibration.engines.upload import corpus_rows, engine_record
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.query_set.measure import _distance_of, _first_passages
 from taugate.retrieval.documents.store import Document, DocumentWriter
 from taugate.storage.places import open_place
@@ -25,7 +25,7 @@ MOST = 0.1  # of the vectors that the large corpus has more
 
 Corpus = tuple[Path, ShardedVectors]
 READS: dict[str, Callable[[Corpus], object]] = {
-    "record": lambda corpus: engine_record("pgvector", *corpus, Stopwatch()),
+    "record": lambda corpus: engine_record("pgvector", *corpus, Job()),
     "upload": lambda corpus: [len(rows.documents) for _, rows in corpus_rows(*corpus)],
     "exact search": lambda corpus: ShardedIndex(corpus[1]).search(unit(np.ones((20, D))), 10),
     "isotropy": lambda corpus: isotropy(corpus[1]),

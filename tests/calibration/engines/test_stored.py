@@ -7,7 +7,7 @@ import pytest
 
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.engines.stored import stored_documents
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.engine import Engine, GraphParameters, Rows
@@ -53,7 +53,7 @@ def read_back(engine: Engine, record: EngineRecord, held: Rows) -> list[Document
     engine.upload(name, 0, held, soon())
     engine.finish(name, GraphParameters(), soon())
     index = EngineIndex(open_verified(engine, record, D, soon()), COUNT, 60)
-    return list(stored_documents(index, record, Stopwatch()))
+    return list(stored_documents(index, record, Job()))
 
 
 def test_corpus_is_read_back(engine: Engine, record: EngineRecord) -> None:

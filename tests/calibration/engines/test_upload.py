@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.engines import upload
 from taugate.calibration.engines.upload import ensure_uploaded
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.retrieval.engines.engine import Rows
 from taugate.retrieval.engines.record import EngineRecord
@@ -41,7 +41,7 @@ def uploaded(engine: Fake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rows = Rows(np.zeros((2, 4), dtype=np.float32), [])
     monkeypatch.setattr(upload, "corpus_rows", lambda spool, vectors: iter([(0, rows)]))
     with pytest.raises(TaugateError):
-        ensure_uploaded(engine, RECORD, Path(), None, print, Stopwatch())  # type: ignore[arg-type]
+        ensure_uploaded(engine, RECORD, Path(), None, Job(print))  # type: ignore[arg-type]
     return engine.called
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import wording_warnings
 from taugate.calibration.query_set.wording import (
     COPIED,
@@ -99,7 +99,7 @@ def compared(data: Path, encoder_folder: Path) -> tuple[list[LabelledQuery], Wor
     (spool := data.parent / "spool").mkdir()
     dataset, encoder = read_dataset(data, "test", spool), OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
+    encoded = encode_dataset(dataset, encoder, cache, Job())
     return dataset.answerable, compare_wording(dataset, encoded, FlatIndex.build(encoded.documents))
 
 

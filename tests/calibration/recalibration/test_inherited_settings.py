@@ -10,7 +10,7 @@ import pytest
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.job.job import calibrate
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
@@ -59,7 +59,7 @@ def data(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(data: Path, releases: Path, asked: RequestedEncoder, settings: CalibrationSettings) -> Manifest:
-    return calibrate(str(data), releases, asked, settings, lambda _: None, Stopwatch())
+    return calibrate(str(data), releases, asked, settings, Job())
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())

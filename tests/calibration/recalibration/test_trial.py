@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, try_release
 from taugate.errors import InputError
 from taugate.registry.catalog import shadow_id
@@ -62,7 +63,7 @@ def test_trial_adds_counts_of_replicas(copy: Path, three: list[str]) -> None:
     name, said = three[0], list[str]()
     manifest = verify(copy / name)
     with service(manifest, 30) as (one, asked), service(manifest, 20) as (other, _):
-        found = try_release(copy, name, TrialSettings((one, other), 50, 5, "secret"), None, said.append)
+        found = try_release(copy, name, TrialSettings((one, other), 50, 5, "secret"), None, Job(said.append))
     assert shadow_id(copy) == name
     assert replace(found, seconds=0.0) == TrialResult(50, 2, 25, 0, 25, 0.75, 0.0, 50)
     assert "without a result" in str(found.objection) or "failed to answer" in str(found.objection)
@@ -73,7 +74,7 @@ def test_trial_adds_counts_of_replicas(copy: Path, three: list[str]) -> None:
 
 def test_trial_ignores_other_shadow_releases(copy: Path, three: list[str]) -> None:
     with service(verify(copy / three[1]), 30) as (url, _):
-        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, lambda _: None)
+        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, Job())
     assert (found.compared, found.overlap) == (0, None)
     assert "tried it on 0 of 20 queries" in str(found.objection)
 
@@ -83,7 +84,7 @@ def test_rejected_key_ends_trial(copy: Path, three: list[str]) -> None:
         service(verify(copy / three[0]), 0, status=403) as (url, _),
         pytest.raises(InputError, match="403 Forbidden; put an API key with the scope metrics into TAUGATE_KEY"),
     ):
-        try_release(copy, three[0], TrialSettings((url,), 20, 60), None, lambda _: None)
+        try_release(copy, three[0], TrialSettings((url,), 20, 60), None, Job())
 
 
 def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
@@ -103,7 +104,7 @@ def test_invalid_response_is_retried(copy: Path, three: list[str]) -> None:
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, said.append)
+        found = try_release(copy, three[0], TrialSettings((url,), 20, 0.1), None, Job(said.append))
         server.shutdown(socket.SHUT_RDWR)
     thread.join()
     assert "nonsense; trying again" in said[-1]

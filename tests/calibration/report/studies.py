@@ -11,7 +11,7 @@ from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.job.release import manifest_facts
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -48,8 +48,8 @@ def studied(
     encoder = OnnxEncoder.load(encoder_folder)
     encoded = encode_with(encoder_folder, dataset)
     drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
-    admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, lambda line: None, Stopwatch())
-    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
+    admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, Job())
+    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Job())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 
 
@@ -57,7 +57,7 @@ def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:
     """Encode a data set by the encoder in a folder."""
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
+    return encode_dataset(dataset, encoder, cache, Job())
 
 
 def write(folder: Path, documents: list[str], queries: list[tuple[str, int | None]]) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from taugate.calibration.engines import upload as uploading
 from taugate.calibration.engines.upload import ensure_uploaded
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.engines import replicas
 from taugate.retrieval.engines.connect import connect
@@ -92,7 +92,7 @@ def test_lagging_replica_delays_release(
         said: list[str] = []
         vectors: Any = np.empty((300, D))
         monkeypatch.setattr(uploading, "corpus_rows", lambda spool, vectors: pytest.fail("nothing is to be uploaded"))
-        ensure_uploaded(engine, record, Path(), vectors, said.append, Stopwatch())
+        ensure_uploaded(engine, record, Path(), vectors, Job(said.append))
         assert said == [f"the engine already has {record.collection}; nothing to upload"]
         with psycopg.connect(primary.url) as connection:
             question = "SELECT count(*) FROM pg_indexes WHERE tablename = %s AND indexdef LIKE '%%hnsw%%'"

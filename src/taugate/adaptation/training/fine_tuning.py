@@ -148,7 +148,7 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the layers
     transformer_layers(model, name)
     kept = run.folder / stage / "states.safetensors"
     with writing_to(run.folder):
-        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.watch, bfloat16=run.bfloat16)
+        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.job, bfloat16=run.bfloat16)
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
         loss = RepeatedTextsLoss(view, scale=_SCALE)

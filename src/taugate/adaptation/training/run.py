@@ -22,7 +22,7 @@ from sentence_transformers.base.sampler import BatchSamplers
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from taugate.adaptation.unfinished import writing_to
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, Task
 from taugate.errors import EncoderError
 from taugate.storage.files import atomic_write
 
@@ -59,14 +59,14 @@ class TrainingRun:
     Attributes:
         folder: Folder with a subfolder for each stage.
         seed: Seed of every random choice.
-        watch: Stopwatch that shows the current step and the remaining time.
+        job: Shows the current step and the remaining time.
         bfloat16: Whether products are computed in bfloat16, which is faster on some processors.
         save: Seconds between two checkpoints, None for SAVE_SECONDS.
     """
 
     folder: Path
     seed: int
-    watch: Stopwatch
+    job: Job
     bfloat16: bool = False
     save: float | None = None
 
@@ -101,10 +101,10 @@ class TrainingRun:
             if (finished := self.losses(stage)) is not None:
                 _load(folder / _LEARNED, model)
                 return finished
-            with self.watch.task(f"training ({stage})", schedule.steps) as task:
+            with self.job.task(f"training ({stage})", schedule.steps) as task:
                 trainer = self._trainer(folder, trainer_class, model, schedule, task, on_step, of_trainer)
                 last = _last_checkpoint(folder)
-                task.done = task.cached = 0 if last is None else int(last.name.rpartition("-")[2])
+                task.skip(0 if last is None else int(last.name.rpartition("-")[2]))
                 try:
                     trainer.train(resume_from_checkpoint=None if last is None else str(last))
                 except LossError:  # resuming from the checkpoint would end in the same way
@@ -211,7 +211,7 @@ class _Progress(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         now = time.perf_counter()
-        self._task.done = state.global_step
+        self._task.advance(state.global_step - self._task.done)
         if self._on_step is not None:
             self._on_step(now - self._stepped)
         if now - self._saved >= self._save and state.global_step < state.max_steps:

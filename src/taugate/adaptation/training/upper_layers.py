@@ -20,7 +20,7 @@ from torch import nn
 
 from taugate.adaptation.training.repeated_texts import REPEATS, TEXTS
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 
 LAYERS = 2  # number of layers that learn by default
@@ -71,7 +71,7 @@ class LowerStates:
         upper: int,
         texts: Sequence[str],
         kept: Path,
-        watch: Stopwatch,
+        job: Job,
         *,
         bfloat16: bool = False,
     ) -> Self:
@@ -83,7 +83,7 @@ class LowerStates:
             upper: Number of layers above the states, less than the number of layers.
             texts: n distinct texts.
             kept: File of the states.
-            watch: Stopwatch that shows the progress.
+            job: Shows the progress.
             bfloat16: Whether products are computed in bfloat16.
 
         Raises:
@@ -104,7 +104,7 @@ class LowerStates:
         model.eval()
         try:
             passing = _passing(layers, boundary + 1, len(layers), in_tuple=_gives_tuple(model, layers))
-            with watch.task("computing hidden states", len(texts)) as task, passing:
+            with job.task("computing hidden states", len(texts)) as task, passing:
                 for start in range(0, len(texts), _BATCH):
                     batch = order[start : start + _BATCH]
                     features = first.preprocess([texts[row] for row in batch])
@@ -114,7 +114,7 @@ class LowerStates:
                     masks = features["attention_mask"].bool().numpy()
                     for row, of_text, mask in zip(batch, states, masks, strict=True):
                         collected[row] = of_text[mask]
-                    task.done += len(batch)
+                    task.advance(len(batch))
         finally:
             hook.remove()
         ends = np.cumsum([0, *map(len, collected)])

@@ -1,4 +1,4 @@
-"""Compare a new release with the current one by a rule, and promote it if the rule holds."""
+"""Compare a new release with the current one by a promotion rule."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +7,7 @@ from typing import Literal
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.verdicts import ClauseVerdict, MeasuredRelease, evaluate_rule
 from taugate.errors import InputError, NotPromoted, ReleaseError
-from taugate.registry import promotion
 from taugate.registry.catalog import current_id, find
-from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.signature import TrustedKeys
@@ -53,37 +51,19 @@ class PromotionDecision:
         return all(verdict.finding == "holds" for verdict in self.verdicts)
 
     @property
+    def objection(self) -> str | None:
+        """Why the release must not be promoted, with the clauses that do not hold; None if the rule holds."""
+        if self.holds:
+            return None
+        failed = ", ".join(
+            f'"{verdict.clause}" ({verdict.finding})' for verdict in self.verdicts if verdict.finding != "holds"
+        )
+        return f"the promotion rule does not hold: {failed}"
+
+    @property
     def promoted(self) -> bool:
-        """True if the release became current; one of the same content replaces nothing, so no service reloads."""
+        """True if the release may become current; one of the same content replaces nothing, so no service reloads."""
         return self.holds and self.reason != "same content"
-
-
-def promote_if(
-    releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
-) -> PromotionDecision:
-    """Promote a release if the rule holds against the current one.
-
-    The rule always holds if no release is current. If the current release has the same content, the rule holds and
-    nothing is promoted. An exception means that nothing has changed.
-
-    Args:
-        releases: Directory of releases.
-        name: Id of the new release.
-        rule: The condition.
-        trusted: Keys that the release must be signed with, as for `promote`.
-        new_encoder: Whether the encoder may differ from the current release's, as for `promote`.
-
-    Raises:
-        InputError: If the two releases cannot be compared.
-        NotPromoted: If limits on refusals are not certified, or as `promote` raises it.
-        ReleaseError: As `promote` raises it.
-        OSError: As `promote` raises it.
-    """
-    decision = decide(releases, name, rule, trusted)
-    if decision.promoted:
-        satisfied = SatisfiedRule(str(decision.judged), decision.current)
-        promotion.promote(releases, name, trusted, new_encoder=new_encoder, rule=satisfied)
-    return decision
 
 
 def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
@@ -112,9 +92,20 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
 
 
 def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
-    """Compare a release with the current one by a rule, without promoting it.
+    """Compare a release with the current one by a rule.
 
-    Takes the arguments of `promote_if`, and raises its errors except those of the promotion itself.
+    The rule always holds if no release is current, or if the current release has the same content.
+
+    Args:
+        releases: Directory of releases.
+        name: Id of the new release.
+        rule: The condition.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+
+    Raises:
+        InputError: If the two releases cannot be compared.
+        NotPromoted: If limits on refusals are not certified.
+        ReleaseError: If a release does not verify, or the new one has no threshold.
     """
     current = current_id(releases)
     new = _measured(releases, name, trusted)

@@ -1,80 +1,21 @@
-"""The outcome of a promotion for the command line: exit codes, console lines and JSON."""
+"""The outcome of a promotion for the command line: console lines and JSON."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from taugate.calibration.abstention.words import remedy as refusals_remedy
 from taugate.calibration.charts.numbers import fixed
+from taugate.calibration.comparison.publish import NOT_PROMOTED, Published
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
-from taugate.calibration.settings.rules import ThresholdRule
-from taugate.errors import NotPromoted
-from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:  # comparing needs the extra `calibration`; commands without it import this module
     from taugate.calibration.comparison.decision import PromotionDecision
     from taugate.calibration.comparison.verdicts import ClauseVerdict
 
-# Exit codes: too few labels for a safe threshold; not promoted for another reason; no threshold can be certified with
-# these documents, however many queries are labelled.
-NO_CUT, NOT_PROMOTED, IMPOSSIBLE = 3, 4, 5
 _REASONS = {
     "first release": "no release is current, so there is nothing to compare with",
     "same content": "same content as the current release, nothing to promote",
 }
 PROVISIONAL = "promotion: the current release is now provisional, because its threshold rests on too little evidence"
-
-
-@dataclass(frozen=True)
-class CalibrateResult:
-    """The end of a calibration, for the command line.
-
-    Attributes:
-        code: The exit code.
-        message: Why the release is not promoted, and what to do.
-        reason: Why, in a word or two.
-        decision: The comparison under the promotion rule, if there was one.
-    """
-
-    code: int = 0
-    message: str | None = None
-    reason: str | None = None
-    decision: "PromotionDecision | None" = None
-
-    @classmethod
-    def refused(cls, error: NotPromoted) -> Self:
-        """Report that `registry/promotion.py` refused the promotion with `error`."""
-        return cls(NOT_PROMOTED, f"{error}. The release was written but not promoted.", error.rule)
-
-
-def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
-    """Explain why a release cannot be promoted, whichever release is current; None if it can.
-
-    Args:
-        manifest: Manifest of the new release.
-        rule: The requested threshold rule.
-    """
-    record = manifest.abstention
-    advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
-    if manifest.policy.kind == "none":
-        from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
-
-        policy = manifest.policy
-        ways = remedy(
-            manifest.data.answerable,
-            manifest.bootstrap.holdout,
-            rule,
-            policy.certificates,
-            policy.shortage,
-            refuses=manifest.refusal is not None,
-        )
-        refusals = "" if advice is None else f" Refusals: {advice}"
-        message = f"{policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
-        possible = policy.shortage is None or policy.shortage.min_loss is None
-        return CalibrateResult(NO_CUT if possible else IMPOSSIBLE, message, "no cut")
-    if advice is not None:
-        return CalibrateResult(NOT_PROMOTED, f"{advice} The release was written but not promoted.", "abstention")
-    return None
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
@@ -88,23 +29,20 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
         say(line)
     if decision.holds:
         return 0
-    failed = ", ".join(
-        f'"{verdict.clause}" ({verdict.finding})' for verdict in decision.verdicts if verdict.finding != "holds"
-    )
     say(
-        f"taugate: {decision.name}: not promoted, because the promotion rule does not hold: {failed}. "
+        f"taugate: {decision.name}: not promoted, because {decision.objection}. "
         f"`taugate release diff {decision.name}` shows what changed; to promote it anyway, run "
         f"`taugate release promote {decision.name}` without a rule"
     )
     return NOT_PROMOTED
 
 
-def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
+def as_json(rule: PromotionRule, ending: Published) -> dict[str, Any]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
         rule: The requested promotion rule.
-        ending: How the calibration ended; without a decision, the release could not be promoted under any rule.
+        ending: How publishing ended; without a decision, the release could not be promoted under any rule.
     """
     decision = ending.decision
     if decision is None:

@@ -1,9 +1,8 @@
 """Encode every text of a data set, counting truncated texts and texts found in the cache."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
@@ -44,7 +43,7 @@ class Embeddings:
 
 
 def encode(
-    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, watch: Stopwatch
+    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, job: Job
 ) -> Embeddings:
     """Embed texts in order, encoding each distinct text once, and none that the cache has.
 
@@ -54,23 +53,22 @@ def encode(
         total: Number of texts.
         role: Query or document.
         cache: The encoder's cache; finished vectors are added every few seconds.
-        watch: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
+        job: Shows the progress; its stage "encode" grows by the time spent in the encoder and the tokenizer.
     """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
     prompt = encoder.config.query_prompt if role == "query" else encoder.config.document_prompt
     truncated = encoded = 0
-    with watch.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
+    with job.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
         for start in range(0, total, _BLOCK):
             block = list(islice(remaining, _BLOCK))
             lengths[start : start + len(block)] = [len(text.encode()) for text in block]
             keys = [cache.key(prompt + text) for text in block]
             embeddings = cache.get(keys)
             new = {key: text for key, text in zip(keys, block, strict=True) if key not in embeddings}
-            task.cached += len(block) - len(new)
-            task.done += len(block) - len(new)
-            for finished in _encode_in_pieces(encoder, new, role, watch, task):
+            task.skip(len(block) - len(new))
+            for finished in _encode_in_pieces(encoder, new, role, job, task):
                 cache.put(finished)
                 embeddings |= finished
             encoded += len(new)
@@ -80,7 +78,7 @@ def encode(
 
 
 def _encode_in_pieces(
-    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, watch: Stopwatch, task: Task
+    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, job: Job, task: Task
 ) -> Iterator[dict[bytes, CachedEmbedding]]:
     """Encode texts by key, and yield the finished ones every few seconds.
 
@@ -89,7 +87,7 @@ def _encode_in_pieces(
     """
     began = saved = time.perf_counter()
     tokens = dict(zip(texts, encoder.tokenize([*texts.values()], role), strict=True))
-    watch.add("encode", time.perf_counter() - began)
+    job.add("encode", time.perf_counter() - began)
     waiting = sorted(tokens, key=lambda key: encoder.padded(len(tokens[key].ids)), reverse=True)
     finished: dict[bytes, CachedEmbedding] = {}
     budget = float(_FIRST_PIECE)
@@ -100,20 +98,16 @@ def _encode_in_pieces(
         while waiting and (not piece or size < budget):
             piece.append(waiting.pop())
             size += len(tokens[piece[-1]].ids)
-        vectors = encoder.embed([tokens[key] for key in piece], partial(_advance, task))
+        vectors = encoder.embed([tokens[key] for key in piece], task.advance)
         finished |= {
             key: CachedEmbedding(vector, tokens[key].truncated) for key, vector in zip(piece, vectors, strict=True)
         }
         now = time.perf_counter()
-        watch.add("encode", now - began)
+        job.add("encode", now - began)
         budget = max(1.0, size) * _PIECE_SECONDS / (now - began)
         if now - saved >= _SAVE_SECONDS or not waiting:
             yield finished
             finished, saved = {}, now
-
-
-def _advance(task: Task, texts: int) -> None:
-    task.done += texts
 
 
 class Lengths(Protocol):
@@ -179,8 +173,7 @@ def encode_dataset(
     dataset: Dataset,
     encoder: OnnxEncoder,
     cache: EmbeddingCache,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
     document_encoder: OnnxEncoder | None = None,
 ) -> EncodedDataset:
     """Encode documents and queries.
@@ -189,8 +182,7 @@ def encode_dataset(
         dataset: Documents and queries.
         encoder: Encoder of the queries, and of the documents unless they have their own.
         cache: Cache of `encoder`.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        job: Reports progress and warnings, and times the stages.
         document_encoder: Encoder of the documents if it is another one.
     """
     texts = (document.encoded_text for document in dataset.documents)
@@ -199,15 +191,15 @@ def encode_dataset(
         document_encoder = encoder
     else:
         document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
-    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, watch)
-    queries = encode_queries(dataset, encoder, cache, watch)
+    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
+    queries = encode_queries(dataset, encoder, cache, job)
     reused = len(dataset.documents) - documents.encoded + queries.total - queries.encoded
-    say(
+    job.report(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.total} "
         f"queries, {reused} reused from the cache"
     )
     if cache.failure:
-        say(f"warning: no embedding cache: {cache.failure}")
+        job.report(f"warning: no embedding cache: {cache.failure}")
     return EncodedDataset(
         documents.vectors,
         queries.answerable,
@@ -246,7 +238,7 @@ def encode_near_misses(
     encoder: OnnxEncoder,
     projection: Projection | None,
     seed: int,
-    watch: Stopwatch,
+    job: Job,
     *,
     with_words: bool,
 ) -> EncodedNearMisses:
@@ -257,13 +249,13 @@ def encode_near_misses(
         encoder: Encoder of the queries.
         projection: Projection of the vectors, None without one.
         seed: Seed of the near misses.
-        watch: Stopwatch whose stage "encode" grows by the time spent in the encoder.
+        job: Its stage "encode" grows by the time spent in the encoder.
         with_words: Whether the score has a lexical part.
     """
     questions = near_misses(dataset, seed)
     texts = [question.text for question in questions]
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    vectors = encode(encoder, texts, len(questions), "query", cache, watch).vectors
+    vectors = encode(encoder, texts, len(questions), "query", cache, job).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
     searched = vectors if projection is None else projection.apply(vectors)
     return EncodedNearMisses(hybrid_vectors(searched, texts) if with_words else searched, sources)
@@ -308,14 +300,14 @@ def _with_vectors(queries: QueryVectors, vectors: Float32 | None) -> QueryVector
     return queries if vectors is None else map_dense(queries, lambda _: vectors)
 
 
-def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:
+def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
     """Encode every query; takes the parameters of `encode_dataset`."""
     labelled, unlabelled = dataset.answerable + dataset.unanswerable, dataset.other_queries
     texts = [query.text for query in labelled]
     if unlabelled is not None:
         texts += [*unlabelled.unjudged, *(query.text for query in unlabelled.generated)]
-    queries = encode(encoder, texts, len(texts), "query", cache, watch)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
+    queries = encode(encoder, texts, len(texts), "query", cache, job)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)
     ends = np.cumsum(
         [len(dataset.answerable), len(dataset.unanswerable), 0 if unlabelled is None else len(unlabelled.unjudged)]
     )

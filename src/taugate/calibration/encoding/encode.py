@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from taugate.calibration.encoding.shards import (
@@ -20,7 +19,7 @@ from taugate.calibration.encoding.shards import (
 )
 from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.encoding.work import Work, Worker
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, Task
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import spool_corpus
 from taugate.ingestion.dataset.location import local_corpus
@@ -61,7 +60,7 @@ class Encoded:
 
 
 def encode_corpus(
-    data: str, location: str, encoder: str, workers: Workers, watch: Stopwatch, shard_rows: int = SHARD_ROWS
+    data: str, location: str, encoder: str, workers: Workers, job: Job, shard_rows: int = SHARD_ROWS
 ) -> Encoded:
     """Encode the documents of a data set. After an error, finished shards are kept.
 
@@ -70,7 +69,7 @@ def encode_corpus(
         location: Folder or URL of the encoding; an interrupted one is resumed.
         encoder: Name or path of the model.
         workers: The processes that encode.
-        watch: Shows the progress.
+        job: Shows the progress.
         shard_rows: Documents per shard.
 
     Raises:
@@ -83,13 +82,13 @@ def encode_corpus(
     existing = read_record(place)
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
-        with watch.stage("export"):
+        with job.stage("export"):
             loaded = OnnxEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
         if existing is not None and existing.encoder != loaded.sha256:
             raise InputError(f"{location}: holds vectors of another encoder; give another location, or that encoder")
-        with watch.stage("read"), local_corpus(data) as corpus:
+        with job.stage("read"), local_corpus(data) as corpus:
             spool_corpus(corpus, spool)
-        return encode_spool(spool, location, loaded, workers, watch, shard_rows)
+        return encode_spool(spool, location, loaded, workers, job, shard_rows)
 
 
 def encode_spool(
@@ -97,7 +96,7 @@ def encode_spool(
     location: str,
     encoder: OnnxEncoder,
     workers: Workers,
-    watch: Stopwatch,
+    job: Job,
     shard_rows: int = SHARD_ROWS,
 ) -> Encoded:
     """Encode the documents in `spool`, as DocumentWriter wrote it; otherwise like `encode_corpus`."""
@@ -106,15 +105,15 @@ def encode_spool(
     shards = list(corpus_shards(spool, encoder.sha256, shard_rows))
     if existing is not None:
         _check_same(location, existing, shards)
-        with watch.task("checking the existing shards"):
+        with job.task("checking the existing shards"):
             if not _remove_damaged(place, existing):
                 return Encoded(existing, 0)
     records: dict[int, ShardRecord] = {}
     encoded = 0
     work = Work.on_this_machine(location, encoder, spool)
     with (
-        watch.task("encoding documents", sum(shard.rows for shard in shards)) as task,
-        closing(_encode(work, encoder, shards, workers, watch, task)) as finished,
+        job.task("encoding documents", sum(shard.rows for shard in shards)) as task,
+        closing(_encode(work, encoder, shards, workers, job, task)) as finished,
     ):
         for number, record, new in finished:
             records[number] = record
@@ -124,14 +123,14 @@ def encode_spool(
 
 
 def _encode(
-    work: Work, encoder: OnnxEncoder, shards: Sequence[CorpusShard], workers: Workers, watch: Stopwatch, task: Task
+    work: Work, encoder: OnnxEncoder, shards: Sequence[CorpusShard], workers: Workers, job: Job, task: Task
 ) -> Generator[tuple[int, ShardRecord, bool], None, None]:
     """Yield each shard's number, its record, and whether it was encoded now; advances the task."""
     if workers.count is None:
         worker = Worker(work, encoder)
         for number, shard in enumerate(shards):
             before = task.done
-            record, new = worker.encode(shard, partial(_advance, task))
+            record, new = worker.encode(shard, task.advance)
             task.done = before + shard.rows
             task.cached += 0 if new else shard.rows
             yield number, record, new
@@ -141,19 +140,15 @@ def _encode(
     place, waiting = open_place(work.location), []
     if workers.address is not None:
         waiting = [shard for shard in shards if place.size(shard.name) is None]
-        with watch.task("copying documents for the workers", sum(shard.rows for shard in waiting)) as copying:
-            work = work.shared(waiting, partial(_advance, copying))
+        with job.task("copying documents for the workers", sum(shard.rows for shard in waiting)) as copying:
+            work = work.shared(waiting, copying.advance)
     with closing(encode_with_ray(work, shards, workers.count, workers.address)) as finished:
         for number, record, new in finished:
-            task.done += record.rows
+            task.advance(record.rows)
             task.cached += 0 if new else record.rows
             yield number, record, new
     if workers.address is not None:
         work.remove_shared(waiting)
-
-
-def _advance(task: Task, documents: int) -> None:
-    task.done += documents
 
 
 def _check_same(location: str, existing: EncodingRecord, shards: Sequence[CorpusShard]) -> None:

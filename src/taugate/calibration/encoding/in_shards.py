@@ -1,6 +1,5 @@
 """Encode a data set with the documents' vectors on disk, shard by shard, never all in memory."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
@@ -9,7 +8,7 @@ from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS, ShardRecord, corpus_shards, write_record, write_shard
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -18,13 +17,12 @@ from taugate.storage.places import open_place
 _ENCODED = "encoded"  # folder in the spool
 
 
-def encode_in_shards(  # noqa: PLR0913, PLR0917 (the data set, and the folders to read and write)
+def encode_in_shards(
     dataset: Dataset,
     encoders: Encoders,
     embeddings: str | None,
     spool: Path,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
     reusable: ReusableVectors | None = None,
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents into a folder of the spool, or open vectors that `taugate encode` wrote, and encode the queries.
@@ -34,8 +32,7 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (the data set, and the folders t
         encoders: Encoders of queries and documents.
         embeddings: Folder or URL that `taugate encode` wrote; None to encode the documents now.
         spool: Folder with the texts, which has to outlive the result.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stage "encode" grows.
+        job: Reports progress and warnings, and times the stages.
         reusable: Vectors of documents that need not be encoded again.
 
     Returns:
@@ -46,23 +43,23 @@ def encode_in_shards(  # noqa: PLR0913, PLR0917 (the data set, and the folders t
         EncoderError: If the encoder fails.
     """
     folder = spool / _ENCODED
-    with watch.stage("encode"):
+    with job.stage("encode"):
         if embeddings is None:
-            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), watch, reusable)
+            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), job, reusable)
         else:
             folder.mkdir()
             vectors = ShardedVectors.open(embeddings, encoders.documents.sha256, folder)
             vectors.check_corpus(embeddings, spool)
     # `encode_queries` adds its own time to the stage.
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
-    queries = encode_queries(dataset, encoders.queries, cache, watch)
+    queries = encode_queries(dataset, encoders.queries, cache, job)
     count = len(dataset.documents)
     source = f"encoded {count if reusable is None else count - len(reusable)} of"
     if embeddings is not None:
         source = f"read the vectors in {embeddings} for"
-    say(f"{source} {count} documents and encoded {queries.encoded} of {queries.total} queries")
+    job.report(f"{source} {count} documents and encoded {queries.encoded} of {queries.total} queries")
     if cache.failure:
-        say(f"warning: no embedding cache: {cache.failure}")
+        job.report(f"warning: no embedding cache: {cache.failure}")
     encoded = EncodedTexts(
         vectors,
         queries.answerable,
@@ -81,20 +78,15 @@ def _encoded(
     spool: Path,
     folder: Path,
     total: int,
-    watch: Stopwatch,
+    job: Job,
     reusable: ReusableVectors | None = None,
 ) -> ShardedVectors:
     place = open_place(str(folder))
     records: list[ShardRecord] = []
-    with watch.task("encoding documents", total) as task, (spool / TEXTS).open("rb") as texts:
-
-        def advance(count: int) -> None:
-            task.done += count
-
+    with job.task("encoding documents", total) as task, (spool / TEXTS).open("rb") as texts:
         for number, shard in enumerate(corpus_shards(spool, encoder.sha256)):
             reusable_rows = None if reusable is None else reusable.rows(number * SHARD_ROWS, shard.rows)
             if reusable_rows is not None:
-                task.cached += len(reusable_rows.places)
-                advance(len(reusable_rows.places))
-            records.append(write_shard(place, shard, encoder, texts.read(shard.size), advance, reusable_rows))
+                task.skip(len(reusable_rows.places))
+            records.append(write_shard(place, shard, encoder, texts.read(shard.size), task.advance, reusable_rows))
     return ShardedVectors(folder, write_record(place, encoder, records))

@@ -6,7 +6,7 @@ from pathlib import Path
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import read_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -14,7 +14,7 @@ from taugate.retrieval.index.flat import FlatIndex
 
 
 def check_round_trips(
-    corpus: Path, passages: int, queries: Sequence[tuple[str, str]], encoder: str, k: int, watch: Stopwatch
+    corpus: Path, passages: int, queries: Sequence[tuple[str, str]], encoder: str, k: int, job: Job
 ) -> list[bool]:
     """Search exactly for each query, and check whether its source passage is among the first K.
 
@@ -26,7 +26,7 @@ def check_round_trips(
         queries: Text of each query, and the id of its source passage.
         encoder: Name or path of a model.
         k: K, number of passages that a search returns.
-        watch: Shows the progress.
+        job: Shows the progress.
 
     Returns:
         For each query, whether it retrieves its source passage.
@@ -36,15 +36,15 @@ def check_round_trips(
         InputError: If the corpus cannot be read.
         LineError: If a line of the corpus is invalid.
     """
-    with watch.task("preparing the encoder"):
+    with job.task("preparing the encoder"):
         loaded = Encoders.load(encoder)
     ids = CorpusIds()
     texts = (document.encoded_text for document in read_corpus(corpus, ids))
-    documents = encode(loaded.documents, texts, passages, "document", _cache_of(loaded.documents), watch)
+    documents = encode(loaded.documents, texts, passages, "document", _cache_of(loaded.documents), job)
     query_vectors = encode(
-        loaded.queries, [text for text, _ in queries], len(queries), "query", _cache_of(loaded.queries), watch
+        loaded.queries, [text for text, _ in queries], len(queries), "query", _cache_of(loaded.queries), job
     )
-    with watch.task("searching for each query"):
+    with job.task("searching for each query"):
         top = FlatIndex.build(documents.vectors).search(query_vectors.vectors, k)
     sources = [ids.passages[passage] for _, passage in queries]
     return [position in row for position, row in zip(sources, top.positions, strict=True)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.encoding.shards import SHARD_ROWS
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
@@ -20,7 +20,7 @@ from taugate.retrieval.release.reader import Release
 JOB_ACCESS = EngineAccess(seconds=120.0)  # long: a job reads a whole shard at a time, and no client is waiting
 
 
-def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
+def documents_of(release: Release, job: Job) -> Iterable[Document]:
     """Return the documents of an open release, from its folder or its engine.
 
     Iterating raises ReleaseError if the engine has other documents than the release.
@@ -28,18 +28,18 @@ def documents_of(release: Release, watch: Stopwatch) -> Iterable[Document]:
     record, index = release.manifest.engine, collection_index(release.retriever.index)
     if record is None or index is None:
         return release.documents
-    return stored_documents(index, record, watch)
+    return stored_documents(index, record, job)
 
 
-def documents_in(folder: Path, manifest: Manifest, watch: Stopwatch) -> Iterable[Document]:
+def documents_in(folder: Path, manifest: Manifest, job: Job) -> Iterable[Document]:
     """Return the documents of the release in `folder`, without opening it; otherwise like `documents_of`."""
     record = manifest.engine
     if record is None:
         return DocumentStore(folder)
-    return stored_documents(open_corpus(record, record.dimension, JOB_ACCESS).index, record, watch)
+    return stored_documents(open_corpus(record, record.dimension, JOB_ACCESS).index, record, job)
 
 
-def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch) -> Iterator[Document]:
+def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iterator[Document]:
     """Yield the documents of a collection in order, after comparing the digest of each shard.
 
     Vectors are read with the documents, so an altered vector is detected before it gets into another release.
@@ -47,14 +47,14 @@ def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch)
     Args:
         index: Index of the collection.
         record: Record in the release.
-        watch: Shows the progress.
+        job: Shows the progress.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
         ReleaseError: If a shard is not what was uploaded.
     """
     name, starts = record.collection, range(0, record.rows, SHARD_ROWS)
-    with watch.task("reading the current corpus from the engine", record.rows) as task:
+    with job.task("reading the current corpus from the engine", record.rows) as task:
         for number, start in enumerate(starts):
             rows = index.read(np.arange(start, min(start + SHARD_ROWS, record.rows)))
             if len(record.shards) != len(starts) or shard_digest(rows) != record.shards[number]:
@@ -63,4 +63,4 @@ def stored_documents(index: EngineIndex, record: EngineRecord, watch: Stopwatch)
                     f"engine, and run taugate calibrate --engine {record.kind} on the newer corpus"
                 )
             yield from rows.documents
-            task.done += len(rows.documents)
+            task.advance(len(rows.documents))

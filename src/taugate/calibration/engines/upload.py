@@ -5,7 +5,7 @@ one is dropped and uploaded again.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.retrieval.documents.field_types import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, read_document
@@ -40,14 +40,14 @@ def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Row
             yield first, Rows(block, [read_document(line) for line in islice(file, len(block))])
 
 
-def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> EngineRecord:
+def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, job: Job) -> EngineRecord:
     """Compute the record of a corpus for an engine before its upload, reading the corpus once.
 
     Args:
         kind: Kind of engine.
         spool: As for `corpus_rows`.
         vectors: As for `corpus_rows`.
-        watch: Shows the progress.
+        job: Shows the progress.
 
     Raises:
         InputError: If no engine can filter a document exactly.
@@ -56,7 +56,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
     positions, sample = sampled_positions(count), SampleDigest()
     shards: list[str] = []
     fields = FieldTypesWriter()
-    with watch.task("reading the encoded corpus", count) as task:
+    with job.task("reading the encoded corpus", count) as task:
         for first, rows in corpus_rows(spool, vectors):
             shards.append(shard_digest(rows))
             drawn = positions[np.searchsorted(positions, first) : np.searchsorted(positions, first + len(rows.vectors))]
@@ -65,7 +65,7 @@ def engine_record(kind: EngineKind, spool: Path, vectors: ShardedVectors, watch:
             for document in rows.documents:
                 filterable(document)
                 fields.append(document)
-            task.done += len(rows.documents)
+            task.advance(len(rows.documents))
     return EngineRecord(
         kind=kind,
         rows=count,
@@ -81,8 +81,7 @@ def ensure_uploaded(
     record: EngineRecord,
     spool: Path,
     vectors: ShardedVectors,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> None:
     """Make sure that the engine holds the collection of a record, finished and verified.
 
@@ -93,8 +92,7 @@ def ensure_uploaded(
         record: Record of the corpus.
         spool: As for `corpus_rows`.
         vectors: As for `corpus_rows`.
-        say: Prints whether anything is uploaded.
-        watch: Shows the progress.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
@@ -103,14 +101,14 @@ def ensure_uploaded(
     """
     name = record.collection
     if name in engine.names(_soon()):
-        if _is_finished(engine, record, say):
-            say(f"the engine already has {name}; nothing to upload")
+        if _is_finished(engine, record, job):
+            job.report(f"the engine already has {name}; nothing to upload")
             return
         engine.drop(name, _soon())
-    say(f"uploading {record.rows:,} documents to {name}")
+    job.report(f"uploading {record.rows:,} documents to {name}")
     engine.create(name, record.dimension, _soon())  # fails if another job has created the collection meanwhile
     try:
-        _upload(engine, record, spool, vectors, watch)
+        _upload(engine, record, spool, vectors, job)
     except BaseException:
         with suppress(TaugateError):
             engine.drop(name, _soon())
@@ -120,12 +118,12 @@ def ensure_uploaded(
     open_verified(engine, record, record.dimension, _soon())
 
 
-def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None]) -> bool:
+def _is_finished(engine: Engine, record: EngineRecord, job: Job) -> bool:
     """Return whether a collection is finished and verifies; False if it has to be uploaded again."""
     name = record.collection
     state = engine.collection(name, record.breadth, _soon()).state(_soon())
     if not state.built:
-        say(f"{name}: an earlier upload was interrupted; uploading again")
+        job.report(f"{name}: an earlier upload was interrupted; uploading again")
         return False
     if state.pending or not state.loaded:  # the build was interrupted, or the collection is not loaded yet
         engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
@@ -135,18 +133,18 @@ def _is_finished(engine: Engine, record: EngineRecord, say: Callable[[str], None
     except EngineUnavailable:
         raise
     except ReleaseError as error:
-        say(f"warning: {error}; uploading again")
+        job.report(f"warning: {error}; uploading again")
         return False
     return True
 
 
-def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, watch: Stopwatch) -> None:
+def _upload(engine: Engine, record: EngineRecord, spool: Path, vectors: ShardedVectors, job: Job) -> None:
     name = record.collection
-    with watch.task("uploading documents", record.rows) as task:
+    with job.task("uploading documents", record.rows) as task:
         for first, rows in corpus_rows(spool, vectors):
             engine.upload(name, first, rows, time.monotonic() + _SHARD_TIMEOUT)
-            task.done += len(rows.documents)
-    with watch.task("building the engine's index"):
+            task.advance(len(rows.documents))
+    with job.task("building the engine's index"):
         engine.finish(name, record.graph, time.monotonic() + _INDEX_TIMEOUT)
 
 

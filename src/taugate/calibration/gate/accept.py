@@ -8,7 +8,7 @@ All labelled answerable queries judge, held-out ones included: no candidate is f
 are always judged on queries that they were not fitted on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from taugate.calibration.encoding.corpus import EncodedDataset
@@ -20,7 +20,7 @@ from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
     MARGIN,
@@ -35,14 +35,13 @@ from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 
-def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
+def accept_candidates(
     dataset: Dataset,
     encoded: EncodedDataset,
     encoder: OnnxEncoder,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Try the candidates that the settings request.
 
@@ -52,32 +51,31 @@ def accept_candidates(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         encoder: Encoder in float32.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
-        say: Called with one line of progress or warning at a time.
-        watch: Stopwatch whose stages "encode" and "gate" grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EncoderError: If int8 is requested and the encoder cannot be quantised.
     """
     cheaper, units, documents = settings.candidates, drawn.units, require_in_memory(encoded.documents)
     trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
-    with watch.stage("gate"):
-        tried, state = add_lexical(GateState.exact(encoder, encoded, trial), dataset, drawn, settings, say)
+    with job.stage("gate"):
+        tried, state = add_lexical(GateState.exact(encoder, encoded, trial), dataset, drawn, settings, job)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
-    with watch.stage("gate"):
+    with job.stage("gate"):
         baseline = GateBaseline.judge(drawn.parts["calibration"].members, units, state.trial)
     kinds = requested_kinds(cheaper.index, len(dataset.documents))
-    gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
+    gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job)
     if "precision" in cheaper.requested:
-        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
-        tried += _reported(records, say)
-    with watch.stage("gate"):
+        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, job)
+        tried += _reported(records, job)
+    with job.stage("gate"):
         if "projection" in cheaper.requested:
             records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
-            tried += _reported(records, say)
+            tried += _reported(records, job)
         if kinds:
             records, state = try_indexes(baseline, state, kinds, gate)
-            tried += _reported(records, say)
+            tried += _reported(records, job)
         return replace(state.accepted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
 
@@ -85,8 +83,7 @@ def accept_updated_index(
     state: GateState,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Build the index of an updated corpus with the encoder and projection that were accepted before.
 
@@ -96,47 +93,44 @@ def accept_updated_index(
         state: Exact search of the updated documents with the accepted encoder and projection.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration, with the kind of index.
-        say: Called with one line of progress or warning at a time.
-        watch: Stopwatch whose stage "gate" grows.
+        job: Reports progress and warnings, and times the stages.
     """
     kinds = requested_kinds(settings.candidates.index, len(state.trial.documents))
     if not kinds:
         return state.accepted
-    with watch.stage("gate"):
+    with job.stage("gate"):
         baseline = GateBaseline.judge(drawn.parts["calibration"].members, drawn.units, state.trial)
-        gate = gate_settings(settings.candidates, drawn.units, len(kinds), say)
+        gate = gate_settings(settings.candidates, drawn.units, len(kinds), job)
         records, indexed = try_indexes(baseline, state, kinds, gate)
-        return replace(indexed.accepted, gate=tuple(_reported(records, say)))
+        return replace(indexed.accepted, gate=tuple(_reported(records, job)))
 
 
-def _reported(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence[GateRecord]:
+def _reported(records: Sequence[GateRecord], job: Job) -> Sequence[GateRecord]:
     for record in records:
-        say(gate_line(record))
+        job.report(gate_line(record))
     return records
 
 
-def gate_settings(
-    cheaper: CandidateSettings, units: SamplingUnits, candidates: int, say: Callable[[str], None]
-) -> GateSettings:
+def gate_settings(cheaper: CandidateSettings, units: SamplingUnits, candidates: int, job: Job) -> GateSettings:
     """Divide the error among the requested kinds, and choose a margin that these queries can show if none is set.
 
     Args:
         cheaper: Requested candidates.
         units: Sampling units of the queries that judge.
         candidates: Largest number of candidates of one kind, among which Holm's method divides the error once more.
-        say: Called with a warning if the margin is widened or too small for these queries.
+        job: Reports a margin that is widened or too small for these queries.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))
     margin, detectable = cheaper.gate.margin, min_detectable_loss(units, 1 - (1 - confidence) / candidates)
     if margin is None:
         margin = default_margin(MARGIN, detectable)
         if margin > MARGIN:
-            say(
+            job.report(
                 f"warning: the gate's margin is {margin:g} in place of {MARGIN:g}, because {units.words} cannot show a "
                 "smaller loss; add labels or set --margin"
             )
     if margin < detectable:
-        say(
+        job.report(
             f"warning: the gate's margin is {margin:g}, but with {units.words} the gate cannot detect a loss below "
             f"{detectable:.4f}, so it will accept almost nothing; add labels or raise --margin"
         )

@@ -17,7 +17,7 @@ from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.record import EngineRecord
@@ -215,11 +215,11 @@ class AcceptedSearch:
     gate: tuple[GateRecord, ...] = ()
     engine: EngineRecord | None = None
 
-    def with_near_misses(self, dataset: Dataset, seed: int, watch: Stopwatch) -> Self:
+    def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
         """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
         projection = None if self.projection is None else self.projection.projection
         hybrid = isinstance(self.index, HybridIndex)
-        questions = encode_near_misses(dataset, self.encoder, projection, seed, watch, with_words=hybrid)
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, with_words=hybrid)
         return replace(self, encoded=replace(self.encoded, near_misses=questions))
 
 

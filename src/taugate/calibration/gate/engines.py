@@ -5,7 +5,7 @@ gate, until one is not accepted. A narrower breadth is tested only if all broade
 is needed (fixed-sequence testing, as in `calibration/risk/bounds.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
@@ -16,7 +16,7 @@ from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.gate.lexical import choose_lexical
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
@@ -42,8 +42,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     record: EngineRecord,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
@@ -56,8 +55,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
         record: Record of the collection.
         drawn: All answerable queries, which judge.
         settings: Settings of the calibration.
-        say: Called with one line of progress or warning at a time.
-        watch: Stopwatch whose stage "gate" grows.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         ReleaseError: If the engine is not accepted, because no other index could serve.
@@ -68,7 +66,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
     def outcomes(top: TopK) -> RankingOutcomes:
         return RankingOutcomes.judge(queries, top.positions, settings.k, dataset.documents.parents)
 
-    with watch.stage("gate"):
+    with job.stage("gate"):
         tried: list[GateRecord] = []
         lexical: LexicalPart | None = None
         if settings.candidates.lexical != "off":
@@ -78,12 +76,12 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
                 drawn,
                 settings,
                 lambda part: outcomes(_exact(vectors, part).search(worded.answerable, depth)),
-                say,
+                job,
             )
             encoded = encoded if lexical is None else worded
         exact_index, query_vectors = _exact(vectors, lexical), encoded.answerable
         exact = exact_index.search(query_vectors, depth)
-        gate = gate_settings(settings.candidates, units, 1, say)
+        gate = gate_settings(settings.candidates, units, 1, job)
         min_recall = 1 - MISSED * (gate.margin or MARGIN)
         baseline = outcomes(exact)
         chosen: tuple[EngineRecord, Index, float] | None = None
@@ -98,7 +96,7 @@ def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
                 break
             (gate_record,) = judge(baseline, [GateCandidate(_name(searched), "engine", outcomes(results))], units, gate)
             tried.append(gate_record)
-            say(gate_line(gate_record))
+            job.report(gate_line(gate_record))
             if not gate_record.admitted:
                 break
             chosen = searched, index, share

@@ -6,7 +6,7 @@ import numpy as np
 
 from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.progress import speeds
+from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex

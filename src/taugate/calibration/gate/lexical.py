@@ -18,6 +18,7 @@ from taugate.calibration.gate.baseline import GateState, LexicalPart, RankingOut
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
+from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
@@ -45,7 +46,7 @@ def add_lexical(
     dataset: Dataset,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
+    job: Job,
 ) -> tuple[list[GateRecord], GateState]:
     """Choose the lexical part of the score for a search in this process.
 
@@ -54,7 +55,7 @@ def add_lexical(
         dataset: See `choose_lexical`, like the other parameters.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
-        say: Prints one line of progress.
+        job: Reports a line for each candidate.
 
     Returns:
         The records, and the new state, or `state` itself if the score stays the cosine.
@@ -66,7 +67,7 @@ def add_lexical(
     def outcomes(lexical: LexicalPart | None) -> RankingOutcomes:
         return (state if lexical is None else worded.with_lexical(lexical)).trial.outcomes()
 
-    records, lexical = choose_lexical(dataset, drawn, settings, outcomes, say)
+    records, lexical = choose_lexical(dataset, drawn, settings, outcomes, job)
     return records, state if lexical is None else worded.with_lexical(lexical)
 
 
@@ -75,7 +76,7 @@ def choose_lexical(
     drawn: DrawnQueries,
     settings: CalibrationSettings,
     outcomes: Outcomes,
-    say: Callable[[str], None],
+    job: Job,
 ) -> tuple[list[GateRecord], LexicalPart | None]:
     """Index the words of the documents, and choose the weight of the lexical share.
 
@@ -87,7 +88,7 @@ def choose_lexical(
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration, in which the share is not off.
         outcomes: Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.
-        say: Prints one line of progress.
+        job: Reports a line for each candidate.
 
     Returns:
         The records, and the lexical part, None if the score stays the cosine.
@@ -96,15 +97,15 @@ def choose_lexical(
     choice = settings.candidates.lexical
     given = None if isinstance(choice, str) else choice
     if given is None and AvailableEvidence.count(dataset, settings.k).reasons:
-        say(f"lexical weight {PROVISIONAL_WEIGHT:g}, the default without enough queries by people to choose one")
+        job.report(f"lexical weight {PROVISIONAL_WEIGHT:g}, the default without enough queries by people to choose one")
         return [], LexicalPart(words, PROVISIONAL_WEIGHT)
     if given is not None and len(drawn.parts["calibration"].members) < MIN_CALIBRATING:
-        say(f"lexical weight {given:g}, as given; there are too few queries to judge it")
+        job.report(f"lexical weight {given:g}, as given; there are too few queries to judge it")
         return [], LexicalPart(words, given)
     parts = [LexicalPart(words, weight) for weight in (GRID if given is None else (given,))]
     records, chosen = _judged(parts, given, drawn, settings, outcomes)
     as_given = "" if given is None else f"lexical weight {given:g}, as given; "
-    say(as_given + _line(records, chosen))
+    job.report(as_given + _line(records, chosen))
     return records, chosen
 
 

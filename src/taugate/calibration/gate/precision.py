@@ -9,7 +9,8 @@ from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.gate.baseline import GateBaseline, GateState
 from taugate.calibration.gate.gate import GateCandidate, judge
-from taugate.calibration.progress import Stopwatch, speeds
+from taugate.calibration.gate.speeds import speeds
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import GateSettings, PrecisionChoice
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -29,7 +30,7 @@ def try_int8(
     dataset: Dataset,
     precision: PrecisionChoice,
     gate: GateSettings,
-    watch: Stopwatch,
+    job: Job,
 ) -> tuple[list[GateRecord], GateState]:
     """Encode the queries with int8 weights, and test their results.
 
@@ -41,7 +42,7 @@ def try_int8(
         dataset: Data set whose queries are encoded.
         precision: "int8" or "auto".
         gate: Settings with the margin and the confidence.
-        watch: Stopwatch whose stages "encode" and "gate" grow.
+        job: Times the stages "encode" and "gate".
 
     Returns:
         The record, and the new state, or `state` itself if int8 is not used.
@@ -50,8 +51,8 @@ def try_int8(
         EncoderError: If the encoder has nothing to quantise.
     """
     int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder))
-    encoded = _encode_queries(dataset, state.accepted.encoded, int8, watch)
-    with watch.stage("gate"):
+    encoded = _encode_queries(dataset, state.accepted.encoded, int8, job)
+    with job.stage("gate"):
         moved = state.with_queries(int8, encoded)
         texts = [query.text for query in moved.trial.queries[:_TIMED]]
         gain = _encoding_speeds(texts, state.accepted.encoder, int8)
@@ -81,10 +82,10 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 
-def _encode_queries(dataset: Dataset, encoded: EncodedTexts, encoder: OnnxEncoder, watch: Stopwatch) -> EncodedTexts:
+def _encode_queries(dataset: Dataset, encoded: EncodedTexts, encoder: OnnxEncoder, job: Job) -> EncodedTexts:
     """Encode the queries of `encoded` again, with the same documents."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return encode_queries(dataset, encoder, cache, watch).replace_in(encoded)
+    return encode_queries(dataset, encoder, cache, job).replace_in(encoded)
 
 
 def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:

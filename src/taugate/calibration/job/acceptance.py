@@ -1,7 +1,6 @@
 """Encode a data set and have the gate accept how it is searched, in this process or over an engine."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.gate.baseline import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.settings.settings import CalibrationSettings, EngineChoice
 from taugate.errors import EngineUnavailable, ReleaseError
@@ -45,8 +44,7 @@ def accept_in_process(
     encoders: Encoders,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Encode the data set, and choose the index for the release.
 
@@ -55,14 +53,13 @@ def accept_in_process(
         encoders: Float32 encoders.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
     """
     encoder = encoders.queries
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode_dataset(dataset, encoder, cache, say, watch, encoders.separate_document_encoder)
-    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
-    accepted = accept_candidates(dataset, encoded, encoder, drawn, settings, say, watch)
+    encoded = encode_dataset(dataset, encoder, cache, job, encoders.separate_document_encoder)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), job)
+    accepted = accept_candidates(dataset, encoded, encoder, drawn, settings, job)
     return replace(accepted, documents=encoders.separate_document_encoder)
 
 
@@ -74,8 +71,7 @@ def accept_over_engine(  # noqa: PLR0913, PLR0917 (the parameters of `accept_in_
     encoders: Encoders,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Encode the data set to disk, upload it unless the engine has it, and test the engine's search.
 
@@ -87,19 +83,18 @@ def accept_over_engine(  # noqa: PLR0913, PLR0917 (the parameters of `accept_in_
         encoders: Float32 encoders.
         drawn: All answerable queries, with their division.
         settings: Settings of the calibration.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
         ReleaseError: If the gate does not accept the engine.
     """
-    encoded, vectors = encode_in_shards(dataset, encoders, settings.embeddings, spool, say, watch, reusable)
-    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), say)
-    with watch.stage("upload"):
-        record = engine_record(engine.kind, spool, vectors, watch)
-        ensure_uploaded(engine, record, spool, vectors, say, watch)
-    accepted = accept_engine(dataset, encoded, vectors, encoders.queries, engine, record, drawn, settings, say, watch)
+    encoded, vectors = encode_in_shards(dataset, encoders, settings.embeddings, spool, job, reusable)
+    _warn_of_truncation(encoded, encoders.documents, len(dataset.documents), job)
+    with job.stage("upload"):
+        record = engine_record(engine.kind, spool, vectors, job)
+        ensure_uploaded(engine, record, spool, vectors, job)
+    accepted = accept_engine(dataset, encoded, vectors, encoders.queries, engine, record, drawn, settings, job)
     return replace(accepted, documents=encoders.separate_document_encoder)
 
 
@@ -108,8 +103,7 @@ def vectors_reusable_from_current(
     encoder: OnnxEncoder,
     engine: Engine,
     dataset: Dataset,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> ReusableVectors | None:
     """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
 
@@ -120,8 +114,7 @@ def vectors_reusable_from_current(
         encoder: Document encoder of the new release.
         engine: The engine.
         dataset: The data set.
-        say: Prints a warning.
-        watch: Shows the progress.
+        job: Reports progress and warnings, and times the stages.
 
     Returns:
         The vectors; None if there are none, in which case all documents are encoded.
@@ -141,18 +134,16 @@ def vectors_reusable_from_current(
     record = manifest.engine
     try:
         index = open_corpus(record, record.dimension, JOB_ACCESS).index
-        old = CorpusDigests.of(stored_documents(index, record, watch))
+        old = CorpusDigests.of(stored_documents(index, record, job))
     except EngineUnavailable:
         raise
     except ReleaseError as error:
-        say(f"warning: encoding all documents again, because the vectors of {current} cannot be read: {error}")
+        job.report(f"warning: encoding all documents again, because the vectors of {current} cannot be read: {error}")
         return None
     return ReusableVectors(CorpusChanges.between(old, CorpusDigests.of(dataset.documents)).sources, index.vectors)
 
 
-def _warn_of_truncation(
-    encoded: EncodedTexts, encoder: OnnxEncoder, documents: int, say: Callable[[str], None]
-) -> None:
+def _warn_of_truncation(encoded: EncodedTexts, encoder: OnnxEncoder, documents: int, job: Job) -> None:
     if truncated := encoded.truncated_documents:
         config = encoder.config
-        say(f"warning: {truncation_warning(truncated, documents, config.max_length, config.name)}")
+        job.report(f"warning: {truncation_warning(truncated, documents, config.max_length, config.name)}")

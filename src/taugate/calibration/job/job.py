@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
@@ -86,8 +85,7 @@ def calibrate(
     releases: Path,
     requested: RequestedEncoder,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> Manifest:
     """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
 
@@ -98,8 +96,7 @@ def calibrate(
         releases: The directory of releases.
         requested: The encoder.
         settings: All other settings.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch that records the time of each stage.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data set or the settings cannot be used.
@@ -107,52 +104,52 @@ def calibrate(
         EngineUnavailable: If the engine does not respond.
         ReleaseError: If the gate does not accept the engine, or a release cannot be read.
     """
-    _check_releases(releases, say)
+    _check_releases(releases, job)
     requested.check_name(releases)
     engine = connect_engine(settings.engine)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("read"):
-            dataset = _read(data, settings, Path(spool), say)
+        with job.stage("read"):
+            dataset = _read(data, settings, Path(spool), job)
         for note in dataset.notes:
-            say(note)
+            job.report(note)
         if dataset.orphaned:
-            say(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
+            job.report(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
         check_sizes(dataset, settings)
-        units = _units(dataset, settings, say)
+        units = _units(dataset, settings, job)
         adaptation = _adaptation(Path(requested.name))
         evidence = AvailableEvidence.count(dataset, settings.k, adaptation)
         if evidence.because:  # reported before the work, which may take long
-            say(f"{PROVISIONAL} {evidence.because}")
-        with watch.stage("export"):
+            job.report(f"{PROVISIONAL} {evidence.because}")
+        with job.stage("export"):
             encoders = _require_float32(Encoders.load(requested.name), requested.name)
         requested.check(releases, encoders.queries)
         if adaptation is not None:
-            _warn_of_adaptation(adaptation, requested.name, dataset.split, say)
+            _warn_of_adaptation(adaptation, requested.name, dataset.split, job)
         settings = _on_the_scale_of_tau(releases, settings)
         inherited = _inherited(releases, encoders.queries, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
-        with watch.stage("read"):
+        with job.stage("read"):
             fit = encoder_fit(dataset, encoders.documents, encoders.queries, trained_similarity(requested.name))
         config = encoders.queries.config
         for warning in encoder_fit_warnings(fit, config.name, config.max_length):
-            say(f"warning: {warning}")
+            job.report(f"warning: {warning}")
         drawn = DrawnQueries.draw(units, len(dataset.documents), settings)
         accept = accept_in_process
         if engine is not None:
             reusable = None
             if not settings.embeddings:
-                reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, say, watch)
+                reusable = vectors_reusable_from_current(releases, encoders.documents, engine, dataset, job)
             accept = partial(accept_over_engine, engine, Path(spool), reusable)
-        accepted = accept(dataset, encoders, drawn, settings, say, watch)
+        accepted = accept(dataset, encoders, drawn, settings, job)
         if settings.refusal:
-            accepted = accepted.with_near_misses(dataset, settings.seed, watch)
-        findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, watch, inherited)
+            accepted = accepted.with_near_misses(dataset, settings.seed, job)
+        findings = study(dataset, accepted.encoded, accepted.index, drawn, settings, job, inherited)
         for warning in findings.query_set.warnings:
-            say(f"warning: {warning}")
+            job.report(f"warning: {warning}")
         if findings.refusal is not None and (left_out := findings.refusal.record.left_out):
-            say(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
-        with watch.stage("write"):
+            job.report(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
+        with job.stage("write"):
             facts = manifest_facts(dataset, accepted, findings, settings, adaptation) | {"encoder_fit": fit}
             report = render(dataset, facts, findings, _parent(releases))
             contents = ReleaseContents(
@@ -166,12 +163,12 @@ def calibrate(
             return writer.write(releases, facts, contents.fill)
 
 
-def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:
+def _read(data: str, settings: CalibrationSettings, spool: Path, job: Job) -> Dataset:
     """Read the splits of `--labels` as one data set; without `--labels`, the single labelled split."""
     if splits := settings.labelled_splits:
         with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
-            return read_people(folder, splits, spool, say)
-    split = settings.split or default_split(data, say)
+            return read_people(folder, splits, spool, job.report)
+    split = settings.split or default_split(data, job.report)
     with local_folder(data, split) as folder:
         dataset = read_dataset(folder, split, spool)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
@@ -186,7 +183,7 @@ def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[
     return dataset
 
 
-def _units(dataset: Dataset, settings: CalibrationSettings, say: Callable[[str], None]) -> SamplingUnits:
+def _units(dataset: Dataset, settings: CalibrationSettings, job: Job) -> SamplingUnits:
     """Return the sampling units of the answerable queries, and tell what is assumed if it costs evidence.
 
     Raises:
@@ -198,7 +195,7 @@ def _units(dataset: Dataset, settings: CalibrationSettings, say: Callable[[str],
         drawn = labels
     units = SamplingUnits.of_queries(dataset.answerable, drawn)
     if drawn == "queries" and labels == "documents":
-        say(
+        job.report(
             f"warning: --drawn queries: the queries of split {dataset.split} were made from documents, so what is "
             "certified may not hold; leave the option out"
         )
@@ -208,7 +205,7 @@ def _units(dataset: Dataset, settings: CalibrationSettings, say: Callable[[str],
             "or give --drawn documents"
         )
     if units.unit == "document" and (drawn, labels) == (None, None) and settings.rule.statement is not None:
-        say(
+        job.report(
             "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
             "they were drawn one by one, such as from a log, --drawn queries certifies more"
         )
@@ -233,12 +230,12 @@ def _adaptation(encoder: Path) -> AdaptationRecord | None:
     return read_adaptation(encoder)
 
 
-def _warn_of_adaptation(adaptation: AdaptationRecord, name: str, split: str, say: Callable[[str], None]) -> None:
+def _warn_of_adaptation(adaptation: AdaptationRecord, name: str, split: str, job: Job) -> None:
     """Warn if an adapted encoder was not accepted, or was trained on these queries."""
     if not adaptation.admitted:
-        say(f"warning: taugate adapt did not accept the encoder {name}: {adaptation.reason}")
+        job.report(f"warning: taugate adapt did not accept the encoder {name}: {adaptation.reason}")
     if adaptation.pairs.split == split:
-        say(
+        job.report(
             f"warning: the encoder {name} was trained on the split {split}, so figures measured on its queries look "
             "too good; calibrate on a split that it was not trained on"
         )
@@ -281,7 +278,7 @@ def _parent(releases: Path) -> Manifest | None:
         return None
 
 
-def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
+def _check_releases(releases: Path, job: Job) -> None:
     """Check, before the work, that a release can be written."""
     existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -291,4 +288,4 @@ def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
     try:
         current_id(releases)
     except ReleaseError as error:
-        say(f"warning: {error}")
+        job.report(f"warning: {error}")

@@ -1,17 +1,16 @@
 """One recalibration, from newer data to a release in service; `_Run.result` shows the steps in order."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from taugate.calibration.comparison.decision import PromotionDecision, check_current, decide
-from taugate.calibration.comparison.words import NOT_PROMOTED, unfit
+from taugate.calibration.comparison.publish import Published, publish, unfit
 from taugate.calibration.job.job import calibrate
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.request import (
     Recalibrated,
     RecalibrationRequest,
@@ -21,7 +20,7 @@ from taugate.calibration.recalibration.request import (
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
-from taugate.errors import InputError, NotPromoted, ReleaseError
+from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
@@ -31,8 +30,6 @@ from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
-from taugate.registry.promotion import SatisfiedRule
-from taugate.registry.signing import sign
 from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
@@ -42,7 +39,7 @@ from taugate.storage.locks import exclusive_lock
 LOCK = ".recalibrating.lock"
 
 
-def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch: Stopwatch) -> Recalibrated:
+def recalibrate(request: RecalibrationRequest, job: Job) -> Recalibrated:
     """Calibrate on newer data with the settings of the current release, and promote the result if all checks pass.
 
     If the process is killed, the same call resumes: a file beside the releases lists the finished steps, and a step is
@@ -50,8 +47,7 @@ def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch
 
     Args:
         request: The data, and the conditions for a promotion.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data cannot be used, or the releases cannot be compared.
@@ -69,7 +65,7 @@ def recalibrate(request: RecalibrationRequest, say: Callable[[str], None], watch
             if _is_of(current, request.data):
                 return result
         state.begin(current.name)
-        return _Run(request, state, current, say, watch).result()
+        return _Run(request, state, current, job).result()
 
 
 class _Run:
@@ -79,8 +75,7 @@ class _Run:
         request: The data, and the conditions for a promotion.
         state: Finished steps.
         current: Folder of the current release.
-        say: Prints one line.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
     """
 
     def __init__(
@@ -88,11 +83,10 @@ class _Run:
         request: RecalibrationRequest,
         state: RecalibrationState,
         current: Path,
-        say: Callable[[str], None],
-        watch: Stopwatch,
+        job: Job,
     ) -> None:
-        self.request, self.state, self.current, self.say, self.watch = request, state, current, say, watch
-        self.manifest = verify(current, request.trusted)
+        self.request, self.state, self.current, self.job = request, state, current, job
+        self.manifest = verify(current, request.promotion.trusted)
         self.settings = inherited_settings(self.manifest)
 
     def result(self) -> Recalibrated:
@@ -101,26 +95,20 @@ class _Run:
         traffic, learned_before = self._learn()
         if traffic is not None and traffic["queries"]:
             self._count_traffic()
-        with self.watch.stage("read"):
+        with self.job.stage("read"):
             digests = _digests(request.data, self.settings.labelled_splits or (self.manifest.data.split,))
         if digests == self.manifest.data.sha256 and self.manifest.update is None:
             self.state.finish()
             return Recalibrated(self.current.name, traffic=traffic)
-        if request.rule is not None:
-            check_current(request.releases, request.rule, self.settings.k)
-        calibrated, resumed = self._calibrate(digests)
+        request.promotion.check(request.releases, self.settings.k)
+        calibrated, calibrated_before = self._calibrate(digests)
         new = verify(request.releases / calibrated["release"])
         loss = loss_to_threshold(request.releases / new.release_id, new)
-        before = ("traffic",) * learned_before + ("calibrate",) * resumed
-        result = Recalibrated(self.current.name, new, traffic, calibrated["changes"], loss, resumed=before)
-        steps: list[Callable[[Recalibrated, Manifest], Recalibrated]] = [self._fit, self._gate]
-        if request.promote:
-            steps += [self._try, self._promote]
-        for step in steps:
-            result = step(result, new)
-            if result.refusal is not None:
-                return result
-        return _finish(request, self.state, result) if result.promoted else result
+        published, trial, tried_before = self._publish(new)
+        resumed = ("traffic",) * learned_before + ("calibrate",) * calibrated_before + ("shadow",) * tried_before
+        changes = calibrated["changes"]
+        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed)
+        return _finish(request, self.state, result) if published.promoted else result
 
     def _learn(self) -> tuple[dict[str, Any] | None, bool]:
         """Add judged traffic to the data set, unless an earlier run did.
@@ -145,11 +133,11 @@ class _Run:
             return done, True
         learned = {"queries": 0, "judgements": 0, "left_out": {}}
         try:
-            with self.watch.stage("traffic"):
+            with self.job.stage("traffic"):
                 traffic = learn_from_traffic(request.logs, Path(request.data), collection=self.manifest.data.name)
             learned = {"queries": traffic.queries, "judgements": traffic.judgements, "left_out": {**traffic.left_out}}
         except NothingLearnedError as error:
-            self.say(f"warning: {error}")
+            self.job.report(f"warning: {error}")
         self.state.record("traffic", inputs, learned)
         return learned, False
 
@@ -158,7 +146,7 @@ class _Run:
         try:
             self.settings = with_traffic_labels(self.settings, splits_in(Path(self.request.data)))
         except InputError as error:
-            self.say(f"warning: judged traffic was added to the data set, but is not used: {error}")
+            self.job.report(f"warning: judged traffic was added to the data set, but is not used: {error}")
 
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
         """Write the new release, unless an earlier run did.
@@ -172,18 +160,16 @@ class _Run:
         request, inputs = self.request, sha256_json([digests, repr(self.settings)])
         earlier = self.state.done("calibrate", inputs)
         if earlier is not None and earlier["release"] in release_ids(request.releases):
-            self.say(f"{earlier['release']} already exists: an earlier run calibrated on the same data")
+            self.job.report(f"{earlier['release']} already exists: an earlier run calibrated on the same data")
             return earlier, True
         name = self._written(digests)  # by a run that was killed before it recorded the step
         resumed = name is not None
         if name is None:
             encoder = inherited_encoder(self.current, self.manifest)
-            name = calibrate(request.data, request.releases, encoder, self.settings, self.say, self.watch).release_id
+            name = calibrate(request.data, request.releases, encoder, self.settings, self.job).release_id
         else:
-            self.say(f"{name} already exists, with the same settings and on the same data")
-        if request.key is not None:
-            sign(request.releases / name, request.key)
-        calibrated = {"release": name, "changes": changed_documents(self.current, request.releases / name, self.watch)}
+            self.job.report(f"{name} already exists, with the same settings and on the same data")
+        calibrated = {"release": name, "changes": changed_documents(self.current, request.releases / name, self.job)}
         self.state.record("calibrate", inputs, calibrated)
         return calibrated, resumed
 
@@ -204,62 +190,36 @@ class _Run:
                 return name
         return None
 
-    def _fit(self, result: Recalibrated, new: Manifest) -> Recalibrated:
-        """Refuse a release that its own evidence rules out, before it is compared and tried."""
-        ending = unfit(new, self.settings.rule)
-        if ending is not None:
-            return replace(result, refusal=ending.message, code=ending.code)
-        if self.request.promote:
-            try:
-                promotion.check_evidence(self.request.releases, new)
-            except NotPromoted as error:
-                return _refused(result, str(error))
-        return result
+    def _publish(self, new: Manifest) -> tuple[Published, TrialResult | None, bool]:
+        """Promote the release if nothing is against it and the services that try it can answer with it.
 
-    def _gate(self, result: Recalibrated, new: Manifest) -> Recalibrated:
-        """Compare the release with the current one by the requested rule."""
-        request = self.request
-        if request.rule is None:
-            return result
-        decision = decide(request.releases, new.release_id, request.rule, request.trusted)
-        result = replace(result, decision=decision)
-        return result if decision.holds else _refused(result, f"the promotion rule does not hold: {_failed(decision)}")
-
-    def _try(self, result: Recalibrated, new: Manifest) -> Recalibrated:
-        """Try the release on live traffic, unless no service is named or an earlier run finished the trial."""
-        request, trial = self.request, self.request.trial
-        if not trial.urls:
-            return result
-        inputs = sha256_json([new.release_id, trial.urls, trial.queries])
+        Returns how that ended, the trial's result if there was one, and whether an earlier run finished the trial.
+        """
+        request, trial, name = self.request, self.request.trial, new.release_id
+        inputs = sha256_json([name, trial.urls, trial.queries])
         done = self.state.done("shadow", inputs)
-        if done is not None:
-            return replace(result, trial=TrialResult(**done), resumed=(*result.resumed, "shadow"))
-        try:
-            with self.watch.stage("shadow"):
-                outcome = try_release(request.releases, new.release_id, trial, request.trusted, self.say)
-        except BaseException:  # also Ctrl-C: services should not continue an abandoned trial
-            _end_trial(request.releases, new.release_id)
-            raise
-        result = replace(result, trial=outcome)
-        if outcome.objection is not None:  # not recorded, so the next run repeats the trial
-            _end_trial(request.releases, new.release_id)
-            return _refused(result, outcome.objection)
-        self.state.record("shadow", inputs, asdict(outcome))
-        return result
+        outcome = None if done is None else TrialResult(**done)
 
-    def _promote(self, result: Recalibrated, new: Manifest) -> Recalibrated:
-        """Promote the release, unless its own evidence is against it."""
-        rule = None
-        if result.decision is not None:
-            rule = SatisfiedRule(str(result.decision.judged), result.decision.current)
+        def objection() -> str | None:
+            nonlocal outcome
+            if outcome is not None:
+                return None
+            with self.job.stage("shadow"):
+                outcome = try_release(request.releases, name, trial, request.promotion.trusted, self.job)
+            if outcome.objection is None:  # otherwise the next run repeats the trial
+                self.state.record("shadow", inputs, asdict(outcome))
+            return outcome.objection
+
+        against = unfit(new, self.settings.rule)
         try:
-            promotion.promote(self.request.releases, new.release_id, self.request.trusted, rule=rule)
-        except ReleaseError as error:
-            _end_trial(self.request.releases, new.release_id)
-            if isinstance(error, NotPromoted):
-                return _refused(result, str(error))
-            raise
-        return replace(result, promoted=True)
+            tried = objection if trial.urls else None
+            published = publish(
+                request.releases / name, request.promotion, against, trial=tried, report=self.job.report
+            )
+        finally:  # also after Ctrl-C: services should not continue an abandoned trial
+            if trial.urls:
+                _end_trial(request.releases, name)
+        return published, outcome, done is not None
 
 
 def _was_promoted(state: RecalibrationState, current: str) -> bool:
@@ -270,15 +230,15 @@ def _was_promoted(state: RecalibrationState, current: str) -> bool:
 def _remembered(request: RecalibrationRequest, state: RecalibrationState, current: Path) -> Recalibrated:
     """Return the result of an earlier run that was killed just after promoting its release."""
     calibrated, tried, learned = state.done("calibrate") or {}, state.done("shadow"), state.done("traffic")
-    manifest = verify(current, request.trusted)
+    manifest = verify(current, request.promotion.trusted)
     return Recalibrated(
         str(state.began_from),
         manifest,
         learned,
         calibrated["changes"],
         loss_to_threshold(current, manifest),
-        trial=None if tried is None else TrialResult(**tried),
-        promoted=True,
+        Published(promoted=True),
+        None if tried is None else TrialResult(**tried),
         resumed=(*(["traffic"] if learned else []), "calibrate", *(["shadow"] if tried else []), "promote"),
     )
 
@@ -304,16 +264,6 @@ def _is_of(release: Path, data: str) -> bool:
     manifest = verify(release)
     splits = (manifest.data.split,) if manifest.labels is None else manifest.labels.splits
     return _digests(data, splits) == manifest.data.sha256
-
-
-def _refused(result: Recalibrated, reason: str) -> Recalibrated:
-    return replace(result, refusal=reason, code=NOT_PROMOTED)
-
-
-def _failed(decision: PromotionDecision) -> str:
-    return ", ".join(
-        f'"{verdict.clause}" ({verdict.finding})' for verdict in decision.verdicts if verdict.finding != "holds"
-    )
 
 
 def _digests(data: str, splits: Sequence[str]) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from taugate.calibration.comparison.decision import PromotionDecision
-from taugate.calibration.comparison.rule import QUANTITIES, PromotionRule
+from taugate.calibration.comparison.publish import Promotion, Published
+from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
 from taugate.calibration.engines.stored import documents_in
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.trial import TrialResult, TrialSettings
 from taugate.calibration.risk.paired import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -17,11 +17,7 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 @dataclass(frozen=True)
@@ -32,21 +28,15 @@ class RecalibrationRequest:
         data: Folder or URL with the newer corpus and its labelled queries; must be a folder if there are logs.
         releases: The releases directory.
         logs: Query logs of the service; their judgements are added to the data set first.
-        rule: Promotion rule against the current release; None for no rule.
-        promote: Whether to promote at all.
+        promotion: The requested promotion.
         trial: The trial on live traffic before the promotion.
-        key: Private key to sign the new release with, None for no signature.
-        trusted: Trusted keys, as for `promotion.promote`.
     """
 
     data: str
     releases: Path
     logs: tuple[Path, ...] = ()
-    rule: PromotionRule | None = None
-    promote: bool = True
+    promotion: Promotion = field(default_factory=Promotion)
     trial: TrialSettings = field(default_factory=TrialSettings)
-    key: "Ed25519PrivateKey | None" = None
-    trusted: TrustedKeys | None = None
 
 
 @dataclass(frozen=True)
@@ -59,11 +49,8 @@ class Recalibrated:
         traffic: Queries that got labels, their judgements, and the judgements left out by reason; None without logs.
         changes: Documents added, changed and removed.
         loss: Share of the queries that lose their answer to τ, with one-sided 95 % limits.
-        decision: Outcome of the rule, None without a rule.
+        published: How publishing the new release ended.
         trial: Result of the trial, None without a trial.
-        promoted: Whether the new release is current.
-        refusal: Why it was not promoted, as a sentence; None if it was promoted or no promotion was requested.
-        code: Exit code.
         resumed: Steps that an earlier run had done.
     """
 
@@ -72,21 +59,18 @@ class Recalibrated:
     traffic: dict[str, Any] | None = None
     changes: dict[str, int] | None = None
     loss: Interval | None = None
-    decision: PromotionDecision | None = None
+    published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
-    promoted: bool = False
-    refusal: str | None = None
-    code: int = 0
     resumed: tuple[str, ...] = ()
 
 
-def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, int]:
+def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
     """Count the documents that a new release adds, changes and removes.
 
     Args:
         current: Folder of the current release.
         new: Folder of the new release.
-        watch: Shows the progress of reading from an engine.
+        job: Shows the progress of reading from an engine.
 
     Raises:
         EngineUnavailable: If the engine does not respond.
@@ -98,7 +82,7 @@ def changed_documents(current: Path, new: Path, watch: Stopwatch) -> dict[str, i
     if collections[0] is not None and collections[0] == collections[1]:
         return dict.fromkeys(counted, 0)
     old, later = (
-        CorpusDigests.of(documents_in(folder, manifest, watch))
+        CorpusDigests.of(documents_in(folder, manifest, job))
         for folder, manifest in zip((current, new), manifests, strict=True)
     )
     changes = CorpusChanges.between(old, later)

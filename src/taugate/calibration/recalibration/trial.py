@@ -3,7 +3,7 @@
 import math
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import WIDEST_MARGIN
 from taugate.errors import InputError
 from taugate.ingestion.loopback import is_on_loopback
@@ -109,7 +110,7 @@ def try_release(
     name: str,
     settings: TrialSettings,
     trusted: TrustedKeys | None,
-    say: Callable[[str], None],
+    job: Job,
 ) -> TrialResult:
     """Have running services try a release beside the current one until enough queries are compared.
 
@@ -120,7 +121,7 @@ def try_release(
         name: Id of the release.
         settings: Settings of the trial.
         trusted: Trusted keys, as for `promotion.promote`.
-        say: Prints one line at the start, and one for each service that does not respond.
+        job: Reports the start, and each service that does not respond.
 
     Raises:
         ReleaseError: If the release does not verify.
@@ -128,7 +129,7 @@ def try_release(
     """
     promotion.shadow(releases, name, trusted)
     services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
-    say(f"trying {name} on live traffic: {settings.queries:,} queries of {services}")
+    job.report(f"trying {name} on live traffic: {settings.queries:,} queries of {services}")
     for url in settings.urls:
         ask_to_reload(url, settings.key)
     began = time.monotonic()
@@ -146,7 +147,7 @@ def try_release(
                     ) from error
                 if url not in silent:
                     silent.add(url)
-                    say(f"warning: {url}/metrics: {str(error).strip()}; trying again")
+                    job.report(f"warning: {url}/metrics: {str(error).strip()}; trying again")
         seconds = time.monotonic() - began
         result = _sum(counted, seconds, settings)
         if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:

@@ -2,7 +2,7 @@
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
 from taugate.calibration.charts.numbers import METRICS, percent
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
 from taugate.calibration.report import few_labels
 from taugate.calibration.risk.words import capped
@@ -217,12 +217,12 @@ def _drift(record: DriftRecord) -> str:
     )
 
 
-def times(watch: Stopwatch) -> str:
+def times(job: Job) -> str:
     """Format the seconds of each stage, and the total as a multiple of the encoder's time."""
-    stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in watch.seconds.items())
-    encoder = watch.seconds.get("encode", 0.0)
-    ratio = f", {watch.total / encoder:.2f} times the encoder's {encoder:.1f} s" if encoder > 1 else ""
-    return f"took {watch.total:.1f} s{ratio} (seconds: {stages})"
+    stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in job.seconds.items())
+    encoder = job.seconds.get("encode", 0.0)
+    ratio = f", {job.total / encoder:.2f} times the encoder's {encoder:.1f} s" if encoder > 1 else ""
+    return f"took {job.total:.1f} s{ratio} (seconds: {stages})"
 
 
 def _interval(value: Interval) -> str:

@@ -18,7 +18,7 @@ from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import wording_warnings
 from taugate.calibration.query_set.wording import Wording, compare_wording
@@ -132,7 +132,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
     index: Index,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    watch: Stopwatch,
+    job: Job,
     inherited: Inherited | None = None,
 ) -> Findings:
     """Search, fit, decide and measure.
@@ -143,14 +143,14 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         index: Index of the documents.
         drawn: Calibration queries and held-out queries.
         settings: Settings of the calibration.
-        watch: Stopwatch whose stages grow.
+        job: Times the stages.
         inherited: Parts of an earlier release to reuse, None if everything is fitted and chosen now.
 
     Raises:
         InputError: If the requested rule cannot be applied to the data.
     """
     parents = dataset.documents.parents
-    with watch.stage("search"):
+    with job.stage("search"):
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k, parents)
         unanswerable = search_excluding_own(
             index, own_passages_of(dataset.unanswerable), encoded.unanswerable, settings.k
@@ -162,7 +162,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
     search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
     kept = None if inherited is None else inherited.refusal
     refuses = settings.refusal or kept is not None
-    with watch.stage("model"):
+    with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         unanswered = None
         if refuses and roles:
@@ -180,7 +180,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
                 judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths, unanswered
             )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
-    with watch.stage("abstention"):
+    with job.stage("abstention"):
         tops = (judged.top, unanswerable)
         abstention = _abstain(search, tops, cluster_ids, members, settings, inherited)
         refusal = None
@@ -190,12 +190,12 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         refusing = abstention or refusal
         answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
-    with watch.stage("labels"):
+    with job.stage("labels"):
         few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, cluster_ids, settings.seed)
-    with watch.stage("query set"):
+    with job.stage("query set"):
         query_set_record, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
         document_isotropy = isotropy(encoded.documents)
-    with watch.stage("threshold"):
+    with job.stage("threshold"):
         queries = CalibrationQueries(
             scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
         )

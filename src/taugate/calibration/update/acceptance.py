@@ -1,6 +1,5 @@
 """The search of an updated corpus: an index of the release's kind, or a new collection of its engine."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from taugate.calibration.gate.accept import accept_updated_index
 from taugate.calibration.gate.baseline import AcceptedSearch, GateState, LexicalPart, RecordedProjection, SearchTrial
 from taugate.calibration.job.acceptance import accept_over_engine, connect_engine
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
 from taugate.errors import ReleaseError
@@ -54,8 +53,7 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     encoders: ReleaseEncoders,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Encode the changed texts, and have the gate test an approximate search again.
 
@@ -67,8 +65,7 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
         encoders: Its encoders.
         drawn: All answerable queries, with their division.
         settings: Settings of the update.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         EncoderError: If the encoder fails.
@@ -77,13 +74,13 @@ def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update h
     """
     engine = connect_engine(settings.engine)
     if engine is None:
-        return _accept_index(dataset, changes, release, encoders, drawn, settings, say, watch)
+        return _accept_index(dataset, changes, release, encoders, drawn, settings, job)
     index = collection_index(release.retriever.index)
     if index is None:
         raise TypeError(f"{type(release.retriever.index).__name__} is no collection of an engine")
     reusable = ReusableVectors(changes.sources, index.vectors)
     exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
-    return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, say, watch)
+    return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, job)
 
 
 def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
@@ -93,17 +90,16 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
     encoders: ReleaseEncoders,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> AcceptedSearch:
     """Build the index of the release's kind: exact, or approximate and tested by the gate again.
 
     A lexical part keeps its weight, k1 and b, and is computed from the words of the updated corpus.
     """
     manifest = release.manifest
-    encoded = encode_changes(dataset, changes, release, encoders, say, watch)
+    encoded = encode_changes(dataset, changes, release, encoders, job)
     lexical, before = None, release.retriever.index
-    with watch.stage("index"):
+    with job.stage("index"):
         if isinstance(before, HybridIndex):
             texts = (document.encoded_text for document in dataset.documents)
             lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
@@ -127,4 +123,4 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
         documents=None if manifest.query_encoder is None else encoders.documents,
         golden_tolerance=manifest.golden_tolerance,
     )
-    return accept_updated_index(replace(exact, accepted=inherited), drawn, settings, say, watch)
+    return accept_updated_index(replace(exact, accepted=inherited), drawn, settings, job)

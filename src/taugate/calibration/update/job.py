@@ -1,11 +1,11 @@
 """One update, from a newer corpus to a release; `_update_of` shows the steps in order."""
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from taugate.calibration.comparison.publish import Promotion, Published, publish
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
@@ -14,7 +14,7 @@ from taugate.calibration.job.job import check_sizes
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
@@ -25,42 +25,19 @@ from taugate.calibration.study.study import study
 from taugate.calibration.update.acceptance import accept_update, release_encoders
 from taugate.calibration.update.check import ThresholdCheck, check_threshold
 from taugate.calibration.update.vectors import ReleaseEncoders
-from taugate.errors import EngineUnavailable, InputError
+from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
-from taugate.registry.promotion import SatisfiedRule, promote
-from taugate.registry.signing import sign
+from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import EncoderFitRecord
-from taugate.retrieval.release.signature import TrustedKeys
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 _TESTED_AGAIN = frozenset({"index", "engine"})
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-
-@dataclass(frozen=True)
-class UpdatePromotion:
-    """The requested promotion.
-
-    Attributes:
-        requested: Whether to promote the release if τ still holds.
-        force: Promote it even if τ is not shown to hold, or another rule of promotion forbids it.
-        key: Private key to sign the release with, None for no signature.
-        trusted: Keys of which one must have signed the current release, and the new one before it is promoted; None to
-            require no signature.
-    """
-
-    requested: bool = True
-    force: bool = False
-    key: "Ed25519PrivateKey | None" = None
-    trusted: TrustedKeys | None = None
 
 
 @dataclass(frozen=True)
@@ -72,23 +49,22 @@ class Updated:
         parent: Id of the release that was current.
         changes: Changes of the corpus.
         check: Whether τ still holds, None if nothing changed.
-        promoted: Whether the new release became current.
+        published: How publishing the new release ended.
     """
 
     manifest: Manifest
     parent: str
     changes: CorpusChanges
-    check: ThresholdCheck | None
-    promoted: bool
+    check: ThresholdCheck | None = None
+    published: Published = field(default_factory=Published)
 
 
 def update(
     data: str,
     releases: Path,
     settings: UpdateSettings,
-    promotion: UpdatePromotion,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    promotion: Promotion,
+    job: Job,
 ) -> Updated:
     """Write a release of a newer corpus with the encoder and the threshold of the current release.
 
@@ -99,13 +75,11 @@ def update(
         releases: The directory of releases.
         settings: Settings of the check.
         promotion: The requested promotion.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stages grow.
+        job: Reports progress and warnings, and times the stages.
 
     Raises:
         InputError: If the data cannot be used; nothing has been written.
         EncoderError: If the encoder cannot be loaded; nothing has been written.
-        NotPromoted: If the evidence is against the new release, which has been written.
         EngineUnavailable: If the engine does not respond, before or after the release has been written.
         ReleaseError: If a release cannot be read or promoted, before or after the new one has been written.
     """
@@ -113,49 +87,48 @@ def update(
     with calibration_lock(releases):
         folder = find(releases)
         with lock_for_reading(folder):
-            return _update_of(folder, data, settings, promotion, say, watch)
+            return _update_of(folder, data, settings, promotion, job)
 
 
 def _update_of(
     folder: Path,
     data: str,
     settings: UpdateSettings,
-    promotion: UpdatePromotion,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    promotion: Promotion,
+    job: Job,
 ) -> Updated:
     """Update the current release, which is in `folder`."""
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("load"):
+        with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
             encoders = release_encoders(folder, release)
         calibration = _settings(release.manifest, settings)
         split = settings.split or release.manifest.data.split
         if release.manifest.state == "provisional" and (record := release.manifest.calibration):
-            say(f"{PROVISIONAL} {record.because(calibration.k)}")
-        with watch.stage("read"), local_folder(data, split) as source:
-            before = CorpusDigests.of(documents_of(release, watch))
+            job.report(f"{PROVISIONAL} {record.because(calibration.k)}")
+        with job.stage("read"), local_folder(data, split) as source:
+            before = CorpusDigests.of(documents_of(release, job))
             dataset = read_dataset(source, split, Path(spool), before)
             changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
         if changes.is_empty:
-            return Updated(release.manifest, folder.name, changes, None, promoted=False)
-        _check_dataset(dataset, calibration, say)
+            return Updated(release.manifest, folder.name, changes)
+        _check_dataset(dataset, calibration, job)
         fit = _encoder_fit(release.manifest, dataset, encoders)
         for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
-            say(f"warning: {warning}")
+            job.report(f"warning: {warning}")
         evidence = release.manifest.evidence
         units = SamplingUnits.of_queries(dataset.answerable, None if evidence is None else evidence.drawn)
         drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
-        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, say, watch)
+        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, job)
         inherited = Inherited.everything(release)
         if inherited.refusal is not None:
-            accepted = accepted.with_near_misses(dataset, calibration.seed, watch)
-        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, watch, inherited)
-        with watch.stage("check"):
+            accepted = accepted.with_near_misses(dataset, calibration.seed, job)
+        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, job, inherited)
+        with job.stage("check"):
             check = check_threshold(release, before, dataset, accepted.encoded.answerable, findings, settings)
-        _warn(check, say)
-        with watch.stage("write"):
+        _warn(check, job)
+        with job.stage("write"):
             facts = manifest_facts(dataset, accepted, findings, calibration, release.manifest.adaptation)
             update_record = _record(release.manifest, changes, check, promotion)
             facts |= _kept_facts(release.manifest, accepted, update_record) | {"encoder_fit": fit}
@@ -168,9 +141,9 @@ def _update_of(
                 render(dataset, facts, findings, release.manifest),
             )
             manifest = writer.write(folder.parent, facts, contents.fill, parent=folder.name)
-        with watch.stage("promote"):
-            promoted = _promote(folder.parent, manifest, folder.name, check, promotion)
-        return Updated(manifest, folder.name, changes, check, promoted)
+        with job.stage("promote"):
+            published = _publish(folder, manifest, check, promotion, job)
+        return Updated(manifest, folder.name, changes, check, published)
 
 
 def _encoder_fit(manifest: Manifest, dataset: Dataset, encoders: ReleaseEncoders) -> EncoderFitRecord | None:
@@ -179,7 +152,7 @@ def _encoder_fit(manifest: Manifest, dataset: Dataset, encoders: ReleaseEncoders
     return encoder_fit(dataset, encoders.documents, encoders.queries, trained)
 
 
-def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
+def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
     """Raise InputError if no update of this release can be promoted without --force."""
     if not promotion.requested or promotion.force:
         return
@@ -222,7 +195,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
     )
 
 
-def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, say: Callable[[str], None]) -> None:
+def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:
     """Raise InputError if the corpus has become too small; report how many queries have lost their answers."""
     if calibration.k > len(dataset.documents):
         raise InputError(
@@ -230,32 +203,30 @@ def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, say: Call
             "release; run taugate calibrate with a smaller --k"
         )
     for note in dataset.notes:
-        say(note)
+        job.report(note)
     check_sizes(dataset, calibration)
     if dataset.orphaned:
-        say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
+        job.report(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
 
 
 def _queries_are(count: int) -> str:
     return f"{count:,} {'query is' if count == 1 else 'queries are'}"
 
 
-def _warn(check: ThresholdCheck, say: Callable[[str], None]) -> None:
+def _warn(check: ThresholdCheck, job: Job) -> None:
     if check.widened:
-        say(
+        job.report(
             f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show a "
             "smaller loss; label more, or set --margin"
         )
     if check.unpaired:
-        say(
+        job.report(
             f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
             "threshold with them, run taugate calibrate"
         )
 
 
-def _record(
-    parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, promotion: UpdatePromotion
-) -> UpdateRecord:
+def _record(parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, promotion: Promotion) -> UpdateRecord:
     before = parent.update
     return UpdateRecord(
         parent=parent.release_id,
@@ -287,21 +258,9 @@ def _kept_facts(parent: Manifest, accepted: AcceptedSearch, record: UpdateRecord
     return facts
 
 
-def _promote(
-    releases: Path, manifest: Manifest, parent: str, check: ThresholdCheck, promotion: UpdatePromotion
-) -> bool:
+def _publish(parent: Path, manifest: Manifest, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:
     """Sign the release, and promote it if that is requested and τ holds or --force is given."""
-    name = manifest.release_id
-    if promotion.key is not None:
-        sign(releases / name, promotion.key)
-    if not promotion.requested or not (check.holds or promotion.force):
-        return False
+    refused = None if check.holds or promotion.force else Published.refused(check.sentence)
     shown = f"accuracy at τ not lower by more than {check.margin:g} after an update"
-    rule = SatisfiedRule(shown, parent) if check.holds else None
-    try:
-        promote(releases, name, promotion.trusted, force=promotion.force, rule=rule)
-    except EngineUnavailable as error:
-        raise EngineUnavailable(
-            f"{error}; {name} was written but not promoted: run taugate release promote {name} --releases {releases}"
-        ) from error
-    return True
+    satisfied = SatisfiedRule(shown, parent.name) if check.holds else None
+    return publish(parent.parent / manifest.release_id, promotion, refused, satisfied, report=job.report)

@@ -5,7 +5,6 @@ that made the release would give the same vectors. Another kind of processor may
 check at load that the encoder gives the same results on this machine.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Job
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
@@ -46,8 +45,7 @@ def encode_changes(
     changes: CorpusChanges,
     release: Release,
     encoders: ReleaseEncoders,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> EncodedDataset:
     """Encode the texts that are new since the current release, and all queries.
 
@@ -56,22 +54,21 @@ def encode_changes(
         changes: Changes since the release.
         release: The open release.
         encoders: Its encoders.
-        say: Prints one line of progress or a warning.
-        watch: Stopwatch whose stage "encode" grows.
+        job: Reports progress and warnings, and times the stages.
     """
-    documents, texts = _documents(dataset, changes, release, encoders.documents, say, watch)
+    documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     labelled = [query.text for query in dataset.answerable + dataset.unanswerable]
-    query_vectors = encode(encoders.queries, labelled, len(labelled), "query", cache, watch).vectors
-    off_topic = encode(encoders.queries, dataset.off_topic, len(dataset.off_topic), "query", cache, watch).vectors
+    query_vectors = encode(encoders.queries, labelled, len(labelled), "query", cache, job).vectors
+    off_topic = encode(encoders.queries, dataset.off_topic, len(dataset.off_topic), "query", cache, job).vectors
     projected = [_projected(release.retriever.projection, vectors) for vectors in (query_vectors, off_topic)]
     count = len(dataset.answerable)
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
-    say(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
+    job.report(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
     if truncated:
         config = encoders.documents.config
-        say(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
+        job.report(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
     return EncodedDataset(documents, projected[0][:count], projected[0][count:], projected[1], lengths, truncated)
 
@@ -81,14 +78,13 @@ def _documents(
     changes: CorpusChanges,
     release: Release,
     encoder: OnnxEncoder,
-    say: Callable[[str], None],
-    watch: Stopwatch,
+    job: Job,
 ) -> tuple[Float32, int]:
     """Return the vectors of all documents, (N, d) float32, and how many texts were encoded."""
     kind = release.manifest.index.kind
     sources = changes.sources
     if kind in QUANTIZERS:
-        say(
+        job.report(
             f"the index is {kind}, which stores rounded vectors; encoding again all texts whose exact vectors are not "
             "in the cache"
         )
@@ -96,7 +92,7 @@ def _documents(
     new = np.flatnonzero(sources == UNKNOWN)
     texts = [dataset.documents[position].encoded_text for position in new.tolist()]
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = encode(encoder, texts, len(texts), "document", cache, watch)
+    encoded = encode(encoder, texts, len(texts), "document", cache, job)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
     index = vector_index(release.retriever.index)
     if not isinstance(index, AnyIndex):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
+from taugate.calibration.comparison.publish import Promotion, publish
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import PROVISIONAL, report
 from taugate.cli.terminal.options import add_action
@@ -75,14 +76,15 @@ def _promote_if_rule_holds(arguments: argparse.Namespace, rule: PromotionRule) -
     """Compare the release with the current one, and promote it if the rule holds."""
     if arguments.force:
         raise InputError(f"--force: overrides {rule_option(arguments, '--if')}; leave one of them out")
-    # Comparing needs the extra `calibration`, which the other actions do without.
-    from taugate.calibration.comparison.decision import promote_if
-
-    name = find(arguments.releases, arguments.id).name
-    decision = promote_if(arguments.releases, name, rule, trusted_keys(), new_encoder=arguments.new_encoder)
+    release = find(arguments.releases, arguments.id)
+    request = Promotion(rule=rule, new_encoder=arguments.new_encoder, trusted=trusted_keys())
+    published = publish(release, request)
+    if (decision := published.decision) is None:
+        say(f"taugate: {published.message}")
+        return published.code
     code = report(decision, say)
     if decision.holds:
-        sys.stdout.write(f"* {name if decision.promoted else decision.current}\n")
+        sys.stdout.write(f"* {release.name if decision.promoted else decision.current}\n")
     return code
 
 

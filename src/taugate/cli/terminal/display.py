@@ -6,11 +6,10 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
 
 from tqdm import tqdm
 
-from taugate.calibration.progress import Stopwatch, Task
+from taugate.calibration.progress import Job, Task
 from taugate.cli.terminal.output import say
 
 _REDRAW_SECONDS = 0.2
@@ -20,13 +19,13 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressDisplay:
-    """Shows the current task of a stopwatch on stderr while its `with` block runs.
+    """Shows a job on stderr while its `with` block runs: its lines, and below them its current task.
 
     A separate thread redraws it, so that the elapsed time advances even during one long computation.
     """
 
-    def __init__(self, watch: Stopwatch) -> None:
-        self._watch = watch
+    def __init__(self) -> None:
+        self._job = Job(self._report)
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._writing = threading.Lock()
         self._last_line = time.perf_counter()
@@ -34,9 +33,9 @@ class ProgressDisplay:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Job:
         self._thread.start()
-        return self
+        return self._job
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -45,12 +44,8 @@ class ProgressDisplay:
         with self._writing:
             self._clear()
 
-    def say(self, line: str) -> None:
-        """Write a line to stderr, above the progress line.
-
-        Args:
-            line: Text without a line break.
-        """
+    def _report(self, line: str) -> None:
+        """Write a line above the progress line."""
         with self._writing:
             self._clear()
             say(line)
@@ -58,7 +53,7 @@ class ProgressDisplay:
 
     def _run(self) -> None:
         while not self._ended.wait(_REDRAW_SECONDS):
-            task, now = self._watch.current, time.perf_counter()
+            task, now = self._job.current, time.perf_counter()
             with self._writing:
                 if self._ended.is_set():
                     return

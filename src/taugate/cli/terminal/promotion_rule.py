@@ -1,16 +1,12 @@
 """The promotion at the end of a calibration: always, only if a rule holds, or never."""
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
 
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import NOT_PROMOTED, PROVISIONAL, CalibrateResult
 from taugate.cli.terminal.output import say
-from taugate.errors import InputError, NotPromoted, TaugateError
-from taugate.registry.promotion import promote
+from taugate.errors import InputError
+from taugate.registry.signing import signing_key, trusted_keys
 
 FORCE_HELP = (
     "also promote a provisional release over a calibrated one, a release no better than chance, or one whose adapted "
@@ -91,78 +87,21 @@ def add_promotion_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help=FORCE_HELP)
 
 
-@dataclass(frozen=True)
-class PromotionRequest:
-    """Whether the user wants the new release promoted, and under which rule.
+def promotion_from_arguments(arguments: argparse.Namespace, *, new_encoder: bool = False) -> Promotion:
+    """Read the options of a command that writes a release, and the key that signs it.
 
-    Attributes:
-        requested: Whether to promote at all.
-        rule: The rule that has to hold, or None.
-        force: Also promote a release that `promote` would refuse because of its evidence.
+    Args:
+        arguments: The parsed command line.
+        new_encoder: Whether the encoder may differ from the current release's.
+
+    Raises:
+        InputError: If options contradict each other, or the rule or a key cannot be read.
     """
-
-    requested: bool
-    rule: PromotionRule | None
-    force: bool = False
-
-    @classmethod
-    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
-        """Read the options of `add_promotion_options`.
-
-        Args:
-            arguments: The parsed command line.
-
-        Raises:
-            InputError: If options contradict each other, or the rule cannot be read.
-        """
-        option = rule_option(arguments, "--promote-if")
-        if arguments.no_promote and (option or arguments.force):
-            raise InputError(f"{option or '--force'}: --no-promote promotes nothing; leave one of the two out")
-        if option and arguments.force:
-            raise InputError(f"--force: overrides {option}; leave one of them out")
-        return cls(not arguments.no_promote, rule_from_arguments(arguments, "--promote-if"), arguments.force)
-
-    def check(self, releases: Path, k: int) -> None:
-        """Check, before any work, that the rule can compare a new release with the current one.
-
-        Args:
-            releases: The releases directory.
-            k: Documents retrieved for each query in the new release.
-
-        Raises:
-            InputError: As `check_current` does.
-            ReleaseError: As `check_current` does.
-        """
-        if self.rule is not None:
-            from taugate.calibration.comparison.decision import check_current  # needs the extra `calibration`
-
-            check_current(releases, self.rule, k)
-
-    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> CalibrateResult:
-        """Promote a release if that is requested and its rule holds.
-
-        Args:
-            release: Folder of the new release, which has a threshold.
-            say: Called with one line of text for the user.
-            new_encoder: Whether its encoder may differ from the current release's.
-
-        Returns:
-            The end of the command: its exit code, and why the release is not promoted.
-        """
-        try:
-            return self._carry_out(release.parent, release.name, say, new_encoder)
-        except NotPromoted as error:
-            return CalibrateResult.refused(error)
-        except (TaugateError, OSError):
-            say(f"{release} is written but not promoted:")
-            raise
-
-    def _carry_out(self, releases: Path, name: str, say: Callable[[str], None], new_encoder: bool) -> CalibrateResult:
-        if self.rule is not None:
-            from taugate.calibration.comparison.decision import promote_if
-
-            decision = promote_if(releases, name, self.rule, new_encoder=new_encoder)
-            return CalibrateResult(0 if decision.holds else NOT_PROMOTED, decision=decision)
-        if self.requested and promote(releases, name, force=self.force, new_encoder=new_encoder).state == "provisional":
-            say(PROVISIONAL)
-        return CalibrateResult()
+    option, force = rule_option(arguments, "--promote-if"), getattr(arguments, "force", False)
+    if arguments.no_promote and (option or force):
+        raise InputError(f"{option or '--force'}: --no-promote promotes nothing; leave one of the two out")
+    if option and force:
+        raise InputError(f"--force: overrides {option}; leave one of them out")
+    rule = rule_from_arguments(arguments, "--promote-if")
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=not arguments.no_promote)
+    return Promotion(not arguments.no_promote, rule, force, new_encoder, key, trusted_keys())

@@ -7,9 +7,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.calibration.comparison.words import CalibrateResult
+from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.report.compare import Value, compare_releases, same_queries
-from taugate.cli.terminal.promotion_rule import PromotionRequest
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
@@ -46,8 +45,8 @@ class CalibratedRelease:
 
     manifest: Manifest
     path: Path
-    request: PromotionRequest
-    ending: CalibrateResult
+    request: Promotion
+    ending: Published
     previous: str | None
 
 
@@ -147,10 +146,10 @@ def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
     ending, previous = release.ending, release.previous
     decision = ending.decision
     current = "No release is current yet." if previous is None else f"{previous} remains the current release."
-    if ending.message is not None:
-        return False, f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.holds:
         return False, f"Not promoted: the promotion rule does not hold. {current}"
+    if ending.message is not None:
+        return False, f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.promoted:
         return True, f"Not needed: {previous} has the same content and remains the current release."
     if not release.request.requested:

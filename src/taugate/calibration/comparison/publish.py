@@ -1,0 +1,193 @@
+"""Publishes a new release: signs it, and promotes it if that is requested and nothing is against it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from taugate.calibration.abstention.words import remedy as refusals_remedy
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
+from taugate.registry import promotion
+from taugate.registry.promotion import SatisfiedRule
+from taugate.registry.signing import sign
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import verify
+
+if TYPE_CHECKING:  # comparing needs the extra `calibration`, and signing `cryptography`; not every command has them
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from taugate.calibration.comparison.decision import PromotionDecision
+
+# Exit codes: too few labels for a safe threshold; not promoted for another reason; no threshold can be certified with
+# these documents, however many queries are labelled.
+NO_CUT, NOT_PROMOTED, IMPOSSIBLE = 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The promotion that the user requested for a new release.
+
+    Attributes:
+        requested: Whether to promote at all.
+        rule: Rule that has to hold against the current release; None for no rule.
+        force: Promote even if the evidence is against the release.
+        new_encoder: Promote even if the encoder is not that of the current release.
+        key: Private key to sign the release with, None for no signature.
+        trusted: Keys of which one must have signed the release; None requires no signature.
+    """
+
+    requested: bool = True
+    rule: PromotionRule | None = None
+    force: bool = False
+    new_encoder: bool = False
+    key: "Ed25519PrivateKey | None" = None
+    trusted: TrustedKeys | None = None
+
+    def check(self, releases: Path, k: int) -> None:
+        """Check, before any work, that the rule can compare a new release with the current one.
+
+        Args:
+            releases: The releases directory.
+            k: Documents retrieved for each query in the new release.
+
+        Raises:
+            InputError: As `check_current` does.
+            ReleaseError: As `check_current` does.
+        """
+        if self.rule is not None:
+            from taugate.calibration.comparison.decision import check_current
+
+            check_current(releases, self.rule, k)
+
+
+@dataclass(frozen=True)
+class Published:
+    """How publishing a release ended.
+
+    Attributes:
+        promoted: Whether the release is current now.
+        code: Exit code of the command.
+        message: Why the release is not promoted; None if it is, if no promotion was requested, or if the rule decided.
+        reason: Why, in a word or two.
+        decision: The comparison under the promotion rule, if there was one.
+        provisional: Whether the promoted release is provisional.
+    """
+
+    promoted: bool = False
+    code: int = 0
+    message: str | None = None
+    reason: str | None = None
+    decision: "PromotionDecision | None" = None
+    provisional: bool = False
+
+    @property
+    def sentences(self) -> str | None:
+        """The message as sentences, which say that the release was written."""
+        if self.message is None or self.code != NOT_PROMOTED:
+            return self.message
+        return f"{self.message.removesuffix('.')}. The release was written but not promoted."
+
+    @classmethod
+    def refused(cls, message: str, reason: str | None = None) -> Self:
+        """Return the end without a promotion, because the evidence is against the release."""
+        return cls(code=NOT_PROMOTED, message=message, reason=reason)
+
+
+def publish(
+    release: Path,
+    requested: Promotion,
+    against: Published | None = None,
+    satisfied: SatisfiedRule | None = None,
+    trial: Callable[[], str | None] | None = None,
+    *,
+    report: Callable[[str], object] = lambda line: None,
+) -> Published:
+    """Sign a release, and promote it if that is requested and its evidence, the rule and the trial allow it.
+
+    Args:
+        release: Folder of the new release.
+        requested: The requested promotion.
+        against: The end without a promotion, if the command itself has a reason against it.
+        satisfied: What the command has shown, for the history; a promotion rule replaces it.
+        trial: Tries the release once nothing else is against it; returns an objection or None.
+        report: Prints a line before an error that leaves a new release without a promotion.
+
+    Raises:
+        ReleaseError: If the release does not verify, or another command made a release current.
+        InputError: If the rule cannot compare the two releases.
+        OSError: If the directory cannot be written.
+    """
+    if requested.key is not None:
+        sign(release, requested.key)
+    if against is not None or not requested.requested:
+        return against or Published()
+    try:
+        return _promote(release, requested, satisfied, trial)
+    except NotPromoted as error:
+        return Published.refused(str(error), error.rule)
+    except EngineUnavailable as error:
+        raise EngineUnavailable(
+            f"{error}; {release.name} was written but not promoted: run taugate release promote {release.name} "
+            f"--releases {release.parent}"
+        ) from error
+    except (TaugateError, OSError):
+        report(f"{release} is written but not promoted:")
+        raise
+
+
+def _promote(
+    release: Path, requested: Promotion, satisfied: SatisfiedRule | None, trial: Callable[[], str | None] | None
+) -> Published:
+    decision = None
+    releases, name = release.parent, release.name
+    if requested.rule is not None:
+        from taugate.calibration.comparison.decision import decide
+
+        decision = decide(releases, name, requested.rule, requested.trusted)
+        if not decision.promoted:
+            return Published(code=0 if decision.holds else NOT_PROMOTED, message=decision.objection, decision=decision)
+        satisfied = SatisfiedRule(str(decision.judged), decision.current)
+    if trial is not None:
+        promotion.check_evidence(releases, verify(release, requested.trusted))
+        if (objection := trial()) is not None:
+            return Published(code=NOT_PROMOTED, message=objection, decision=decision)
+    manifest = promotion.promote(
+        releases,
+        name,
+        requested.trusted,
+        force=requested.force,
+        new_encoder=requested.new_encoder,
+        rule=satisfied,
+    )
+    return Published(promoted=True, decision=decision, provisional=manifest.state == "provisional")
+
+
+def unfit(manifest: Manifest, rule: ThresholdRule) -> Published | None:
+    """Explain why a release cannot be promoted, whichever release is current; None if it can.
+
+    Args:
+        manifest: Manifest of the new release.
+        rule: The requested threshold rule.
+    """
+    record = manifest.abstention
+    advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
+    if manifest.policy.kind == "none":
+        from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
+
+        policy = manifest.policy
+        ways = remedy(
+            manifest.data.answerable,
+            manifest.bootstrap.holdout,
+            rule,
+            policy.certificates,
+            policy.shortage,
+            refuses=manifest.refusal is not None,
+        )
+        refusals = "" if advice is None else f" Refusals: {advice}"
+        message = f"{policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
+        possible = policy.shortage is None or policy.shortage.min_loss is None
+        return Published(code=NO_CUT if possible else IMPOSSIBLE, message=message, reason="no cut")
+    return None if advice is None else Published.refused(advice, "abstention")
