@@ -81,7 +81,7 @@ def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
 
 
 def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
-    """100 documents, one of them with seven queries, the others with two, 30 % held out: every option named is enough."""
+    """100 documents, one with seven queries, the others with two, 30 % held out: every option named is enough."""
     data, encoder = small(tmp_path, 205, texts=100)
     repeat_first(data, range(200, 205))
     code, _, error = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.06", *OPTIONS[2:])

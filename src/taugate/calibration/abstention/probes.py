@@ -1,23 +1,21 @@
-"""Questions that no document answers, with their scores: what the default refusal is chosen by and measured on.
+"""Questions that no document answers, with their results: what ρ and relevance are chosen by and measured on.
 
 There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
 (`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
-own unanswerable queries. All off-topic questions choose ρ, and each is counted by the ρ that the others choose
-(`refusal.off_topic_refused`); half of them are counted if an earlier ρ is kept. Unanswerable queries are divided: one
-half chooses ρ, the other is counted. Near misses are only counted: they score among the right answers, so that refusing
-more of them costs about as many.
+own unanswerable queries.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
+from taugate.calibration.metrics.clusters import SamplingUnits, sampling_clusters
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.queries.question_rule import QuestionRule
@@ -36,110 +34,71 @@ _BEYOND = 20
 
 
 @dataclass(frozen=True)
-class Probes:
-    """Questions of one kind.
+class LabelledSearch:
+    """A data set after its labelled queries were searched.
 
     Attributes:
-        scores: (n,) float32, the best similarity of each question.
-        chooses: (n,) bool, whether the question helps to choose ρ.
-        reports: (n,) bool, whether the question counts in the report; never both.
-        clusters: (n,) cluster of each question; questions made from one query, or about one document, share it.
-    """
-
-    scores: Float32
-    chooses: Mask
-    reports: Mask
-    clusters: ClusterIds
-
-    @property
-    def choosing(self) -> Float32:
-        """Scores of the questions that help to choose ρ."""
-        return self.scores[self.chooses]
-
-    @property
-    def reported(self) -> Float32:
-        """Scores of the questions that count in the report."""
-        return self.scores[self.reports]
-
-    @property
-    def reported_units(self) -> SamplingUnits:
-        """Sampling units of the questions that count in the report."""
-        return SamplingUnits.from_clusters(self.clusters[self.reports])
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Join questions of several sources into one kind."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
-
-
-@dataclass(frozen=True)
-class LabelledParts:
-    """The parts that the answerable queries take.
-
-    Attributes:
-        limits: (n,) bool, whether the query limits how many right answers ρ loses.
-        reports: (n,) bool, whether the query counts in the report.
-        certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
-        clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
-    """
-
-    limits: Mask
-    reports: Mask
-    certifies: Mask
-    clusters: ClusterIds
-
-    @property
-    def answerable(self) -> ClusterIds:
-        """Clusters of the answerable queries, (n,)."""
-        return self.clusters[: len(self.limits)]
-
-    def of_sources(self, scores: Float32, sources: Positions) -> Probes:
-        """Return the near misses made from answerable queries; all of them count in the report.
-
-        Args:
-            scores: (m,) float32.
-            sources: (m,) positions of the answerable queries.
-        """
-        reports = np.ones(len(scores), dtype=np.bool_)
-        return Probes(scores, ~reports, reports, self.answerable[sources])
-
-    def of_unanswerable(self, scores: Float32) -> Probes:
-        """Divide the user's unanswerable queries: every second cluster chooses, unless one of its queries certifies.
-
-        Args:
-            scores: (u,) float32 scores of all unanswerable queries.
-        """
-        clusters = self.clusters[len(self.limits) :]
-        chooses = np.unique(clusters, return_inverse=True)[1] % 2 == 0
-        chooses &= ~np.isin(clusters, self.answerable[self.certifies])
-        return Probes(scores, chooses, ~chooses, clusters)
-
-
-def off_topic_probes(
-    dataset: Dataset, encoded: EncodedTexts, index: Index, right_answers: Float32
-) -> tuple[Probes, int]:
-    """Score the questions about other subjects, and leave out those that the corpus seems to answer.
-
-    Only questions in the language of the labelled queries count, or all of them if none is in it: an encoder of one
-    language gives foreign questions low scores, so these would hide how many of the users' own are answered.
-
-    Args:
-        dataset: Documents and questions.
-        encoded: Vectors of the questions.
+        dataset: Labelled queries and documents.
+        encoded: Vectors of the data set.
         index: Index of the documents.
-        right_answers: Scores of the queries that limit ρ and find a relevant document.
-
-    Returns:
-        The questions, and how many were left out.
+        judged: Results of the n answerable queries.
+        unanswerable: Results of the u unanswerable queries.
+        units: Sampling units of the answerable queries.
     """
-    top = index.search(encoded.off_topic, 1)
-    language = QuestionRule.for_texts([query.text for query in dataset.answerable]).language
-    asked: Mask = np.array([question.language == language for question in off_topic_table()])
-    if not asked.any():
-        asked[:] = True
-    remains = asked & ~seem_answered(dataset, top, right_answers)
-    rows = np.arange(int(remains.sum()))
-    return Probes(top.scores[remains, 0], rows % 2 == 0, rows % 2 == 1, rows), int((asked & ~remains).sum())
+
+    dataset: Dataset
+    encoded: EncodedTexts
+    index: Index
+    judged: JudgedQueries
+    unanswerable: TopK
+    units: SamplingUnits
+
+    @cached_property
+    def cluster_ids(self) -> NDArray[np.int64]:
+        """Clusters of the answerable queries, then of the unanswerable ones, (n + u,)."""
+        return sampling_clusters(self.dataset.answerable + self.dataset.unanswerable, self.units.drawn)
+
+    @cached_property
+    def off_topic(self) -> UnansweredQuestions:
+        """The questions about other subjects in the order of their table, each a cluster of its own."""
+        vectors = self.encoded.off_topic
+        clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
+        return UnansweredQuestions(self.index.search(vectors, self._k), vectors, clusters)
+
+    @cached_property
+    def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
+        """Two kinds made from answerable queries, each with the (m,) positions of these; the second may be missing."""
+        top, rows = removed_documents(self.dataset, self.encoded, self.index, self._k)
+        kinds = [(UnansweredQuestions(top, self.encoded.answerable[rows], self.cluster_ids[rows]), rows)]
+        near = self.encoded.near_misses
+        if near is not None and len(near.vectors):
+            top = self.index.search(near.vectors, self._k)
+            kinds.append((UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
+        return kinds
+
+    @property
+    def own(self) -> UnansweredQuestions:
+        """The user's unanswerable queries."""
+        clusters = self.cluster_ids[len(self.judged) :]
+        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters)
+
+    @property
+    def _k(self) -> int:
+        return int(self.judged.top.scores.shape[1])
+
+    def off_topic_remaining(self, right_answers: Float32, *, any_language: bool = True) -> Mask:
+        """Return which questions about other subjects the corpus does not seem to answer, (o,) bool.
+
+        Args:
+            right_answers: (n,) float32, best scores of queries that find a relevant document.
+            any_language: Whether questions in all languages count. An encoder of one language gives foreign questions
+                low scores, so these would hide how many of the users' own are answered. If no question is in the
+                language of the labelled queries, all count.
+        """
+        remains = ~seem_answered(self.dataset, self.off_topic.top, right_answers)
+        language = QuestionRule.for_texts([query.text for query in self.dataset.answerable]).language
+        spoken = np.array([question.language == language for question in off_topic_table()])
+        return remains if any_language or not spoken.any() else remains & spoken
 
 
 def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:

@@ -147,7 +147,7 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
             return None
         unseen = roles.not_fitting
         questions: list[Float64] = []
-        if unanswered is not None and unanswered.off_topic.learns.any():
+        if unanswered is not None:
             questions = [_features_of(kind, background, k) for kind in unanswered.learning]
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
         model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
@@ -156,7 +156,7 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
             relevance,
             answerable=model.probability(values).astype(np.float32),
             unanswerable=relevance.estimate(unanswerable[1], unanswerable[0]),
-            unanswered=unanswered if questions else None,
+            unanswered=unanswered,
             fit=fitted,
             choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
         )

@@ -127,11 +127,10 @@ class DocumentLosses:
             cluster_ids: (q,), equal for queries of one document.
             statement: Unit of the mean, the average document or the average query.
         """
-        sizes = np.bincount(cluster_ids)
-        sums = np.bincount(cluster_ids, losses)[sizes > 0]
-        sizes = sizes[sizes > 0].astype(np.float64)
+        used, document, counts = np.unique(cluster_ids, return_inverse=True, return_counts=True)
+        sums, sizes = np.bincount(document, losses).astype(np.float64), counts.astype(np.float64)
         if statement == "document":
-            sums, sizes = sums / sizes, np.ones(len(sizes))
+            sums, sizes = sums / sizes, np.ones(len(used))
         return cls.from_documents(sums, sizes, sizes)
 
     @classmethod

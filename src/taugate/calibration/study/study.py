@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_of, answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits, sampling_clusters
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
@@ -32,8 +33,8 @@ from taugate.calibration.relevance.record import kept_relevance_record, relevanc
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import LabelledSearch, divide, refuse_by_default
-from taugate.calibration.study.unanswered import collect_unanswered, question_parts
+from taugate.calibration.study.refusing import divide, refuse_by_default
+from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -158,15 +159,15 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_similarities(judged, encoded.answerable, index)
     units, members = drawn.units, parts["calibration"].members
-    cluster_ids = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
     search = LabelledSearch(dataset, encoded, index, judged, unanswerable, units)
+    cluster_ids = search.cluster_ids
     kept = None if inherited is None else inherited.refusal
     refuses = settings.refusal or kept is not None
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         unanswered = None
         if refuses and roles:
-            unanswered = collect_unanswered(search, cluster_ids, roles, question_parts(parts, roles, len(judged)))
+            unanswered = divide_unanswered(search, roles, question_parts(parts, roles, len(judged)))
         no_answer = (unanswerable, encoded.unanswerable)
         fitted: EstimatedRelevance | None = None
         estimated: AppliedRelevance | None = None
@@ -185,7 +186,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         abstention = _abstain(search, tops, cluster_ids, members, settings, inherited)
         refusal = None
         if refuses:
-            divided = divide(parts, roles, settings.rule, cluster_ids)
+            divided = divide(parts, roles, settings.rule)
             refusal = refuse_by_default(search, divided, roles, settings.rule, kept)
         refusing = abstention or refusal
         answering = None if refusing is None else refusing.answering

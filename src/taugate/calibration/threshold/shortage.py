@@ -78,7 +78,7 @@ class LabelledDocuments:
         """Return whether the product's test certifies δ by these documents, all if None, if nothing is lost."""
         answers, sizes = self.counted(documents)
         if self.sizes @ self.sizes <= MAX_DESIGN_EFFECT * self.sizes.sum():  # the unit is the query
-            return -sizes.sum() * math.log1p(-self.delta) >= self.nats
+            return -float(sizes.sum()) * math.log1p(-self.delta) >= self.nats
         lossless = DocumentLosses.from_documents(np.zeros(len(sizes)), sizes, answers)
         return lossless.p_value(self.delta) <= math.exp(-self.nats)
 
