@@ -88,7 +88,7 @@ def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
 
 
 def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
-    """Of 133 right answers one may be lost. Without the fold of the second lowest, ρ is above it, and it is lost too."""
+    """Of 133 right answers one may be lost; without a fold that has the lowest, ρ is the second or third lowest."""
     right = kind(np.linspace(0.2, 0.9, 133, dtype=np.float32))
     evidence = RefusalEvidence(
         right, kind(np.full(34, 0.95, dtype=np.float32)), None, None, 0, LostShares(0.015, 0.015)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
-from taugate.calibration.abstention.no_answer import answered_of, answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
@@ -92,7 +92,7 @@ class Findings:
         strata: None if none were requested.
         abstention: Certified rule that refuses queries as a whole; None without one.
         refusal: Default rule that refuses queries as a whole; None without one.
-        no_answer: Share of queries without an answer that get a result.
+        no_answer: Share of queries without an answer that get a result, None with the default refusal.
         labels: Estimates from few labels and a machine, None if labels are used alone.
     """
 
@@ -112,7 +112,7 @@ class Findings:
     strata: StrataRecord | None
     abstention: CertifiedAbstention | None
     refusal: DefaultRefusal | None
-    no_answer: NoAnswerRecord
+    no_answer: NoAnswerRecord | None
     labels: LabelsRecord | None = None
 
     @property
@@ -192,7 +192,7 @@ def study(  # noqa: PLR0913, PLR0915, PLR0917 (the state and the steps of the ca
         answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with job.stage("labels"):
-        few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, cluster_ids, settings.seed)
+        few_labels = FewLabels.of(search, settings.seed)
     with job.stage("query set"):
         query_set_record, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
         document_isotropy = isotropy(encoded.documents)
@@ -268,13 +268,15 @@ def _answered_without_answer(  # noqa: PLR0913, PLR0917 (the two kinds of query 
     cluster_ids: ClusterIds,
     refusing: CertifiedAbstention | DefaultRefusal | None,
     estimated: AppliedRelevance | None,
-) -> NoAnswerRecord:
+) -> NoAnswerRecord | None:
     """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
+
+    None with the default refusal, whose record counts them.
 
     `cluster_ids` are of the answerable queries, followed by the unanswerable ones.
     """
     if isinstance(refusing, DefaultRefusal):
-        return answered_of(refusing.record)
+        return None
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, refusing)
