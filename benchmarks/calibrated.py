@@ -13,6 +13,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings, study
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import Index
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class IndexedSet:
 
     dataset: Dataset
     encoded: EncodedDataset
-    index: FlatIndex
+    index: Index
 
     @classmethod
     def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:

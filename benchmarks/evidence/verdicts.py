@@ -44,7 +44,7 @@ def of_documents(drawn: Drawn, margin: float) -> PValues:
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
     """The tests about the average query: gate and promotion, and the certificate, which counts found answers only."""
-    return _by_document(drawn.sums, drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin)
+    return _by_document(drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin)
 
 
 def tilted(drawn: Drawn, margin: float) -> PValues:
@@ -110,5 +110,5 @@ def _by_document(losses: NDArray[np.float64], sizes: Counts, losable: Counts, ma
     for at in range(len(losses)):
         of_trial, most = (each[min(at, len(each) - 1)].astype(np.float64) for each in (sizes, losable))
         bets = DocumentBets.against(margin, most, of_trial)
-        found[at] = bets.log_e(bets.log_wealth(losses[at].astype(np.float64), of_trial).sum(axis=1))
+        found[at] = bets.log_e(bets.log_wealth(losses[at], of_trial).sum(axis=1))
     return np.exp(-np.maximum(0.0, found))
