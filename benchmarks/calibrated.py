@@ -7,10 +7,11 @@ from typing import Self
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.study import Findings, study
+from taugate.calibration.study.study import Study, study
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index
@@ -36,8 +37,9 @@ class IndexedSet:
         dataset, encoded = encoded_set(folder, split, spool, encoder)
         return cls(dataset, encoded, FlatIndex.build(encoded.documents))
 
-    def calibrate(self, settings: CalibrationSettings) -> Findings:
-        """Choose a threshold as `taugate calibrate` does without a gate."""
+    def studied(self, settings: CalibrationSettings) -> tuple[Study, CalibrationInputs]:
+        """Study the data set as `taugate calibrate` does without a gate; no threshold is chosen."""
         units = SamplingUnits.from_clusters(clusters(self.dataset.answerable))
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
-        return study(self.dataset, self.encoded, self.index, drawn, settings, Job())
+        inputs = CalibrationInputs(self.dataset, drawn, settings, Job())
+        return study(inputs, self.encoded, self.index), inputs

@@ -47,12 +47,12 @@ def section(experiment: Experiment) -> str:
             for weight in dict.fromkeys((0.0, _WEIGHTS.get(name, 0.0))):
                 index = HybridIndex(cosine.index, words, weight) if weight else cosine.index
                 indexed = IndexedSet(cosine.dataset, encoded if weight else plain, index)
-                findings = indexed.calibrate(CalibrationSettings(seed=experiment.seed, refusal=True))
-                if findings.refusal is None:
+                study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refusal=True))
+                if study.refusal is None:
                     raise AssertionError(f"{name}: the documents answer every off-topic question")
                 asked = others if weight else dense_of(others)
                 best = indexed.index.search(asked, 1).scores[:, 0]
-                rows.append(_row(f"{name}, w = {weight:g}" if weight else name, findings.refusal.record, best))
+                rows.append(_row(f"{name}, w = {weight:g}" if weight else name, study.refusal.record, best))
     header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
     return f"""\
 `taugate calibrate` sets ρ. How many questions that no document answers does it refuse, and how many right answers does it lose? What

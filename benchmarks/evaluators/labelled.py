@@ -101,7 +101,7 @@ def _scores(queries: dict[str, str], values: NDArray[np.float64]) -> Scores:
 
 
 def _digest(text: str) -> int:
-    """Return the number by which releases know a query (calibration/job/release.py)."""
+    """Return the number by which releases know a query (calibration/study/outcomes.py)."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 

@@ -44,7 +44,9 @@ def of_documents(drawn: Drawn, margin: float) -> PValues:
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
     """The tests about the average query: gate and promotion, and the certificate, which counts found answers only."""
-    return _by_document(drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin)
+    return _by_document(
+        drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin
+    )
 
 
 def tilted(drawn: Drawn, margin: float) -> PValues:

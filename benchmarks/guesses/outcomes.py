@@ -14,6 +14,7 @@ from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap, 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.decide import decide
 from taugate.ingestion.dataset.judgements import TEST
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import PolicyRecord
@@ -69,18 +70,19 @@ class SetOutcome:
         settings = CalibrationSettings(seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS]))
         with tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
-            found = indexed.calibrate(settings)
+            study, inputs = indexed.studied(settings)
+            policy: PolicyRecord = decide(study, inputs)["policy"]
         dataset = indexed.dataset
         labels = clusters(dataset.answerable + dataset.unanswerable)
-        members = found.parts["heldout"].members
-        answerable, kind = found.scored.take(members), found.policy.kind
+        members = study.parts["heldout"].members
+        answerable, kind = study.scored.take(members), policy.kind
         judges = Judges(answerable.judged, labels[members], labels[len(dataset.answerable) :], seed)
-        similarities = answerable.judged.top.scores, found.scored.unanswerable.scores
+        similarities = answerable.judged.top.scores, study.scored.unanswerable.scores
         rules = {guess.name: judges.outcome(*map(guess.keeps, similarities)) for guess in GUESSES}
-        certified = answerable.kept(kind, found.threshold), answerable.unanswerable_kept(kind, found.threshold)
+        certified = answerable.kept(kind, policy.threshold), answerable.unanswerable_kept(kind, policy.threshold)
         rules[CERTIFIED] = judges.outcome(*certified)
         accuracy = float(answerable.judged.accuracy().mean())
-        return cls(name, title, accuracy, len(members), len(dataset.unanswerable), found.policy, rules)
+        return cls(name, title, accuracy, len(members), len(dataset.unanswerable), policy, rules)
 
 
 @dataclass(frozen=True)

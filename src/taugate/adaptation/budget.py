@@ -62,57 +62,84 @@ def plan_within(
         EncoderError: If the only requested recipe cannot be trained.
         NothingToLearn: If the data set has nothing to learn from for the only requested recipe.
     """
-    recipes, left_out = list(_STAGES[settings.recipe]), dict[str, str]()
-    merges = settings.recipe in {"auto", "merge"}
+    recipes, merges = _STAGES[settings.recipe], settings.recipe in {"auto", "merge"}
     if untrainable is not None:
-        left_out, recipes = {", ".join([*recipes, "merge"]): untrainable}, []
-    steps = settings.steps
-    if steps is not None:  # a fixed number of steps needs no timing
-        stages: dict[RecipeName, StagePlan] = {}
-        for recipe in recipes:
-            stages[recipe] = StagePlan(steps=steps, batch=_batches(recipe, trainer)[-1])
-        weights = [*MERGE_WEIGHTS] if merges and stages else []
-        return _plan(work, linear, stages, weights, left_out, bfloat16=False)
+        return _plan(work, linear, {}, [], {", ".join([*recipes, "merge"]): untrainable}, bfloat16=False)
+    if settings.steps is not None:  # a fixed number of steps needs no timing
+        stages = {recipe: StagePlan(steps=settings.steps, batch=_batches(recipe, trainer)[-1]) for recipe in recipes}
+        return _plan(work, linear, stages, [*MERGE_WEIGHTS] if merges else [], {}, bfloat16=False)
     with trainer.job.task("timing"):
         text = _text_seconds(trainer)
         after = _EXPORT_SECONDS + linear_seconds + text.of(*_texts(trainer))
-
         # Time is reserved for the final searches, the measures and writing.
         left = float(settings.seconds or 0) - trainer.job.total - 2 * linear_seconds - text.of(TEXTS, 0)
-        stages, weights, example = {}, [], 0.0
-        bfloat16: bool | None = None
-        remaining = TimeBudget.of(left, after)
+        planner = _Planner(settings, trainer, linear, TimeBudget.of(left, after))
         for recipe in recipes:
-            # A recipe costs more than the previous one; one that is too expensive anyway is not timed.
-            if not remaining.covers(_TIMING_SECONDS + MIN_STEPS * _batches(recipe, trainer)[-1] * example):
-                remaining.leave_out(recipe)
-                continue
-            began = time.perf_counter()
-            try:
-                example, bfloat16 = _example_seconds(recipe, trainer, linear, bfloat16=bfloat16)
-            except (EncoderError, NothingToLearn) as error:
-                if settings.recipe != "auto":
-                    raise
-                left_out[recipe] = str(error)
-                continue
-            once = _lower_seconds(trainer, bfloat16=bfloat16) if recipe == "layers" else 0.0
-            remaining.seconds -= time.perf_counter() - began
-            stage_plan = remaining.allocate(recipe, example, once, _batches(recipe, trainer), len(trainer.pairs.train))
-            if stage_plan is None:
-                continue
-            stages[recipe] = stage_plan
-            if merges and not weights and remaining.covers(0.0):  # merging is cheaper than the following recipes
-                weights.append(MERGE_WEIGHTS[0])
-                remaining.seconds -= after
-        for weight in MERGE_WEIGHTS[len(weights) :] if merges and stages else ():
-            if remaining.covers(0.0):
-                weights.append(weight)
-                remaining.seconds -= after
-    if merges and stages and not weights:
-        left_out["merge"] = (
-            f"{max(0.0, remaining.seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
-        )
-    return _plan(work, linear, stages, weights, left_out | remaining.left_out, bfloat16=bool(bfloat16))
+            planner.plan(recipe)
+            if merges and planner.stages and not planner.weights:  # merging is cheaper than the following recipes
+                planner.merge(MERGE_WEIGHTS[0], after)
+        for weight in MERGE_WEIGHTS[len(planner.weights) :] if merges and planner.stages else ():
+            planner.merge(weight, after)
+    seconds, left_out = planner.remaining.seconds, planner.left_out
+    if merges and planner.stages and not planner.weights:
+        left_out["merge"] = f"{max(0.0, seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
+    left_out |= planner.remaining.left_out
+    return _plan(work, linear, planner.stages, planner.weights, left_out, bfloat16=bool(planner.bfloat16))
+
+
+class _Planner:
+    """Allocates the remaining time to one recipe after the other.
+
+    Attributes:
+        remaining: The remaining time.
+        stages: Plans of the recipes that it covers.
+        weights: Weights of merging that it covers.
+        left_out: Why recipes were left out, by their names.
+        bfloat16: Whether training in bfloat16 is faster, None before the first recipe was timed.
+    """
+
+    def __init__(
+        self, settings: AdaptationSettings, trainer: EncoderTrainer, linear: LearnedRecipes, remaining: TimeBudget
+    ) -> None:
+        self._settings, self._trainer, self._linear = settings, trainer, linear
+        self._example = 0.0  # seconds for an example of the previous recipe
+        self.remaining = remaining
+        self.stages: dict[RecipeName, StagePlan] = {}
+        self.weights: list[float] = []
+        self.left_out: dict[str, str] = {}
+        self.bfloat16: bool | None = None
+
+    def plan(self, recipe: RecipeName) -> None:
+        """Time a few steps of a recipe, and allocate time to it.
+
+        Raises:
+            EncoderError: If the only requested recipe cannot be trained.
+            NothingToLearn: If the data set has nothing to learn from for the only requested recipe.
+        """
+        trainer, remaining, batches = self._trainer, self.remaining, _batches(recipe, self._trainer)
+        # A recipe costs more than the previous one; one that is too expensive anyway is not timed.
+        if not remaining.covers(_TIMING_SECONDS + MIN_STEPS * batches[-1] * self._example):
+            remaining.leave_out(recipe)
+            return
+        began = time.perf_counter()
+        try:
+            self._example, self.bfloat16 = _example_seconds(recipe, trainer, self._linear, bfloat16=self.bfloat16)
+        except (EncoderError, NothingToLearn) as error:
+            if self._settings.recipe != "auto":
+                raise
+            self.left_out[recipe] = str(error)
+            return
+        once = _lower_seconds(trainer, bfloat16=self.bfloat16) if recipe == "layers" else 0.0
+        remaining.seconds -= time.perf_counter() - began
+        stage_plan = remaining.allocate(recipe, self._example, once, batches, len(trainer.pairs.train))
+        if stage_plan is not None:
+            self.stages[recipe] = stage_plan
+
+    def merge(self, weight: float, seconds: float) -> None:
+        """Add a weight of merging, which takes some seconds, if the remaining time covers it."""
+        if self.remaining.covers(0.0):
+            self.weights.append(weight)
+            self.remaining.seconds -= seconds
 
 
 def _example_seconds(

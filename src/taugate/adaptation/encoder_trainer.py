@@ -2,8 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ class EncoderTrainer:
             learned = None if recipe.startswith("pt") else start.learned
             losses = run.losses(stage) if saved.is_dir() else None
             if losses is None:
-                losses = self._stage(stage, model, start, learned, stage_plan, run, None)
+                losses = self._stage(stage, model, start, learned, stage_plan, run)
             records.append(
                 StageRecord(
                     stage=stage,
@@ -125,9 +126,7 @@ class EncoderTrainer:
         for stage in recipe.split("-"):
             model = self.load()
 
-            def few_steps(scratch: "TrainingRun", on_step: Callable[[float], None], stage: str = stage) -> None:
-                self._stage(stage, model, start, start.learned, stage_plan, scratch, on_step)  # noqa: B023 (called at once)
-
+            few_steps = partial(self._stage, stage, model, start, start.learned, stage_plan)
             seconds += run.step_seconds(stage, few_steps)
         return seconds
 
@@ -138,6 +137,7 @@ class EncoderTrainer:
             texts: Texts to time, distinct or not.
             bfloat16: Whether products are computed in bfloat16.
         """
+        from taugate.adaptation.training.run import TrainingRun
         from taugate.adaptation.training.upper_layers import LAYERS, LowerStates
 
         model, distinct = self.load(), [*dict.fromkeys(texts)]
@@ -145,13 +145,14 @@ class EncoderTrainer:
 
             def compute(batch: Sequence[str], name: str) -> float:
                 began = time.perf_counter()
-                LowerStates.compute(model, self.base, LAYERS, batch, Path(scratch, name), self.job, bfloat16=bfloat16)
+                run = TrainingRun(Path(scratch, name), self.seed, self.job, bfloat16)
+                LowerStates.compute(model, self.base, LAYERS, batch, run)
                 return time.perf_counter() - began
 
             compute(distinct[:1], "first")  # warm-up
             return compute(distinct, "all") / len(distinct)
 
-    def _stage(  # noqa: PLR0913, PLR0917 (model, start, map and schedule)
+    def _stage(
         self,
         stage: str,
         model: "SentenceTransformer",
@@ -159,7 +160,6 @@ class EncoderTrainer:
         learned: LinearMap | None,
         stage_plan: StagePlan,
         run: "TrainingRun",
-        on_step: Callable[[float], None] | None,
     ) -> list[float]:
         """Run the steps of one stage, in place; in fine-tuning, vectors pass through the frozen map `learned`."""
         from taugate.adaptation.training.fine_tuning import Triplets, fine_tune, fine_tune_layers, with_map
@@ -171,7 +171,7 @@ class EncoderTrainer:
             from taugate.adaptation.training.pretraining import corpus_sentences, pretrain
 
             texts = [*corpus_sentences(self.pairs.corpus, self.pairs.queries.parts.passages(TRAIN))]
-            return pretrain(model, self.base, texts, run, schedule, on_step)
+            return pretrain(model, self.base, texts, run, schedule)
         paired = start.pairs.paired_texts(start.learned)
         prompts, documents = self.encoder.config, [*paired.document_texts]
         triplets = Triplets.draw(
@@ -185,8 +185,8 @@ class EncoderTrainer:
         )
         mapped = with_map(model, learned)
         if stage == "layers":
-            return fine_tune_layers(mapped, self.base, LAYERS, triplets, schedule, run, stage, on_step)
-        return fine_tune(mapped, triplets, schedule, run, stage, on_step)
+            return fine_tune_layers(mapped, self.base, LAYERS, triplets, schedule, run)
+        return fine_tune(mapped, triplets, schedule, run)
 
     def with_best_map(
         self, name: RecipeName, model: "SentenceTransformer", folder: str, before: TriedRecipe | None, steps: int

@@ -100,7 +100,7 @@ def adapt(
             before = OtherTexts.encode(paraphrased, _encode_with(encoder, job))
         place = TrainingPlace(base, target.absolute().parent / f".{target.name}.work")
         with sole_worker(place.work, job):
-            adaptation = learn_and_judge(evaluation, queries, encoder, settings, job, place=place)
+            adaptation = _learn_and_judge(evaluation, queries, encoder, place, settings, job)
             with job.stage("measure"):
                 after = before
                 if adaptation.transformer is not None:
@@ -117,44 +117,21 @@ def adapt(
     return record
 
 
-def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and settings)
+def _learn_and_judge(
     dataset: Dataset,
     queries: AdaptationQueries,
     encoder: OnnxEncoder,
+    place: TrainingPlace,
     settings: AdaptationSettings,
     job: Job,
-    steps: int | None = None,
-    place: TrainingPlace | None = None,
 ) -> Adaptation:
-    """Encode, try the recipes and test them; no encoder is written.
-
-    Args:
-        dataset: Data set with the documents.
-        queries: Queries of the three parts.
-        encoder: The base encoder.
-        settings: Settings of the adaptation.
-        job: Reports progress and warnings, and times the stages.
-        steps: Gradient steps of the adapter, None for as many as the budget allows.
-        place: Base model and work folder for training weights, None for linear recipes alone.
-
-    Raises:
-        EncoderError: If the base cannot be trained.
-        InputError: If the work cannot be written.
-    """
-    model = None if place is None else model_folder(place.base)
-    # Before the corpus is encoded, which takes minutes.
-    untrainable = None if model is None or place is None else why_untrainable(model, place.base, settings.recipe)
+    """Encode, try the recipes and test them; no encoder is written."""
+    model = model_folder(place.base)
+    untrainable = why_untrainable(model, place.base, settings.recipe)  # before encoding, which takes minutes
     pairs = _encode(dataset, queries, encoder, job)
     with job.stage("adapt"):
-        if model is None or place is None:
-            fixed = settings.steps if steps is None else steps
-            allowed = (lambda: float(settings.seconds or 0) - job.total) if fixed is None else fixed
-            learned = LearnedRecipes.try_linear(
-                pairs, settings.recipe, settings.seed, allowed, job, keep_documents=settings.keep_documents
-            )
-        else:
-            trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, job)
-            learned = try_recipes(trainer, settings, untrainable, job)
+        trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, job)
+        learned = try_recipes(trainer, settings, untrainable, job)
     with job.stage("admit"):
         decision = EncoderDecision.decide(pairs, learned, settings.lexical)
         record = _record(pairs, learned, decision, encoder, settings)

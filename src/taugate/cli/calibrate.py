@@ -148,7 +148,9 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     encoder = RequestedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), explicit or not request.requested)
     with ProgressDisplay() as job:
         with job.task("starting"):
-            from taugate.calibration.job.job import calibrate  # loads scikit-learn and more, which takes seconds
+            from taugate.calibration.job.calibration import (
+                calibrate,  # loads scikit-learn and more, which takes seconds
+            )
             from taugate.calibration.report.terminal import table, times
 
             request.check(arguments.releases, settings.k)

@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         from taugate.ingestion.dataset.sample import check_installed
 
         check_installed()  # first, because its message names both extras
-    import taugate.calibration.job.job  # noqa: F401 (fails before anything is written if a package is missing)
+    import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli import calibrate
     from taugate.registry.catalog import find
     from taugate.service.access.authorization import PLAYGROUND_PATH

@@ -91,9 +91,9 @@ def pretrained(folder: Path, steps: int, *, killed_at: int | None = None) -> tup
 
     (folder / "base").mkdir(parents=True, exist_ok=True)
     model = encoder(folder / "base")
-    run = TrainingRun(folder / "work", 0, Job(), save=0)
+    run = TrainingRun(folder / "work", 0, Job(), save=0, on_step=told)
     with contextlib.suppress(KillError):
-        losses = pretrain(model, "tiny", SENTENCES, run, Schedule(steps, 8, 0.01), told)
+        losses = pretrain(model, "tiny", SENTENCES, run, Schedule(steps, 8, 0.01))
         return losses, model.encode(SENTENCES[:3])
     return [], None
 

@@ -82,7 +82,7 @@ def test_answering_negative_separates_queries() -> None:
 def test_repeated_documents_loss_equals_softmax(model: SentenceTransformer, tmp_path: Path) -> None:
     queries, positives, negatives = QUERIES[:3], [DOCUMENTS[0], DOCUMENTS[0], DOCUMENTS[2]], [DOCUMENTS[5]] * 3
     texts = [*dict.fromkeys(queries + positives + negatives)]
-    states = LowerStates.compute(model, "small", 2, texts, tmp_path / "states.safetensors", Job())
+    states = LowerStates.compute(model, "small", 2, texts, TrainingRun(tmp_path, 0, Job()))
     with upper_model(model, "small", 2, states) as view, torch.no_grad():
         columns = [view.preprocess(item) for item in (queries, positives, negatives)]
         loss = float(RepeatedTextsLoss(view, scale=20.0)(columns, torch.zeros(3)))
@@ -96,9 +96,9 @@ def test_repeated_documents_loss_equals_softmax(model: SentenceTransformer, tmp_
 
 def test_upper_layers_equal_complete_model(model: SentenceTransformer, tmp_path: Path) -> None:
     expected = model.encode(QUERIES)
-    kept = tmp_path / "states.safetensors"
+    run = TrainingRun(tmp_path, 0, Job())
     for _ in range(2):  # computed, and read from the file
-        states = LowerStates.compute(model, "small", 2, QUERIES, kept, Job())
+        states = LowerStates.compute(model, "small", 2, QUERIES, run)
         with upper_model(model, "small", 2, states) as view, torch.no_grad():
             result = view(view.preprocess(QUERIES))["sentence_embedding"].numpy()
         assert result == pytest.approx(expected, abs=2e-3)  # the states are kept in float16

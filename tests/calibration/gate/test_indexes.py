@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.indexes import recall, requested_kinds, set_breadth, try_indexes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import GateSettings
@@ -39,12 +39,9 @@ def trial() -> SearchTrial:
     return SearchTrial.build(queries, vectors, documents, 5)
 
 
-def started(trial: SearchTrial) -> tuple[GateBaseline, GateState]:
-    """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
-    baseline = GateBaseline.judge(
-        np.arange(len(trial.queries)), SamplingUnits.from_clusters(clusters(trial.queries)), trial
-    )
-    return baseline, GateState.exact(None, None, trial)
+def started(trial: SearchTrial) -> tuple[SamplingUnits, SearchTrial, GateState]:
+    """The units and the baseline of a trial, and what serves before anything is tried."""
+    return SamplingUnits.from_clusters(clusters(trial.queries)), trial, GateState.exact(None, None, trial)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +126,9 @@ def test_index_adds_projection_loss(trial: SearchTrial) -> None:
     """What exact search lost out of fold is lost by the index as well, whatever it finds in sample."""
     unseen = trial.outcomes()
     unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
-    baseline, before = started(trial)
+    units, baseline, before = started(trial)
     records, indexed = try_indexes(
-        baseline, replace(before, outcomes=unseen), ("flat-float16",), GateSettings(0.005, 0.95)
+        units, baseline, replace(before, outcomes=unseen), ("flat-float16",), GateSettings(0.005, 0.95)
     )
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted

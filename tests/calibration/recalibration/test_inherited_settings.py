@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
-from taugate.calibration.job.job import calibrate
+from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings

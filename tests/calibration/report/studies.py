@@ -1,22 +1,20 @@
 """Calibrations up to the point where the report is written, and data sets to calibrate on."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
-from taugate.calibration.gate.accept import accept_candidates
-from taugate.calibration.job.release import manifest_facts
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.job.calibration import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.study import Findings, study
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.calibration.study.outcomes import Calibrated
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.manifest import Manifest
 
@@ -25,32 +23,30 @@ NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & 
 
 @dataclass(frozen=True)
 class Studied:
-    dataset: Dataset
-    facts: dict[str, Any]
-    found: Findings
+    """A calibration up to the point where the report is written."""
+
+    found: Calibrated
 
     def page(self, parent: Manifest | None = None) -> str:
-        return render(self.dataset, self.facts, self.found, parent)
+        return render(self.found, parent)
 
     def manifest(self) -> Manifest:
-        plain = json.loads(json.dumps(self.facts, default=lambda record: record.model_dump()))
-        unknown = {"schema_version": 2, "release_id": "20260101T000000Z-0123456789ab", "files": {}, "parent": None}
-        return Manifest.model_validate(plain | unknown | {"created_at": "2026-01-01T00:00:00+00:00"})
+        ids = {"release_id": "20260101T000000Z-0123456789ab", "created_at": "2026-01-01T00:00:00+00:00"}
+        return Manifest.model_validate(self.found.manifest.model_dump() | ids)
+
+    def with_records(self, **records: Any) -> "Studied":
+        manifest = self.found.manifest.model_copy(update=records)
+        return Studied(replace(self.found, manifest=manifest))
 
 
 def studied(
     data: Path, encoder_folder: Path, spool: Path, rule: ThresholdRule | None = None, **settings: Any
 ) -> Studied:
-    """A calibration up to the point where the report is written."""
     spool.mkdir(parents=True)
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
-    dataset = read_dataset(data, asked.split or "test", spool)
-    encoder = OnnxEncoder.load(encoder_folder)
-    encoded = encode_with(encoder_folder, dataset)
-    drawn = DrawnQueries.draw(SamplingUnits.from_clusters(clusters(dataset.answerable)), len(dataset.documents), asked)
-    admitted = accept_candidates(dataset, encoded, encoder, drawn, asked, Job())
-    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Job())
-    return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
+    encoder = RequestedEncoder(str(encoder_folder), new=True)
+    calibration = Calibration(str(data), spool / "releases", encoder, asked, spool, Job())
+    return Studied(calibration.read().encode().gate().study().decide().calibrated)
 
 
 def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:

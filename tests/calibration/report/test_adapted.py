@@ -1,7 +1,6 @@
 """The report's section on an adapted encoder says what adaptation.json says."""
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,12 +15,12 @@ from tests.calibration.report.studies import Studied
 
 @pytest.fixture
 def adapted(papers: Studied) -> Studied:
-    return replace(papers, facts=papers.facts | {"adaptation": adaptation(measures())})
+    return papers.with_records(adaptation=adaptation(measures()))
 
 
 def test_adapted_section_requires_measures(papers: Studied, adapted: Studied) -> None:
     assert "adapted" not in check(papers.page()).text
-    without = replace(papers, facts=papers.facts | {"adaptation": adaptation(None)})
+    without = papers.with_records(adaptation=adaptation(None))
     assert "adapted" not in check(without.page()).text
     assert AdaptedSection.of(None) is None
     assert "base<b>model" in check(adapted.page()).text["adapted"]  # shown, not run
@@ -46,7 +45,7 @@ def test_encoders_tried_are_listed(adapted: Studied) -> None:
 
 def test_query_set_diversity_is_shown(adapted: Studied) -> None:
     text = check(adapted.page()).text["papers"]
-    assert f"{adapted.found.query_set.silhouette:.4f}" in text
+    assert f"{adapted.found.manifest.query_set.silhouette:.4f}" in text
     assert "the set hides what an adapted encoder does better" in text
 
 
@@ -58,13 +57,13 @@ def test_merging_is_suggested_after_forgetting(
     papers: Studied, change: float, weight: float | None, keep: bool, merge: bool
 ) -> None:
     training = TrainingRecord(stages=[], merge_weights=[], merge_weight=weight, left_out={})
-    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(change), training=training)})
+    studied = papers.with_records(adaptation=adaptation(measures(change), training=training))
     said = check(studied.page()).text["adapted"]
     assert (" keep the base encoder" in said, "--recipe merge" in said) == (keep, merge)
 
 
 def test_rejected_encoder_shows_reason(papers: Studied) -> None:
-    studied = replace(papers, facts=papers.facts | {"adaptation": adaptation(measures(), admitted=False)})
+    studied = papers.with_records(adaptation=adaptation(measures(), admitted=False))
     assert "not accepted: NDCG@10 falls" in check(studied.page()).text["adapted"]
 
 

@@ -95,19 +95,19 @@ def test_different_holdout_is_not_same_queries(manifest: Manifest) -> None:
 
 def test_comparison_with_parent_release(probability: Studied, papers: Studied) -> None:
     parent = papers.manifest()
-    rows = compare_releases(parent, probability.facts)
+    rows = compare_releases(parent, probability.found.manifest)
     assert rows == compare_releases(parent.model_dump(), probability.manifest().model_dump())
     by_label = {(row.group, row.label): row for row in rows}
     assert by_label["policy", "kind"].cells() == ("similarity", "probability", "changed")
     assert by_label["policy", "τ"].difference is None  # a similarity and a probability
     assert by_label["data", "corpus digest"].cells()[2] == "="
     kept = by_label["heldout", "results kept"]
-    before, after = (each.found.metrics["heldout"].kept_fraction for each in (papers, probability))
+    before, after = (each.found.manifest.metrics["heldout"].kept_fraction for each in (papers, probability))
     assert (kept.old, kept.new, kept.difference) == (before, after, after - before)
     page = check(probability.page(parent))
     assert parent.release_id in page.text["comparison"]
     assert kept.cells()[2] in page.text["comparison"]
-    assert same_queries(parent, probability.facts)
+    assert same_queries(parent, probability.found.manifest)
     assert "same documents and labels" in page.text["comparison"]
     alone = parent.model_dump() | {"metrics": {"calibration": parent.metrics["calibration"].model_dump()}}
     assert {row.new for row in compare_releases(parent, alone) if row.group == "heldout"} == {None}

@@ -26,11 +26,11 @@ def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studi
 
 def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:
     each = studied(mixed, encoder, tmp_path / "s", refusal=True)
-    html, record = each.page(), each.facts["refusal"]
+    html, record = each.page(), each.found.manifest.refusal
     assert "off-topic questions" in refused_kinds(record)
     page = check(html)
     headline = [line for line in page.text["headline"].split("\n") if line]
-    assert headline[:2] == [f"Calibration report: {each.dataset.name}", each.facts["summary"]]
+    assert headline[:2] == [f"Calibration report: {each.found.manifest.data.name}", each.found.manifest.summary]
     assert f"<br>ρ = {record.rho:.6f}" in html
     for name, refused in refused_kinds(record).items():
         share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))
@@ -108,7 +108,7 @@ def test_page_with_few_queries(sample: Path, encoder: Path, tmp_path: Path) -> N
     documents, queries = sample_texts(sample)
     few = write(tmp_path / "few", documents[:40], [(text, at) for at, text in enumerate(queries[:20])])
     one = studied(few, encoder, tmp_path / "s", k=1)
-    assert one.found.relevance is None
+    assert one.found.manifest.relevance is None
     page = check(one.page())
     assert "no relevance model" in page.text["relevance"]
     relative = studied(few, encoder, tmp_path / "r", ThresholdRule.from_options(policy="relative", max_loss=[0.5]), k=1)
@@ -120,12 +120,12 @@ def test_page_with_equal_scores(papers: Studied) -> None:
     judged = papers.found.scored.judged
     flat = replace(judged.top, scores=np.full_like(judged.top.scores, 0.5))
     scored = replace(papers.found.scored, judged=replace(judged, top=flat, correct=np.full_like(judged.correct, 0.5)))
-    check(replace(papers, found=replace(papers.found, scored=scored)).page())
+    check(Studied(replace(papers.found, scored=scored)).page())
 
 
 def test_zero_tau_is_drawn(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"tau": 0.0})
-    page = check(replace(papers, found=replace(papers.found, policy=policy)).page())
+    page = check(papers.with_records(policy=policy).page())
     assert "τ = 0.0000" in page.text["densities-section"] and "τ = 0.000000" in page.text["headline"]
 
 
@@ -136,7 +136,7 @@ def test_doubtful_labels_are_escaped(probability: Studied, sample: Path, encoder
         (" ".join(text.split()[4:14]), at + 1 if at % 25 == 0 else at) for at, text in enumerate(documents[:400])
     ]
     moved = studied(write(tmp_path / "moved", documents, labelled), encoder, tmp_path / "s")
-    found = label_errors(moved.dataset, moved.found)
+    found = label_errors(moved.found)
     assert found is not None
     assert sum(int(each.id[1:]) % 25 == 0 for each in found.missing) >= 8
     said = check(moved.page()).text["labels"]
@@ -151,16 +151,16 @@ def test_inherited_model_checks_no_labels(papers: Studied) -> None:
     estimated = papers.found.estimated
     assert estimated is not None
     kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable, None)
-    page = check(replace(papers, found=replace(papers.found, estimated=kept)).page())
+    page = check(Studied(replace(papers.found, estimated=kept)).page())
     assert "their labels cannot be checked" in page.text["labels"]
 
 
 def test_relevance_of_a_mixture_says_what_it_is_measured_on(papers: Studied) -> None:
-    record = papers.found.relevance
+    record = papers.found.manifest.relevance
     assert record is not None
     assert "have no answer" not in check(papers.page()).text["relevance"]
     fields = {"unanswerable_share": 0.5, "unanswerable": 432, "error_of_answerable": record.error}
-    mixed = replace(papers, found=replace(papers.found, relevance=record.model_copy(update=fields)))
+    mixed = papers.with_records(relevance=record.model_copy(update=fields))
     text = check(mixed.page()).text["relevance"].replace("\N{NO-BREAK SPACE}", " ")
     assert "assumes that 50 % of all queries have no answer" in text
     assert "and 432 questions that no document answers" in text

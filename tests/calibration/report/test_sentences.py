@@ -1,7 +1,5 @@
 """What the report says first: its warnings, and what the threshold keeps, loses and guarantees, in plain sentences."""
 
-from dataclasses import replace
-
 import pytest
 
 from taugate.calibration.charts.numbers import percent
@@ -23,14 +21,14 @@ from tests.retrieval.release.clones import with_refusals, without_refusals
     ],
 )
 def test_long_documents_warning_has_remedy(papers: Studied, long: int, said: str) -> None:
-    data = papers.facts["data"] | {"documents": 1000, "truncated_documents": long}
-    encoder = papers.facts["encoder"] | {"max_length": 256, "name": DEFAULT_ENCODER}
-    facts = papers.facts | {"data": data, "encoder": encoder}
-    (warning,) = (each for each in page_warnings(facts, papers.found) if each.title == "Long documents")
+    data = papers.found.manifest.data.model_copy(update={"documents": 1000, "truncated_documents": long})
+    encoder = papers.found.manifest.encoder.model_copy(update={"max_length": 256, "name": DEFAULT_ENCODER})
+    changed = papers.with_records(data=data, encoder=encoder)
+    (warning,) = (each for each in page_warnings(changed.found) if each.title == "Long documents")
     those = "it" if long == 1 else "them"
     rest = f", and it does not read what comes after; cut {those} with: taugate import DATA --to NEW"
     assert warning.text == said + rest
-    html = replace(papers, facts=facts).page()
+    html = changed.page()
     assert check(html).text["headline"].index(warning.text) < html.index("τ =")
 
 
@@ -40,17 +38,17 @@ def test_truncation_remedy_names_custom_encoder() -> None:
 
 
 def test_query_set_warnings_are_sentences(papers: Studied) -> None:
-    record = papers.found.query_set.model_copy(
+    record = papers.found.manifest.query_set.model_copy(
         update={"warnings": ["only 9 queries; label more", "one topic; add more"]}
     )
-    found = replace(papers.found, query_set=record)
-    said = [each.text for each in page_warnings(papers.facts, found) if each.title == "Query set"]
+    found = papers.with_records(query_set=record).found
+    said = [each.text for each in page_warnings(found) if each.title == "Query set"]
     assert said == ["Only 9 queries; label more.", "One topic; add more."]
 
 
 def test_missing_threshold_is_first_warning(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"kind": "none", "tau": None, "guarantee": "Too few queries."})
-    first, *_ = page_warnings(papers.facts, replace(papers.found, policy=policy))
+    first, *_ = page_warnings(papers.with_records(policy=policy).found)
     assert (first.title, first.text) == (
         "No threshold",
         "The service keeps every result. Too few queries. Label more queries, or allow a larger loss with --max-loss.",
@@ -58,7 +56,7 @@ def test_missing_threshold_is_first_warning(papers: Studied) -> None:
 
 
 def test_cost_matches_metrics(papers: Studied) -> None:
-    policy, metrics = papers.found.policy, papers.found.metrics["heldout"]
+    policy, metrics = papers.found.policy, papers.found.manifest.metrics["heldout"]
     said = cost(policy, metrics, refusing=False)
     assert said == (
         f"The threshold keeps {5 * metrics.kept_fraction:.1f} of 5 results per question on average and drops "
@@ -121,6 +119,6 @@ def test_statement_matches_manifest(papers: Studied, probability: Studied) -> No
     assert statement(papers.found.policy).startswith(
         "This is the highest threshold at which the metric does not measurably fall"
     )
-    bootstrap, certified = probability.found.alternatives
+    bootstrap, certified = probability.found.manifest.alternatives
     assert statement(bootstrap) == statement(papers.found.policy)
     assert statement(certified) == certified.guarantee

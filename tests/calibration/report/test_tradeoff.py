@@ -48,8 +48,8 @@ def test_min_kept_is_minimal(papers: Studied) -> None:
 
 
 def test_lost_queries_match_brute_force(probability: Studied) -> None:
-    found, dataset = probability.found, probability.dataset
-    report = lost_queries(dataset, found)
+    found, dataset = probability.found, probability.found.search.dataset
+    report = lost_queries(found)
     scored, tau = found.scored, found.threshold
     assert scored.relevance is not None and tau is not None
     expected = []

@@ -36,7 +36,7 @@ def papers(made: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_refusing_calibration_measures_relevance_on_a_mixture(refusing: Studied, papers: Studied) -> None:
-    record, plain = refusing.found.relevance, papers.found.relevance
+    record, plain = refusing.found.manifest.relevance, papers.found.manifest.relevance
     assert record is not None
     assert plain is not None
     assert (record.unanswerable_share, plain.unanswerable_share) == (0.5, None)
@@ -50,8 +50,8 @@ def test_refusing_calibration_measures_relevance_on_a_mixture(refusing: Studied,
 def test_refusing_calibration_lowers_relevance_of_removed_documents(
     refusing: Studied, papers: Studied, made: tuple[Path, Path]
 ) -> None:
-    encoded = encode_with(made[1], refusing.dataset)
-    top, rows = removed_documents(refusing.dataset, encoded, FlatIndex.build(encoded.documents), 5)
+    encoded = encode_with(made[1], refusing.found.search.dataset)
+    top, rows = removed_documents(refusing.found.search.dataset, encoded, FlatIndex.build(encoded.documents), 5)
     found, plain = (
         study.found.estimated.relevance.estimate(encoded.answerable[rows], top)  # type: ignore[union-attr]
         for study in (refusing, papers)

@@ -5,18 +5,15 @@ sentence-transformers' form: among all positives and negatives of a step, a quer
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.sampler import DefaultBatchSampler
-from sentence_transformers.sentence_transformer.losses import (
-    CachedMultipleNegativesRankingLoss,
-    MultipleNegativesRankingLoss,
-)
+from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import SequentialSampler
 
 from taugate.adaptation.linear.map import LinearMap
@@ -24,8 +21,11 @@ from taugate.adaptation.linear.modules import append_map
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.repeated_texts import RepeatedTextsLoss
 from taugate.adaptation.training.run import Schedule, TrainingRun
-from taugate.adaptation.training.upper_layers import LowerStates, transformer_layers, upper_model
+from taugate.adaptation.training.upper_layers import LowerStates, states_file, transformer_layers, upper_model
 from taugate.adaptation.unfinished import writing_to
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _SCALE = 20.0  # a temperature of 0.05, the same as for the adapter
 _MINI_BATCH = 32  # texts in memory at once, independent of the batch
@@ -104,18 +104,15 @@ class Triplets:
         """Distinct texts of all triplets."""
         return list(dict.fromkeys([*self.queries, *self.positives, *self.negatives]))
 
+    def columns(self) -> "Dataset":
+        """Return the triplets as sentence-transformers reads them."""
+        from datasets import Dataset
 
-def fine_tune(
-    model: SentenceTransformer,
-    triplets: Triplets,
-    schedule: Schedule,
-    run: TrainingRun,
-    stage: str = "ft",
-    on_step: Callable[[float], None] | None = None,
-) -> list[float]:
+        return Dataset.from_dict({"anchor": self.queries, "positive": self.positives, "negative": self.negatives})
+
+
+def fine_tune(model: SentenceTransformer, triplets: Triplets, schedule: Schedule, run: TrainingRun) -> list[float]:
     """Train the complete encoder in place, and return the loss of every step.
-
-    The arguments from `schedule` on are those of `TrainingRun.train`.
 
     Raises:
         EncoderError: If the loss is not a finite number.
@@ -124,18 +121,12 @@ def fine_tune(
     model.requires_grad_(True)
     _freeze_maps(model)
     loss = CachedMultipleNegativesRankingLoss(model, scale=_SCALE, mini_batch_size=min(_MINI_BATCH, schedule.batch))
-    return _train(model, loss, triplets, schedule, run, stage, on_step)
+    trainer = SentenceTransformerTrainer
+    return run.train("ft", trainer, model, schedule, train_dataset=triplets.columns(), loss=loss)
 
 
-def fine_tune_layers(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the layers)
-    model: SentenceTransformer,
-    name: str,
-    upper: int,
-    triplets: Triplets,
-    schedule: Schedule,
-    run: TrainingRun,
-    stage: str = "layers",
-    on_step: Callable[[float], None] | None = None,
+def fine_tune_layers(
+    model: SentenceTransformer, name: str, upper: int, triplets: Triplets, schedule: Schedule, run: TrainingRun
 ) -> list[float]:
     """Train the last layers of an encoder in place, over the hidden states of the lower layers.
 
@@ -146,14 +137,14 @@ def fine_tune_layers(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the layers
         InputError: If the folder cannot be written.
     """
     transformer_layers(model, name)
-    kept = run.folder / stage / "states.safetensors"
+    of_stage = replace(run, folder=run.folder / "layers")
     with writing_to(run.folder):
-        states = LowerStates.compute(model, name, upper, triplets.texts, kept, run.job, bfloat16=run.bfloat16)
+        states = LowerStates.compute(model, name, upper, triplets.texts, of_stage)
     with upper_model(model, name, upper, states) as view:
         _freeze_maps(view)
         loss = RepeatedTextsLoss(view, scale=_SCALE)
-        losses = _train(view, loss, triplets, schedule, run, stage, on_step, _AsDrawn)
-    kept.unlink(missing_ok=True)
+        losses = run.train("layers", _AsDrawn, view, schedule, train_dataset=triplets.columns(), loss=loss)
+    states_file(of_stage).unlink(missing_ok=True)
     return losses
 
 
@@ -177,23 +168,6 @@ class _AsDrawn(SentenceTransformerTrainer):
         self, dataset: Sized, batch_size: int, drop_last: bool, *_: object, **__: object
     ) -> DefaultBatchSampler:
         return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
-
-
-def _train(  # noqa: PLR0913, PLR0917 (as `fine_tune`, with the loss and the trainer)
-    model: SentenceTransformer,
-    loss: CachedMultipleNegativesRankingLoss | MultipleNegativesRankingLoss,
-    triplets: Triplets,
-    schedule: Schedule,
-    run: TrainingRun,
-    stage: str,
-    on_step: Callable[[float], None] | None,
-    trainer: type[SentenceTransformerTrainer] = SentenceTransformerTrainer,
-) -> list[float]:
-    from datasets import Dataset
-
-    columns = {"anchor": triplets.queries, "positive": triplets.positives, "negative": triplets.negatives}
-    dataset = Dataset.from_dict(columns)
-    return run.train(stage, trainer, model, schedule, on_step, train_dataset=dataset, loss=loss)
 
 
 def _wrong_for_all(

@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ def pretrain(
     texts: Sequence[str],
     run: TrainingRun,
     schedule: Schedule,
-    on_step: Callable[[float], None] | None = None,
 ) -> list[float]:
     """Change the weights of a model's transformer in place, and return the loss of every step.
 
@@ -57,7 +56,6 @@ def pretrain(
         texts: Sentences of the corpus.
         run: Run in the folder of the unfinished work.
         schedule: Number of steps, sentences in a step, and learning rate.
-        on_step: Called with the duration of each step in seconds.
 
     Raises:
         EncoderError: If the model cannot be pre-trained.
@@ -67,7 +65,7 @@ def pretrain(
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
     shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
     collator = MaskingCollator(model.tokenizer, run.seed)
-    losses = run.train("pt", _InOrder, masked, schedule, on_step, train_dataset=shown, data_collator=collator)
+    losses = run.train("pt", _InOrder, masked, schedule, train_dataset=shown, data_collator=collator)
     model.eval()
     return losses
 

@@ -62,6 +62,7 @@ class TrainingRun:
         job: Shows the current step and the remaining time.
         bfloat16: Whether products are computed in bfloat16, which is faster on some processors.
         save: Seconds between two checkpoints, None for SAVE_SECONDS.
+        on_step: Called with the duration of each step in seconds.
     """
 
     folder: Path
@@ -69,6 +70,7 @@ class TrainingRun:
     job: Job
     bfloat16: bool = False
     save: float | None = None
+    on_step: Callable[[float], None] | None = None
 
     def train(
         self,
@@ -76,7 +78,6 @@ class TrainingRun:
         trainer_class: type[Trainer],
         model: torch.nn.Module,
         schedule: Schedule,
-        on_step: Callable[[float], None] | None = None,
         **of_trainer: Any,  # noqa: ANN401 (arguments of the trainer)
     ) -> list[float]:
         """Make the remaining steps of a stage, and return the loss of every step.
@@ -89,7 +90,6 @@ class TrainingRun:
             trainer_class: Trainer, or a class derived from it.
             model: Model to train.
             schedule: Schedule of the steps.
-            on_step: Called with the duration of each step in seconds.
             of_trainer: Further arguments of the trainer's constructor, such as train_dataset, data_collator or loss.
 
         Raises:
@@ -102,7 +102,7 @@ class TrainingRun:
                 _load(folder / _LEARNED, model)
                 return finished
             with self.job.task(f"training ({stage})", schedule.steps) as task:
-                trainer = self._trainer(folder, trainer_class, model, schedule, task, on_step, of_trainer)
+                trainer = self._trainer(folder, trainer_class, model, schedule, task, of_trainer)
                 last = _last_checkpoint(folder)
                 task.skip(0 if last is None else int(last.name.rpartition("-")[2]))
                 try:
@@ -122,30 +122,29 @@ class TrainingRun:
         path = self.folder / stage / _LOSSES
         return [float(loss) for loss in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else None
 
-    def step_seconds(self, stage: str, train: Callable[["TrainingRun", Callable[[float], None]], object]) -> float:
+    def step_seconds(self, stage: str, train: Callable[["TrainingRun"], object]) -> float:
         """Return the duration of the fastest step after the first one, which is a warm-up.
 
         Args:
             stage: Name for the temporary folder.
-            train: Function that makes some steps on a copy of the model, with a run and a step listener.
+            train: Function that makes some steps of a run on a copy of the model.
         """
         durations: list[float] = []
-        scratch = replace(self, folder=self.folder / f"timing-{stage}", save=math.inf)
+        scratch = replace(self, folder=self.folder / f"timing-{stage}", save=math.inf, on_step=durations.append)
         shutil.rmtree(scratch.folder, ignore_errors=True)
         try:
-            train(scratch, durations.append)
+            train(scratch)
         finally:
             shutil.rmtree(scratch.folder, ignore_errors=True)
         return min(durations[1:] or durations)
 
-    def _trainer(  # noqa: PLR0913, PLR0917 (as `train`)
+    def _trainer(
         self,
         folder: Path,
         trainer_class: type[Trainer],
         model: torch.nn.Module,
         schedule: Schedule,
         task: Task,
-        on_step: Callable[[float], None] | None,
         of_trainer: Mapping[str, Any],
     ) -> Trainer:
         learner = model
@@ -191,7 +190,8 @@ class TrainingRun:
         )
         trainer: Trainer = Resumable(model=model, args=arguments, **of_trainer)
         trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
-        trainer.add_callback(_Progress(folder.name, task, SAVE_SECONDS if self.save is None else self.save, on_step))
+        save = SAVE_SECONDS if self.save is None else self.save
+        trainer.add_callback(_Progress(folder.name, task, save, self.on_step))
         return trainer
 
 

@@ -19,13 +19,18 @@ from sentence_transformers.base.modules import Module
 from torch import nn
 
 from taugate.adaptation.training.repeated_texts import REPEATS, TEXTS
+from taugate.adaptation.training.run import TrainingRun
 from taugate.calibration.export.torch_model import is_transformer
-from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 
 LAYERS = 2  # number of layers that learn by default
 _BATCH = 32  # texts whose states are computed together
 _STATES = "states"  # feature of a batch
+
+
+def states_file(run: TrainingRun) -> Path:
+    """Return the file of the states that a run computes."""
+    return run.folder / "states.safetensors"
 
 
 def transformer_layers(model: SentenceTransformer, name: str) -> nn.ModuleList:
@@ -64,17 +69,7 @@ class LowerStates:
     ends: NDArray[np.int64]
 
     @classmethod
-    def compute(  # noqa: PLR0913 (model, texts and file)
-        cls,
-        model: SentenceTransformer,
-        name: str,
-        upper: int,
-        texts: Sequence[str],
-        kept: Path,
-        job: Job,
-        *,
-        bfloat16: bool = False,
-    ) -> Self:
+    def compute(cls, model: SentenceTransformer, name: str, upper: int, texts: Sequence[str], run: TrainingRun) -> Self:
         """Compute the states of each text, or read the states stored by an earlier run.
 
         Args:
@@ -82,16 +77,14 @@ class LowerStates:
             name: Name of the model.
             upper: Number of layers above the states, less than the number of layers.
             texts: n distinct texts.
-            kept: File of the states.
-            job: Shows the progress.
-            bfloat16: Whether products are computed in bfloat16.
+            run: Run whose folder has the file of the states.
 
         Raises:
             EncoderError: If the model has no such layers.
             OSError: If the file cannot be written.
             SafetensorError: If the file cannot be written.
         """
-        rows = {text: row for row, text in enumerate(texts)}
+        rows, kept = {text: row for row, text in enumerate(texts)}, states_file(run)
         if kept.is_file():
             stored = load_file(kept)
             return cls(rows, stored["states"], stored["ends"])
@@ -104,11 +97,11 @@ class LowerStates:
         model.eval()
         try:
             passing = _passing(layers, boundary + 1, len(layers), in_tuple=_gives_tuple(model, layers))
-            with job.task("computing hidden states", len(texts)) as task, passing:
+            with run.job.task("computing hidden states", len(texts)) as task, passing:
                 for start in range(0, len(texts), _BATCH):
                     batch = order[start : start + _BATCH]
                     features = first.preprocess([texts[row] for row in batch])
-                    with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=bfloat16):
+                    with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=run.bfloat16):
                         first({key: _moved(value, model.device) for key, value in features.items()})
                     states = seen.pop().to(torch.float16).cpu().numpy()
                     masks = features["attention_mask"].bool().numpy()

@@ -1,10 +1,10 @@
 """Encode every text of a data set, counting truncated texts and texts found in the cache."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Protocol, TypeVar
+from itertools import chain, islice
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.projection import Projection
-from taugate.retrieval.vectors.queries import QueryVectors, map_dense
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
 _BLOCK = 8192  # texts tokenized at once, which limits those in memory
@@ -152,6 +152,13 @@ class EncodedTexts:
     generated: QueryVectors | None = None
     near_misses: EncodedNearMisses | None = None
 
+    def with_queries(self, change: Callable[[str, QueryVectors], QueryVectors]) -> Self:
+        """Change the vectors of every kind of query but near misses; `change` takes a field's name and value."""
+        kinds = ("answerable", "unanswerable", "off_topic", "unjudged", "generated")
+        fields = {kind: vectors for kind in kinds if (vectors := getattr(self, kind)) is not None}
+        changed: dict[str, Any] = {kind: change(kind, vectors) for kind, vectors in fields.items()}
+        return replace(self, **changed)
+
 
 @dataclass(frozen=True)
 class EncodedDataset(EncodedTexts):
@@ -201,14 +208,10 @@ def encode_dataset(
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")
     return EncodedDataset(
-        documents.vectors,
-        queries.answerable,
-        queries.unanswerable,
-        queries.off_topic,
-        documents.lengths,
-        documents.truncated,
-        queries.unjudged,
-        queries.generated,
+        documents=documents.vectors,
+        lengths=documents.lengths,
+        truncated_documents=documents.truncated,
+        **queries.vectors,
     )
 
 
@@ -219,18 +222,17 @@ def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
         encoded: Vectors of the data set, without near misses.
         dataset: The data set.
     """
-    others = dataset.other_queries
-    unjudged, generated = encoded.unjudged, encoded.generated
-    return replace(
-        encoded,
-        answerable=hybrid_vectors(encoded.answerable, (query.text for query in dataset.answerable)),
-        unanswerable=hybrid_vectors(encoded.unanswerable, (query.text for query in dataset.unanswerable)),
-        off_topic=hybrid_vectors(encoded.off_topic, dataset.off_topic),
-        unjudged=None if unjudged is None or others is None else hybrid_vectors(unjudged, others.unjudged),
-        generated=None
-        if generated is None or others is None
-        else hybrid_vectors(generated, (query.text for query in others.generated)),
-    )
+    texts = _query_texts(dataset) | {"off_topic": dataset.off_topic}
+    return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind]))
+
+
+def _query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
+    """Return the texts of every kind of query that is special to a data set."""
+    kinds = {"answerable": dataset.answerable, "unanswerable": dataset.unanswerable}
+    texts: dict[str, Sequence[str]] = {kind: [query.text for query in queries] for kind, queries in kinds.items()}
+    if (others := dataset.other_queries) is not None:
+        texts |= {"unjudged": others.unjudged, "generated": [query.text for query in others.generated]}
+    return texts
 
 
 def encode_near_misses(
@@ -266,58 +268,22 @@ class EncodedQueries:
     """Vectors of the queries of a data set.
 
     Attributes:
-        answerable: As in EncodedTexts, like the next four.
-        unanswerable: (u, d).
-        off_topic: (o, d).
-        unjudged: (N', d) or None.
-        generated: (g, d) or None.
+        vectors: (n, d) float32 for each kind, by its field in EncodedTexts.
         total: Number of queries without the off-topic ones.
         encoded: Number of these that were not in the cache.
     """
 
-    answerable: Float32
-    unanswerable: Float32
-    off_topic: Float32
-    unjudged: Float32 | None
-    generated: Float32 | None
+    vectors: dict[str, Any]
     total: int
     encoded: int
-
-    def replace_in(self, encoded: Encoded) -> Encoded:
-        """Return the data set `encoded` with these queries in place of its own."""
-        return replace(
-            encoded,
-            answerable=_with_vectors(encoded.answerable, self.answerable),
-            unanswerable=_with_vectors(encoded.unanswerable, self.unanswerable),
-            off_topic=_with_vectors(encoded.off_topic, self.off_topic),
-            unjudged=None if encoded.unjudged is None else _with_vectors(encoded.unjudged, self.unjudged),
-            generated=None if encoded.generated is None else _with_vectors(encoded.generated, self.generated),
-        )
-
-
-def _with_vectors(queries: QueryVectors, vectors: Float32 | None) -> QueryVectors:
-    """Return queries with other vectors, and their words if they have any."""
-    return queries if vectors is None else map_dense(queries, lambda _: vectors)
 
 
 def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
     """Encode every query; takes the parameters of `encode_dataset`."""
-    labelled, unlabelled = dataset.answerable + dataset.unanswerable, dataset.other_queries
-    texts = [query.text for query in labelled]
-    if unlabelled is not None:
-        texts += [*unlabelled.unjudged, *(query.text for query in unlabelled.generated)]
-    queries = encode(encoder, texts, len(texts), "query", cache, job)
+    texts = _query_texts(dataset)
+    total = sum(map(len, texts.values()))
+    queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)
-    ends = np.cumsum(
-        [len(dataset.answerable), len(dataset.unanswerable), 0 if unlabelled is None else len(unlabelled.unjudged)]
-    )
-    answerable, unanswerable, unjudged, generated = np.split(queries.vectors, ends)
-    return EncodedQueries(
-        answerable,
-        unanswerable,
-        off_topic.vectors,
-        None if unlabelled is None else unjudged,
-        None if unlabelled is None else generated,
-        len(texts),
-        queries.encoded,
-    )
+    ends = np.cumsum([len(of_kind) for of_kind in texts.values()])[:-1]
+    vectors = dict(zip(texts, np.split(queries.vectors, ends), strict=True))
+    return EncodedQueries(vectors | {"off_topic": off_topic.vectors}, total, queries.encoded)

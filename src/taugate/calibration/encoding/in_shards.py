@@ -18,22 +18,17 @@ _ENCODED = "encoded"  # folder in the spool
 
 
 def encode_in_shards(
-    dataset: Dataset,
-    encoders: Encoders,
-    embeddings: str | None,
-    spool: Path,
-    job: Job,
-    reusable: ReusableVectors | None = None,
+    dataset: Dataset, encoders: Encoders, existing: str | ReusableVectors | None, spool: Path, job: Job
 ) -> tuple[EncodedTexts, ShardedVectors]:
     """Encode documents into a folder of the spool, or open vectors that `taugate encode` wrote, and encode the queries.
 
     Args:
         dataset: Documents and queries.
         encoders: Encoders of queries and documents.
-        embeddings: Folder or URL that `taugate encode` wrote; None to encode the documents now.
+        existing: Folder or URL with all vectors, which `taugate encode` wrote, or vectors of some documents; None to
+            encode all documents now.
         spool: Folder with the texts, which has to outlive the result.
         job: Reports progress and warnings, and times the stages.
-        reusable: Vectors of documents that need not be encoded again.
 
     Returns:
         The data set, and the vectors of its documents.
@@ -44,31 +39,24 @@ def encode_in_shards(
     """
     folder = spool / _ENCODED
     with job.stage("encode"):
-        if embeddings is None:
-            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), job, reusable)
-        else:
+        if isinstance(existing, str):
             folder.mkdir()
-            vectors = ShardedVectors.open(embeddings, encoders.documents.sha256, folder)
-            vectors.check_corpus(embeddings, spool)
+            vectors = ShardedVectors.open(existing, encoders.documents.sha256, folder)
+            vectors.check_corpus(existing, spool)
+        else:
+            vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), job, existing)
     # `encode_queries` adds its own time to the stage.
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     queries = encode_queries(dataset, encoders.queries, cache, job)
     count = len(dataset.documents)
-    source = f"encoded {count if reusable is None else count - len(reusable)} of"
-    if embeddings is not None:
-        source = f"read the vectors in {embeddings} for"
+    source = f"encoded {count if existing is None else count - len(existing)} of"
+    if isinstance(existing, str):
+        source = f"read the vectors in {existing} for"
     job.report(f"{source} {count} documents and encoded {queries.encoded} of {queries.total} queries")
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")
     encoded = EncodedTexts(
-        vectors,
-        queries.answerable,
-        queries.unanswerable,
-        queries.off_topic,
-        vectors.lengths,
-        vectors.truncated,
-        queries.unjudged,
-        queries.generated,
+        documents=vectors, lengths=vectors.lengths, truncated_documents=vectors.truncated, **queries.vectors
     )
     return encoded, vectors
 

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS
 from taugate.calibration.progress import Job
-from taugate.errors import ReleaseError
+from taugate.errors import EngineUnavailable, ReleaseError
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document, DocumentStore
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex
 from taugate.retrieval.engines.record import EngineRecord
@@ -64,3 +68,40 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
                 )
             yield from rows.documents
             task.advance(len(rows.documents))
+
+
+def vectors_reusable_from_current(
+    current: Manifest | None, encoder: OnnxEncoder, kind: EngineKind, dataset: Dataset, job: Job
+) -> ReusableVectors | None:
+    """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
+
+    With an engine there is no cache of embeddings; its collection serves as one.
+
+    Args:
+        current: Manifest of the current release, None without one.
+        encoder: Document encoder of the new release.
+        kind: Kind of engine.
+        dataset: The data set.
+        job: Reports progress and warnings, and times the stages.
+
+    Returns:
+        The vectors; None if there are none, in which case all documents are encoded.
+
+    Raises:
+        EngineUnavailable: If the engine does not respond.
+    """
+    if current is None or current.engine is None or current.engine.kind != kind:
+        return None
+    if (current.encoder.sha256, current.projection) != (encoder.sha256, None):
+        return None
+    record = current.engine
+    try:
+        index = open_corpus(record, record.dimension, JOB_ACCESS).index
+        old = CorpusDigests.of(stored_documents(index, record, job))
+    except EngineUnavailable:
+        raise
+    except ReleaseError as error:
+        name = current.release_id
+        job.report(f"warning: encoding all documents again, because the vectors of {name} cannot be read: {error}")
+        return None
+    return ReusableVectors(CorpusChanges.between(old, CorpusDigests.of(dataset.documents)).sources, index.vectors)

@@ -7,25 +7,61 @@ one is dropped and uploaded again.
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.progress import Job
+from taugate.calibration.settings.settings import EngineChoice
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.retrieval.documents.field_types import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, read_document
+from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.engine import Engine, EngineKind, Rows
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
 
 _TIMEOUT = 120.0  # seconds for one call, or for the 4,096 rows of a sample
+_CONNECT_TIMEOUT = 30.0  # seconds
 _SHARD_TIMEOUT = 1800.0  # seconds for one shard
 _POLL = 1.0  # seconds between two checks of replicas that lag behind
 _INDEX_TIMEOUT = 7 * 86_400.0  # seconds; a graph of 10⁹ rows takes days
+
+
+def connect_engine(kind: EngineChoice) -> Engine | None:
+    """Connect to the engine and check that it responds; None for faiss, which runs in this process."""
+    if kind == "faiss":
+        return None
+    engine = engine_from_environment(kind)
+    engine.names(time.monotonic() + _CONNECT_TIMEOUT)
+    return engine
+
+
+@dataclass(frozen=True)
+class EngineCorpus:
+    """An encoded corpus in the collection of an engine.
+
+    Attributes:
+        engine: The engine.
+        record: Record of the collection.
+        vectors: Vectors of the documents, as uploaded.
+    """
+
+    engine: Engine
+    record: EngineRecord
+    vectors: ShardedVectors
+
+    @classmethod
+    def upload(cls, engine: Engine, spool: Path, vectors: ShardedVectors, job: Job) -> Self:
+        """Upload a corpus, unless the engine has it; parameters and errors as for `ensure_uploaded`."""
+        record = engine_record(engine.kind, spool, vectors, job)
+        ensure_uploaded(engine, record, spool, vectors, job)
+        return cls(engine, record, vectors)
 
 
 def corpus_rows(spool: Path, vectors: ShardedVectors) -> Iterator[tuple[int, Rows]]:

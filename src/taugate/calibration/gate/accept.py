@@ -11,97 +11,80 @@ are always judged on queries that they were not fitted on.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.baseline import AcceptedSearch, GateBaseline, GateState, SearchTrial
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import requested_kinds, try_indexes
 from taugate.calibration.gate.lexical import add_lexical
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
     MARGIN,
-    CalibrationSettings,
     CandidateSettings,
     GateSettings,
     default_margin,
 )
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 
-def accept_candidates(
-    dataset: Dataset,
-    encoded: EncodedDataset,
-    encoder: OnnxEncoder,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
-) -> AcceptedSearch:
+def accept_candidates(inputs: CalibrationInputs, encoder: OnnxEncoder, encoded: EncodedTexts) -> AcceptedSearch:
     """Try the candidates that the settings request.
 
     Args:
-        dataset: Data set of the calibration.
-        encoded: Its vectors, by `encoder`.
+        inputs: The data set and the settings.
         encoder: Encoder in float32.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration.
-        job: Reports progress and warnings, and times the stages.
+        encoded: Vectors of the data set, by `encoder`.
 
     Raises:
         EncoderError: If int8 is requested and the encoder cannot be quantised.
     """
-    cheaper, units, documents = settings.candidates, drawn.units, require_in_memory(encoded.documents)
+    dataset, settings, job = inputs.dataset, inputs.settings, inputs.job
+    cheaper, documents = settings.candidates, require_in_memory(encoded.documents)
     trial = SearchTrial.build(dataset.answerable, encoded.answerable, documents, settings.k, dataset.documents.parents)
     with job.stage("gate"):
-        tried, state = add_lexical(GateState.exact(encoder, encoded, trial), dataset, drawn, settings, job)
+        tried, state = add_lexical(GateState.exact(encoder, encoded, trial), inputs)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
-    with job.stage("gate"):
-        baseline = GateBaseline.judge(drawn.parts["calibration"].members, units, state.trial)
-    kinds = requested_kinds(cheaper.index, len(dataset.documents))
-    gate = gate_settings(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job)
+    baseline, kinds = state.trial, requested_kinds(cheaper.index, len(dataset.documents))
+    gate = gate_settings(
+        cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job
+    )
     if "precision" in cheaper.requested:
-        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, job)
+        records, state = try_int8(inputs, baseline, state, gate)
         tried += _reported(records, job)
     with job.stage("gate"):
         if "projection" in cheaper.requested:
-            records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
+            records, state = try_projection(inputs, baseline, state, gate)
             tried += _reported(records, job)
         if kinds:
-            records, state = try_indexes(baseline, state, kinds, gate)
+            records, state = try_indexes(inputs.units, baseline, state, kinds, gate)
             tried += _reported(records, job)
         return replace(state.accepted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
 
-def accept_updated_index(
-    state: GateState,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
-) -> AcceptedSearch:
+def accept_updated_index(inputs: CalibrationInputs, state: GateState) -> AcceptedSearch:
     """Build the index of an updated corpus with the encoder and projection that were accepted before.
 
     Only the index is tested again, against exact search of the same vectors.
 
     Args:
+        inputs: The data set, and the settings with the kind of index.
         state: Exact search of the updated documents with the accepted encoder and projection.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration, with the kind of index.
-        job: Reports progress and warnings, and times the stages.
     """
+    settings, units, job = inputs.settings, inputs.units, inputs.job
     kinds = requested_kinds(settings.candidates.index, len(state.trial.documents))
     if not kinds:
         return state.accepted
     with job.stage("gate"):
-        baseline = GateBaseline.judge(drawn.parts["calibration"].members, drawn.units, state.trial)
-        gate = gate_settings(settings.candidates, drawn.units, len(kinds), job)
-        records, indexed = try_indexes(baseline, state, kinds, gate)
+        gate = gate_settings(settings.candidates, units, len(kinds), job)
+        records, indexed = try_indexes(units, state.trial, state, kinds, gate)
         return replace(indexed.accepted, gate=tuple(_reported(records, job)))
 
 

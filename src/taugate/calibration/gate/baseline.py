@@ -1,6 +1,6 @@
 """The baseline of the gate, exact search of unprojected float32 vectors, and the candidates accepted so far.
 
-`GateBaseline` is fixed before the first candidate is tried. `GateState` is the configuration that would serve now;
+The trial of the first state is the baseline of every candidate. `GateState` is the configuration that would serve now;
 every accepted candidate gives a new one.
 """
 
@@ -12,24 +12,19 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection, index_record
+from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
-from taugate.calibration.progress import Job
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord
-from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors, map_dense
 from taugate.retrieval.vectors.similarity import Float32, require_in_memory
 
@@ -142,6 +137,11 @@ class SearchTrial:
         """Number of results searched for each query, including its own passages."""
         return max(self.k, DEPTH) + max_own_passages(own_passages_of(self.queries))
 
+    @cached_property
+    def exact_outcomes(self) -> RankingOutcomes:
+        """Outcomes of exact search."""
+        return self.outcomes()
+
     def outcomes(self, vectors: Index | None = None) -> RankingOutcomes:
         """Search with an index of the documents' vectors, exactly if it is None, and measure the results."""
         return self.judge(self.searched(self.flat if vectors is None else vectors).search(self.vectors, self.depth))
@@ -149,78 +149,6 @@ class SearchTrial:
     def judge(self, top: TopK) -> RankingOutcomes:
         """Measure the (q, `depth`) results of a search."""
         return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
-
-
-@dataclass(frozen=True)
-class GateBaseline:
-    """The exact, unprojected float32 search that every candidate is compared with.
-
-    Attributes:
-        fitting: Positions among the q queries of those that may fit a projection: the calibration queries.
-        units: Sampling units of the q queries.
-        trial: The q queries, encoded in float32, with the exact index of the documents.
-        outcomes: Outcomes of exact search.
-    """
-
-    fitting: NDArray[np.int64]
-    units: SamplingUnits
-    trial: SearchTrial
-    outcomes: RankingOutcomes
-
-    @classmethod
-    def judge(cls, fitting: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
-        """Search exactly and measure the results.
-
-        Args:
-            fitting: Positions of the calibration queries among the q queries.
-            units: Sampling units of these queries.
-            trial: The q queries, with the exact index.
-        """
-        return cls(fitting, units, trial, trial.outcomes())
-
-
-@dataclass(frozen=True)
-class RecordedProjection:
-    """A fitted projection with its record in the manifest."""
-
-    projection: Projection
-    record: ProjectionRecord
-
-
-@dataclass(frozen=True)
-class AcceptedSearch:
-    """The encoder, projection and index that serve, with the evidence for them.
-
-    Attributes:
-        encoder: Encoder of queries.
-        encoded: The data set as it is searched, by this encoder and through the projection.
-        index: Index that serves.
-        index_record: Record of the index in the manifest.
-        projection: None without a projection.
-        float32: Encoder from which the int8 encoder was quantised, None without one.
-        documents: Encoder of documents, None if it is that of queries.
-        golden_tolerance: Largest difference of a score from the recorded one on another processor.
-        gate: A record for every candidate tried, in order.
-        engine: The collection of an engine that the index searches, None if the documents are in the release.
-    """
-
-    encoder: OnnxEncoder
-    encoded: EncodedTexts
-    index: Index
-    index_record: IndexRecord
-    projection: RecordedProjection | None = None
-    float32: OnnxEncoder | None = None
-    documents: OnnxEncoder | None = None
-    golden_tolerance: float = TOLERANCE
-    gate: tuple[GateRecord, ...] = ()
-    engine: EngineRecord | None = None
-
-    def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
-        """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
-        projection = None if self.projection is None else self.projection.projection
-        hybrid = isinstance(self.index, HybridIndex)
-        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, with_words=hybrid)
-        return replace(self, encoded=replace(self.encoded, near_misses=questions))
 
 
 @dataclass(frozen=True)
@@ -279,15 +207,8 @@ class GateState:
             outcomes: Outcomes of the queries, each by a projection that was not fitted on it.
         """
         before, projection = self.accepted.encoded, fitted.projection
-        encoded = replace(
-            before,
-            documents=projection.apply(require_in_memory(before.documents)),
-            answerable=map_dense(before.answerable, projection.apply),
-            unanswerable=map_dense(before.unanswerable, projection.apply),
-            off_topic=map_dense(before.off_topic, projection.apply),
-            unjudged=None if before.unjudged is None else map_dense(before.unjudged, projection.apply),
-            generated=None if before.generated is None else map_dense(before.generated, projection.apply),
-        )
+        projected = before.with_queries(lambda _, vectors: map_dense(vectors, projection.apply))
+        encoded = replace(projected, documents=projection.apply(require_in_memory(before.documents)))
         trial = SearchTrial.build(
             self.trial.queries,
             encoded.answerable,
@@ -314,17 +235,3 @@ class GateState:
         """
         record = index_record(index, recall, self.trial.depth)
         return replace(self, accepted=replace(self.accepted, index=self.trial.searched(index), index_record=record))
-
-
-def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
-    """Record an index for the manifest.
-
-    Args:
-        index: Index that serves.
-        recall: Share of the exact top `depth` that the index finds, None for exact search.
-        depth: Number of results at which recall was measured, None for exact search.
-    """
-    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
-    return IndexRecord(
-        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
-    )

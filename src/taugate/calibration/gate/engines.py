@@ -5,119 +5,140 @@ gate, until one is not accepted. A narrower breadth is tested only if all broade
 is needed (fixed-sequence testing, as in `calibration/risk/bounds.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
+from taugate.calibration.engines.upload import EngineCorpus
 from taugate.calibration.gate.accept import gate_settings
-from taugate.calibration.gate.baseline import DEPTH, AcceptedSearch, LexicalPart, RankingOutcomes
+from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.gate.baseline import DEPTH, LexicalPart, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.gate.indexes import MISSED, share_found
 from taugate.calibration.gate.lexical import choose_lexical
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
-from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
+from taugate.calibration.settings.settings import MARGIN
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.hybrid import NEAREST, EngineHybridIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.search_records import GateRecord
+from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import StoredVectors
 
 BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
-def accept_engine(  # noqa: PLR0913, PLR0917 (the state of the calibration)
-    dataset: Dataset,
-    encoded: EncodedTexts,
-    vectors: StoredVectors,
-    encoder: OnnxEncoder,
-    engine: Engine,
-    record: EngineRecord,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
+def accept_engine(
+    inputs: CalibrationInputs, encoder: OnnxEncoder, encoded: EncodedTexts, corpus: EngineCorpus
 ) -> AcceptedSearch:
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
     Args:
-        dataset: Data set of the calibration.
-        encoded: Its vectors, by `encoder`.
-        vectors: Vectors of its documents.
+        inputs: The data set and the settings; all answerable queries judge.
         encoder: Encoder of the queries.
-        engine: Engine that holds the collection of `record`.
-        record: Record of the collection.
-        drawn: All answerable queries, which judge.
-        settings: Settings of the calibration.
-        job: Reports progress and warnings, and times the stages.
+        encoded: Vectors of the data set, by `encoder`.
+        corpus: The corpus in the engine.
 
     Raises:
         ReleaseError: If the engine is not accepted, because no other index could serve.
     """
-    queries, units = dataset.answerable, drawn.units
-    depth = max(settings.k, DEPTH) + max_own_passages(own_passages_of(queries))
+    dataset, settings = inputs.dataset, inputs.settings
+    depth = max(settings.k, DEPTH) + max_own_passages(own_passages_of(dataset.answerable))
 
     def outcomes(top: TopK) -> RankingOutcomes:
-        return RankingOutcomes.judge(queries, top.positions, settings.k, dataset.documents.parents)
+        return RankingOutcomes.judge(dataset.answerable, top.positions, settings.k, dataset.documents.parents)
 
-    with job.stage("gate"):
+    with inputs.job.stage("gate"):
         tried: list[GateRecord] = []
         lexical: LexicalPart | None = None
         if settings.candidates.lexical != "off":
             worded = with_words(encoded, dataset)
             tried, lexical = choose_lexical(
-                dataset,
-                drawn,
-                settings,
-                lambda part: outcomes(_exact(vectors, part).search(worded.answerable, depth)),
-                job,
+                inputs, lambda part: outcomes(_exact(corpus.vectors, part).search(worded.answerable, depth))
             )
             encoded = encoded if lexical is None else worded
-        exact_index, query_vectors = _exact(vectors, lexical), encoded.answerable
-        exact = exact_index.search(query_vectors, depth)
-        gate = gate_settings(settings.candidates, units, 1, job)
-        min_recall = 1 - MISSED * (gate.margin or MARGIN)
-        baseline = outcomes(exact)
-        chosen: tuple[EngineRecord, Index, float] | None = None
-        share = 0.0
-        for breadth in _breadths(depth if lexical is None else depth + NEAREST):
-            searched = record.model_copy(update={"breadth": breadth})
-            proposed = ProposedIndex(engine, searched, vectors)
-            index = proposed if lexical is None else EngineHybridIndex(proposed, *lexical)
-            results = index.search(query_vectors, depth)
-            share = share_found(exact_index, query_vectors, exact, results)
-            if chosen is not None and share < min_recall:
-                break
-            (gate_record,) = judge(baseline, [GateCandidate(_name(searched), "engine", outcomes(results))], units, gate)
-            tried.append(gate_record)
-            job.report(gate_line(gate_record))
-            if not gate_record.admitted:
-                break
-            chosen = searched, index, share
-    if chosen is None:
-        raise ReleaseError(_refusal(tried[-1], share))
-    record, accepted_index, share = chosen
+        exact = _exact(corpus.vectors, lexical)
+        search = _EngineSearch(corpus, lexical, exact, encoded.answerable, exact.search(encoded.answerable, depth))
+        records, chosen = _narrowest(search, outcomes, inputs)
+    tried += records
+    record, index, share = chosen
     return AcceptedSearch(
         encoder,
         encoded,
-        accepted_index,
+        index,
         IndexRecord(
-            kind="hnsw",
-            metric="cosine",
-            documents=record.rows,
-            breadth=record.breadth,
-            recall=share,
-            depth=exact.positions.shape[1],
+            kind="hnsw", metric="cosine", documents=record.rows, breadth=record.breadth, recall=share, depth=depth
         ),
         gate=tuple(tried),
         engine=record,
     )
+
+
+@dataclass(frozen=True)
+class _EngineSearch:
+    """The search of an engine at any breadth, and exact search to compare it with.
+
+    Attributes:
+        corpus: The corpus in the engine.
+        lexical: Lexical part of the score, None if the score is the cosine.
+        exact: Exact search.
+        queries: (q, d) vectors.
+        results: (q, c) results of exact search.
+    """
+
+    corpus: EngineCorpus
+    lexical: LexicalPart | None
+    exact: Index
+    queries: QueryVectors
+    results: TopK
+
+    @property
+    def depth(self) -> int:
+        """Number of results for each query."""
+        return int(self.results.positions.shape[1])
+
+    def at(self, record: EngineRecord) -> Index:
+        """Return the index that searches with the breadth of a record."""
+        proposed = ProposedIndex(self.corpus.engine, record, self.corpus.vectors)
+        return proposed if self.lexical is None else EngineHybridIndex(proposed, *self.lexical)
+
+
+def _narrowest(
+    search: _EngineSearch, outcomes: Callable[[TopK], RankingOutcomes], inputs: CalibrationInputs
+) -> tuple[list[GateRecord], tuple[EngineRecord, Index, float]]:
+    """Test breadths from the broadest down.
+
+    Returns the records, and the narrowest accepted breadth: its record, its index and its share of the exact results.
+    """
+    gate = gate_settings(inputs.settings.candidates, inputs.units, 1, inputs.job)
+    min_recall = 1 - MISSED * (gate.margin or MARGIN)
+    baseline = outcomes(search.results)
+    tried: list[GateRecord] = []
+    chosen: tuple[EngineRecord, Index, float] | None = None
+    share = 0.0
+    for breadth in _breadths(search.depth if search.lexical is None else search.depth + NEAREST):
+        searched = search.corpus.record.model_copy(update={"breadth": breadth})
+        index = search.at(searched)
+        results = index.search(search.queries, search.depth)
+        share = share_found(search.exact, search.queries, search.results, results)
+        if chosen is not None and share < min_recall:
+            break
+        candidate = GateCandidate(_name(searched), "engine", outcomes(results))
+        (gate_record,) = judge(baseline, [candidate], inputs.units, gate)
+        tried.append(gate_record)
+        inputs.job.report(gate_line(gate_record))
+        if not gate_record.admitted:
+            break
+        chosen = searched, index, share
+    if chosen is None:
+        raise ReleaseError(_refusal(tried[-1], share))
+    return tried, chosen
 
 
 def _exact(vectors: StoredVectors, lexical: LexicalPart | None) -> Index:

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.speeds import speeds
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
@@ -56,7 +57,7 @@ def requested_kinds(choice: IndexChoice, documents: int) -> tuple[Kind, ...]:
 
 
 def try_indexes(
-    baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
+    units: SamplingUnits, baseline: SearchTrial, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
     """Build and test an index of each kind, and take the first that is accepted.
 
@@ -65,7 +66,8 @@ def try_indexes(
     queries.
 
     Args:
-        baseline: Baseline to compare with.
+        units: Sampling units of the queries that judge.
+        baseline: These queries, encoded in float32 and not projected.
         state: Configuration accepted so far, with exact search.
         kinds: Kinds of index in order of preference.
         gate: Settings with the margin and the confidence.
@@ -86,7 +88,7 @@ def try_indexes(
         )
         for index in indexes
     ]
-    records = judge(baseline.outcomes, candidates, baseline.units, gate)
+    records = judge(baseline.exact_outcomes, candidates, units, gate)
     for index, record in zip(indexes, records, strict=True):
         if record.admitted:
             return records, state.with_index(index, recall(trial.searched(index), trial.exact, trial.vectors, exact))

@@ -16,18 +16,15 @@ import numpy as np
 from taugate.calibration.encoding.corpus import with_words
 from taugate.calibration.gate.baseline import GateState, LexicalPart, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
-from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
     MARGIN,
-    CalibrationSettings,
     GateSettings,
     default_margin,
 )
-from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.search_records import GateRecord
 
@@ -41,69 +38,52 @@ PROVISIONAL_WEIGHT = 0.2
 Outcomes = Callable[[LexicalPart | None], RankingOutcomes]
 
 
-def add_lexical(
-    state: GateState,
-    dataset: Dataset,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
-) -> tuple[list[GateRecord], GateState]:
+def add_lexical(state: GateState, inputs: CalibrationInputs) -> tuple[list[GateRecord], GateState]:
     """Choose the lexical part of the score for a search in this process.
 
     Args:
         state: Exact search of the float32 encoder's vectors.
-        dataset: See `choose_lexical`, like the other parameters.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration.
-        job: Reports a line for each candidate.
+        inputs: The data set and the settings.
 
     Returns:
         The records, and the new state, or `state` itself if the score stays the cosine.
     """
-    if settings.candidates.lexical == "off":
+    if inputs.settings.candidates.lexical == "off":
         return [], state
-    worded = state.with_encoded(with_words(state.accepted.encoded, dataset))
+    worded = state.with_encoded(with_words(state.accepted.encoded, inputs.dataset))
 
     def outcomes(lexical: LexicalPart | None) -> RankingOutcomes:
         return (state if lexical is None else worded.with_lexical(lexical)).trial.outcomes()
 
-    records, lexical = choose_lexical(dataset, drawn, settings, outcomes, job)
+    records, lexical = choose_lexical(inputs, outcomes)
     return records, state if lexical is None else worded.with_lexical(lexical)
 
 
-def choose_lexical(
-    dataset: Dataset,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    outcomes: Outcomes,
-    job: Job,
-) -> tuple[list[GateRecord], LexicalPart | None]:
+def choose_lexical(inputs: CalibrationInputs, outcomes: Outcomes) -> tuple[list[GateRecord], LexicalPart | None]:
     """Index the words of the documents, and choose the weight of the lexical share.
 
     A weight that the settings give is used as it is, and only judged. Without enough evidence by people, `auto` uses
     the default weight.
 
     Args:
-        dataset: Data set of the calibration.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the calibration, in which the share is not off.
+        inputs: The data set and the settings, in which the share is not off.
         outcomes: Returns the outcomes of exact search by the score with a lexical part, or by the cosine for None.
-        job: Reports a line for each candidate.
 
     Returns:
         The records, and the lexical part, None if the score stays the cosine.
     """
+    dataset, settings, job = inputs.dataset, inputs.settings, inputs.job
     words = LexicalIndex.of(document.encoded_text for document in dataset.documents)
     choice = settings.candidates.lexical
     given = None if isinstance(choice, str) else choice
     if given is None and AvailableEvidence.count(dataset, settings.k).reasons:
         job.report(f"lexical weight {PROVISIONAL_WEIGHT:g}, the default without enough queries by people to choose one")
         return [], LexicalPart(words, PROVISIONAL_WEIGHT)
-    if given is not None and len(drawn.parts["calibration"].members) < MIN_CALIBRATING:
+    if given is not None and len(inputs.drawn.parts["calibration"].members) < MIN_CALIBRATING:
         job.report(f"lexical weight {given:g}, as given; there are too few queries to judge it")
         return [], LexicalPart(words, given)
     parts = [LexicalPart(words, weight) for weight in (GRID if given is None else (given,))]
-    records, chosen = _judged(parts, given, drawn, settings, outcomes)
+    records, chosen = _judged(parts, given, inputs, outcomes)
     as_given = "" if given is None else f"lexical weight {given:g}, as given; "
     job.report(as_given + _line(records, chosen))
     return records, chosen
@@ -112,8 +92,7 @@ def choose_lexical(
 def _judged(
     parts: Sequence[LexicalPart],
     given: float | None,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
+    inputs: CalibrationInputs,
     outcomes: Outcomes,
 ) -> tuple[list[GateRecord], LexicalPart | None]:
     """Judge weights by all labelled queries, and use the given one, or the best accepted one if there is any.
@@ -121,22 +100,22 @@ def _judged(
     Args:
         parts: Lexical part of each weight.
         given: Weight that is used whatever the records say; None for the best accepted one.
-        drawn: See `choose_lexical`, like the other parameters.
-        settings: Settings of the calibration.
+        inputs: See `choose_lexical`.
         outcomes: Returns the outcomes of exact search.
     """
     measured = [outcomes(part) for part in parts]
     candidates = [GateCandidate(_name(part), "lexical", outcome) for part, outcome in zip(parts, measured, strict=True)]
-    confidence = settings.candidates.gate.confidence
-    detectable = min_detectable_loss(drawn.units, 1 - (1 - confidence) / len(candidates))
-    gate = GateSettings(settings.candidates.gate.margin or default_margin(MARGIN, detectable), confidence)
-    records = judge(outcomes(None), candidates, drawn.units, gate, superior=True)
+    requested, units = inputs.settings.candidates.gate, inputs.units
+    confidence = requested.confidence
+    detectable = min_detectable_loss(units, 1 - (1 - confidence) / len(candidates))
+    gate = GateSettings(requested.margin or default_margin(MARGIN, detectable), confidence)
+    records = judge(outcomes(None), candidates, units, gate, superior=True)
     if given is not None:
         return records, parts[0]
     accepted = [place for place, record in enumerate(records) if record.admitted]
     if not accepted:
         return records, None
-    return records, parts[max(accepted, key=lambda place: _ndcg_of_fitting(measured[place], drawn, settings))]
+    return records, parts[max(accepted, key=lambda place: _ndcg_of_fitting(measured[place], inputs))]
 
 
 def _line(records: Sequence[GateRecord], lexical: LexicalPart | None) -> str:
@@ -152,8 +131,8 @@ def _name(lexical: LexicalPart) -> str:
     return f"lexical share, weight {lexical.weight:g}"
 
 
-def _ndcg_of_fitting(outcomes: RankingOutcomes, drawn: DrawnQueries, settings: CalibrationSettings) -> float:
+def _ndcg_of_fitting(outcomes: RankingOutcomes, inputs: CalibrationInputs) -> float:
     """Return the mean NDCG@10 of the queries that fit, or of all calibration queries if there are no roles."""
-    members = drawn.parts["calibration"].members
-    roles = QueryRoles.assign(members, drawn.units, settings.seed)
+    members = inputs.drawn.parts["calibration"].members
+    roles = QueryRoles.assign(members, inputs.units, inputs.settings.seed)
     return float(np.mean(outcomes.ndcg[members if roles is None else roles.fit]))

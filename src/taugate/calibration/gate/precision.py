@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
+from taugate.calibration.encoding.corpus import encode_queries
 from taugate.calibration.encoding.source import int8_encoder
-from taugate.calibration.gate.baseline import GateBaseline, GateState
+from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.speeds import speeds
-from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import GateSettings, PrecisionChoice
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.settings.settings import GateSettings
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.search_records import GateRecord
@@ -25,24 +24,17 @@ _FASTER = 1.2
 
 
 def try_int8(
-    baseline: GateBaseline,
-    state: GateState,
-    dataset: Dataset,
-    precision: PrecisionChoice,
-    gate: GateSettings,
-    job: Job,
+    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
     """Encode the queries with int8 weights, and test their results.
 
     With `auto`, int8 also has to be clearly faster than float32 in the same run.
 
     Args:
-        baseline: Baseline to compare with.
+        inputs: The data set and the settings, with the precision int8 or auto.
+        baseline: The queries that judge, encoded in float32.
         state: Configuration accepted so far, with a float32 encoder.
-        dataset: Data set whose queries are encoded.
-        precision: "int8" or "auto".
         gate: Settings with the margin and the confidence.
-        job: Times the stages "encode" and "gate".
 
     Returns:
         The record, and the new state, or `state` itself if int8 is not used.
@@ -51,41 +43,37 @@ def try_int8(
         EncoderError: If the encoder has nothing to quantise.
     """
     int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder))
-    encoded = _encode_queries(dataset, state.accepted.encoded, int8, job)
-    with job.stage("gate"):
+    cache = EmbeddingCache.for_encoder(int8.sha256, int8.config.dimension)
+    queries = encode_queries(inputs.dataset, int8, cache, inputs.job).vectors
+    encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
+    with inputs.job.stage("gate"):
         moved = state.with_queries(int8, encoded)
         texts = [query.text for query in moved.trial.queries[:_TIMED]]
         gain = _encoding_speeds(texts, state.accepted.encoder, int8)
         candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
-        (record,) = judge(baseline.outcomes, [candidate], baseline.units, gate)
+        (record,) = judge(baseline.exact_outcomes, [candidate], inputs.units, gate)
         faster = gain["queries_per_second"] > _FASTER * gain["baseline_queries_per_second"]
-        used = record.admitted and (faster or precision == "int8")
+        used = record.admitted and (faster or inputs.settings.candidates.precision == "int8")
         return [record], moved if used else state
 
 
-def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
+def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
     """Return the tolerance for scores on another processor: for int8 twice the largest difference from float32.
 
     If another processor's last bit rounds an activation the other way, later layers change by as much as rounding
     itself changes them (docs/research/gate.md).
 
     Args:
-        baseline: Baseline with the queries in float32.
+        baseline: The queries, encoded in float32.
         state: Accepted configuration, with the same queries by its own encoder.
     """
     if state.accepted.float32 is None:
         return TOLERANCE
-    fitted, float32 = state.accepted.projection, baseline.trial.vectors
+    fitted, float32 = state.accepted.projection, baseline.vectors
     projected = float32 if fitted is None else map_dense(float32, fitted.projection.apply)
-    exact = state.accepted.index.search(projected, baseline.trial.k)
-    difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.trial.k).scores
+    exact = state.accepted.index.search(projected, baseline.k)
+    difference = exact.scores - state.accepted.index.search(state.trial.vectors, baseline.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
-
-
-def _encode_queries(dataset: Dataset, encoded: EncodedTexts, encoder: OnnxEncoder, job: Job) -> EncodedTexts:
-    """Encode the queries of `encoded` again, with the same documents."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return encode_queries(dataset, encoder, cache, job).replace_in(encoded)
 
 
 def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:

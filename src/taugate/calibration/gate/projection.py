@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, RecordedProjection, SearchTrial
+from taugate.calibration.gate.accepted import RecordedProjection
+from taugate.calibration.gate.baseline import GateState, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
+from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.splits import random_folds
-from taugate.calibration.settings.settings import RETENTION, CandidateSettings, GateSettings
+from taugate.calibration.settings.settings import RETENTION, GateSettings
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
@@ -117,7 +119,7 @@ def cross_validated(
 
 
 def try_projection(
-    baseline: GateBaseline, state: GateState, cheaper: CandidateSettings, seed: int, gate: GateSettings
+    inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
     """Test query PCA at each requested retention, and take the smallest of the best accepted projections.
 
@@ -125,19 +127,18 @@ def try_projection(
     projection, which is fitted on all calibration queries. Folds come from `numpy.random.default_rng([seed, 4])`.
 
     Args:
-        baseline: Baseline to compare with.
+        inputs: The division of the queries, and the settings with projection and retention.
+        baseline: The queries, not projected.
         state: Configuration accepted so far, without a projection.
-        cheaper: Requested projection and retention.
-        seed: Seed of the calibration.
         gate: Settings with the margin and the confidence.
 
     Returns:
         A record for each retention, and the new state, or `state` itself if the gate accepts no projection.
     """
-    trial = state.trial
+    trial, cheaper, fitting = state.trial, inputs.settings.candidates, inputs.drawn.parts["calibration"].members
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
-    outcomes = cross_validated(trial, baseline.fitting, retentions, np.random.default_rng([seed, 4]))
-    pca = fit_pca(dense_of(trial.vectors)[baseline.fitting])
+    outcomes = cross_validated(trial, fitting, retentions, np.random.default_rng([inputs.settings.seed, 4]))
+    pca = fit_pca(dense_of(trial.vectors)[fitting])
     sizes = [retained(retention, trial.vectors.shape[1], pca.rank) for retention in retentions]
     candidates = [
         GateCandidate(
@@ -145,14 +146,14 @@ def try_projection(
         )
         for retention, size, outcome in zip(retentions, sizes, outcomes, strict=True)
     ]
-    records = judge(baseline.outcomes, candidates, baseline.units, gate)
+    records = judge(baseline.exact_outcomes, candidates, inputs.units, gate)
     best = _smallest_near_best(records, sizes)
     if best is None:
         return records, state
     record = ProjectionRecord(
         retention=retentions[best],
         dimension=sizes[best],
-        queries=len(baseline.fitting),
+        queries=len(fitting),
         rank=pca.rank,
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,

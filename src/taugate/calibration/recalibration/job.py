@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from taugate.calibration.comparison.publish import Published, publish, unfit
-from taugate.calibration.job.job import calibrate
+from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.request import (
     Recalibrated,

@@ -10,7 +10,7 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.study.study import Findings
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
@@ -36,24 +36,24 @@ class ShownQueries:
     words: str
 
 
-def shown_queries(findings: Findings) -> ShownQueries:
+def shown_queries(calibrated: Calibrated) -> ShownQueries:
     """Return the held-out queries, or else the calibration queries that the relevance model was not fitted on."""
-    if "heldout" in findings.parts:
-        members = findings.parts["heldout"].members
+    if "heldout" in calibrated.parts:
+        members = calibrated.parts["heldout"].members
         words = f"{len(members):,} held-out answerable queries, which did not influence the threshold"
-    elif findings.roles is not None:
-        members = findings.roles.not_fitting
+    elif calibrated.roles is not None:
+        members = calibrated.roles.not_fitting
         words = (
             f"{len(members):,} calibration queries that the relevance model was not fitted on (no queries are held "
             "out, and the threshold was chosen on these, so it looks slightly better here than it is)"
         )
     else:
-        members = findings.parts["calibration"].members
+        members = calibrated.parts["calibration"].members
         words = (
             f"{len(members):,} calibration queries (no queries are held out, and the threshold was chosen on these, so "
             "it looks slightly better here than it is)"
         )
-    return ShownQueries(members, findings.scored.take(members), words)
+    return ShownQueries(members, calibrated.scored.take(members), words)
 
 
 @dataclass(frozen=True)
@@ -73,41 +73,41 @@ class AbstentionFigures:
     figures: list[Figure]
 
 
-def abstention_figures(findings: Findings, shown: ShownQueries) -> AbstentionFigures | None:
+def abstention_figures(calibrated: Calibrated, shown: ShownQueries) -> AbstentionFigures | None:
     """Draw the charts for the queries shown and the unanswerable ones; None if there are no unanswerable queries.
 
     If a rule refuses queries, only the unanswerable queries that did not influence its score are used.
 
     Args:
-        findings: Findings of the study.
+        calibrated: The study with its manifest.
         shown: The answerable queries to show.
     """
-    if not len(findings.scored.unanswerable):
+    if not len(calibrated.scored.unanswerable):
         return None
-    policy = findings.abstention
-    rows = np.arange(len(findings.scored.unanswerable)) if policy is None else policy.chosen.certify_unanswerable
-    answerable, unanswerable, min_score = shown.queries.deciding(findings.policy.kind, findings.threshold)
+    policy = calibrated.abstention
+    rows = np.arange(len(calibrated.scored.unanswerable)) if policy is None else policy.chosen.certify_unanswerable
+    answerable, unanswerable, min_score = shown.queries.deciding(calibrated.policy.kind, calibrated.threshold)
     unanswerable = unanswerable[rows]
     measured = abstention(answerable, shown.queries.judged.accuracy(), unanswerable, min_score)
     record = None if policy is None else policy.record
     best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
-    figures = [_errors(_scores(findings, shown, rows), measured, record), _risk(best, shown, min_score)]
+    figures = [_errors(_scores(calibrated, shown, rows), measured, record), _risk(best, shown, min_score)]
     return AbstentionFigures(measured, len(rows), record, figures)
 
 
-def _scores(findings: Findings, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
+def _scores(calibrated: Calibrated, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
     """Collect the scores that could separate the two kinds of query, (q,) and (u,), the one in force first."""
-    if findings.abstention is not None:
-        chosen = findings.abstention.chosen
+    if calibrated.abstention is not None:
+        chosen = calibrated.abstention.chosen
         curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
         return {
             name: (answerable[shown.members], unanswerable[rows]) for name, (answerable, unanswerable) in curves.items()
         }
     # The best relative score of a query is always 1, so that policy is shown only if it is in force.
     kinds: list[PolicyKind] = [
-        kind for kind in findings.scored.kinds if kind != "relative" or kind == findings.policy.kind
+        kind for kind in calibrated.scored.kinds if kind != "relative" or kind == calibrated.policy.kind
     ]
-    kinds.sort(key=lambda kind: kind != findings.policy.kind)
+    kinds.sort(key=lambda kind: kind != calibrated.policy.kind)
     decisions = {kind: (shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)) for kind in kinds}
     return {
         kind: (answerable.max(axis=1), unanswerable[rows].max(axis=1))

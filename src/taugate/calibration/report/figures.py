@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
-from taugate.calibration.study.study import Findings
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
@@ -32,16 +32,20 @@ _SETS = {
 }
 
 
-def metric_curves(findings: Findings) -> list[Figure]:
+def metric_curves(calibrated: Calibrated) -> list[Figure]:
     """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force."""
-    decisions = findings.scored.take(findings.parts["calibration"].members).decisions(findings.policy.kind)
-    thresholds = spaced(decisions, findings.policy.kind, findings.threshold)
-    return [_figure(findings, "accuracy", "accuracy", thresholds), _figure(findings, "ndcg", "NDCG", thresholds)]
+    decisions = calibrated.scored.take(calibrated.parts["calibration"].members).decisions(calibrated.policy.kind)
+    thresholds = spaced(decisions, calibrated.policy.kind, calibrated.threshold)
+    return [_figure(calibrated, "accuracy", "accuracy", thresholds), _figure(calibrated, "ndcg", "NDCG", thresholds)]
 
 
-def _figure(findings: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
-    part, kind, tau = findings.parts["calibration"], findings.policy.kind, findings.threshold
-    queries, rows, label = findings.scored.take(part.members), drawn(part.resamples.rows), f"{name}@{findings.policy.k}"
+def _figure(calibrated: Calibrated, metric: Metric, name: str, thresholds: Float32) -> Figure:
+    part, kind, tau = calibrated.parts["calibration"], calibrated.policy.kind, calibrated.threshold
+    queries, rows, label = (
+        calibrated.scored.take(part.members),
+        drawn(part.resamples.rows),
+        f"{name}@{calibrated.policy.k}",
+    )
     decisions = queries.decisions(kind)
     bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, threshold)), rows) for threshold in thresholds]
     uncut = bootstrapped(queries.judged.metric(metric), rows)
@@ -101,19 +105,19 @@ def drawn(rows: Rows) -> Rows:
     return rows[: max(1, _MAX_DRAWN // rows.shape[1])]
 
 
-def similarity_densities(findings: Findings) -> Figure:
+def similarity_densities(calibrated: Calibrated) -> Figure:
     """Draw the three densities of similarity of the calibration queries.
 
     Shows τ, or the τ of the papers' rule if the policy in force does not compare similarities.
     """
-    part = findings.parts["calibration"]
-    queries = findings.scored.judged.take(part.members)
+    part = calibrated.parts["calibration"]
+    queries = calibrated.scored.judged.take(part.members)
     return densities_figure(
         part.random_scores,
         queries.correct,
         queries.top.scores,
-        similarity_threshold(findings),
-        score=score_name(findings.index),
+        similarity_threshold(calibrated),
+        score=score_name(calibrated.search.index),
     )
 
 
@@ -170,13 +174,13 @@ def densities_figure(
     return Figure.from_chart(chart, keys)
 
 
-def similarity_threshold(findings: Findings) -> tuple[float, bool] | None:
+def similarity_threshold(calibrated: Calibrated) -> tuple[float, bool] | None:
     """Return a threshold on similarity, and whether it is in force; None if no rule gives one."""
-    if findings.policy.kind == "similarity" and findings.policy.tau is not None:
-        return findings.policy.tau, True
+    if calibrated.policy.kind == "similarity" and calibrated.policy.tau is not None:
+        return calibrated.policy.tau, True
     papers = [
         papers_rule.tau
-        for papers_rule in findings.alternatives
+        for papers_rule in calibrated.manifest.alternatives
         if papers_rule.method == "bootstrap" and papers_rule.tau is not None
     ]
     return (papers[0], False) if papers else None

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import count, fixed, percent
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
@@ -50,13 +50,13 @@ class GateRow:
     gains: list[str]
 
 
-def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
+def gate_rows(manifest: Manifest) -> list[GateRow]:
     """Return a row for each candidate, in the order in which they were tested.
 
     Args:
-        facts: The manifest without ids, times and files; it has at least one candidate.
+        manifest: The manifest, with at least one candidate.
     """
-    records: list[GateRecord] = facts["gate"]
+    records = manifest.gate
     margin = records[0].margin
     limits = [paired_loss.loss for record in records for paired_loss in (record.accuracy, record.ndcg)]
     axis = Axis(
@@ -64,7 +64,7 @@ def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
         min(_MAX_MARGINS * margin, max(2 * margin, *(paired_loss.upper for paired_loss in limits))),
         "loss",
     )
-    used = _in_use(facts)
+    used = _in_use(manifest)
     return [
         GateRow(
             record,
@@ -122,18 +122,18 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
     return Figure.from_chart(chart, keys)
 
 
-def _in_use(facts: Mapping[str, Any]) -> set[str]:
+def _in_use(manifest: Manifest) -> set[str]:
     """Return the names of the candidates in use."""
-    index, projection = facts["index"], facts["projection"]
-    names = {
-        str((facts.get("query_encoder") or facts["encoder"])["precision"]),
+    index, projection, lexical = manifest.index, manifest.projection, manifest.lexical
+    names: set[str] = {
+        manifest.answering.precision,
         index.kind,
         f"{index.kind}, breadth {index.breadth}",
     }
-    if facts.get("lexical") is not None:
-        names.add(f"lexical share, weight {facts['lexical'].weight:g}")
-    if facts.get("engine") is not None:
-        names.add(f"{facts['engine'].kind}, breadth {index.breadth}")
+    if lexical is not None:
+        names.add(f"lexical share, weight {lexical.weight:g}")
+    if manifest.engine is not None:
+        names.add(f"{manifest.engine.kind}, breadth {index.breadth}")
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())
 
 

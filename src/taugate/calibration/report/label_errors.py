@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from taugate.calibration.relevance.label_errors import DoubtfulLabel, cross_fitted, doubtful_labels
 from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.calibration.report.tradeoff import RetrievedDocument, retrieved_document, shortened
-from taugate.calibration.study.study import Findings
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.background import Float64
 
 MAX_DOUBTFUL = 20  # labels shown, half of each kind
@@ -44,30 +43,30 @@ class ShownLabels:
     missing: list[ShownLabel]
 
 
-def label_errors(dataset: Dataset, findings: Findings) -> ShownLabels | None:
+def label_errors(calibrated: Calibrated) -> ShownLabels | None:
     """Find the labels of the answerable queries that are most likely wrong.
 
     None if no relevance model was fitted on these queries; an earlier release's model may have seen some of them.
 
     Args:
-        dataset: Texts of queries and documents.
-        findings: Findings of the study.
+        calibrated: The study with its manifest.
     """
-    if not isinstance(findings.estimated, EstimatedRelevance) or findings.roles is None:
+    if not isinstance(calibrated.estimated, EstimatedRelevance) or calibrated.roles is None:
         return None
-    probabilities = cross_fitted(findings.estimated, findings.roles)
-    labels = doubtful_labels(probabilities, findings.scored.judged, MAX_DOUBTFUL // 2)
+    probabilities = cross_fitted(calibrated.estimated, calibrated.roles)
+    labels = doubtful_labels(probabilities, calibrated.scored.judged, MAX_DOUBTFUL // 2)
     return ShownLabels(
-        [_shown(dataset, findings, probabilities, label) for label in labels.irrelevant],
-        [_shown(dataset, findings, probabilities, label) for label in labels.missing],
+        [_shown(calibrated, probabilities, label) for label in labels.irrelevant],
+        [_shown(calibrated, probabilities, label) for label in labels.missing],
     )
 
 
-def _shown(dataset: Dataset, findings: Findings, probabilities: Float64, label: DoubtfulLabel) -> ShownLabel:
+def _shown(calibrated: Calibrated, probabilities: Float64, label: DoubtfulLabel) -> ShownLabel:
     def document(rank: int) -> RetrievedDocument:
-        shown = retrieved_document(dataset, findings, label.row, rank)
+        shown = retrieved_document(calibrated, label.row, rank)
         return replace(shown, relevance=float(probabilities[label.row, rank]))
 
+    dataset = calibrated.search.dataset
     query = dataset.answerable[label.row]
     named = [dataset.documents[position].document_id for position in [*query.relevant][:_MAX_NAMED]]
     return ShownLabel(

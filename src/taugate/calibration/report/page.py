@@ -1,6 +1,6 @@
 """Render report.html, a self-contained page that opens from a disk, from a mail or behind a firewall."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -36,10 +36,9 @@ from taugate.calibration.report.terminal import (
 )
 from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
-from taugate.calibration.study.study import Findings
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
-from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, Shift
+from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, IsotropyRecord, Shift
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
 
@@ -61,73 +60,91 @@ _DRIFT = {
 }
 
 
-def render(dataset: Dataset, facts: Mapping[str, Any], findings: Findings, parent: Manifest | None) -> str:
-    """Render the page. It has no date, id or path, so the same findings give the same bytes.
+def render(calibrated: Calibrated, parent: Manifest | None) -> str:
+    """Render the page. It has no date, id or path, so the same calibration gives the same bytes.
 
     Args:
-        dataset: Texts of queries and documents.
-        facts: The manifest without ids, times and files.
-        findings: Findings of the study.
+        calibrated: The study with its manifest.
         parent: Manifest of the current release, None if there is none.
     """
-    queries = shown_queries(findings)
-    rules = rule_standings(findings, queries)
-    rows = findings.parts["calibration"].resamples.rows
-    members = {name: len(part.members) for name, part in findings.parts.items()}
-    last = list(findings.metrics)[-1]
-    refusal = facts.get("refusal")
-    compared = [] if parent is None else compare_releases(parent, facts)
+    sections = _rules(calibrated) | _queries(calibrated) | _comparison(parent, calibrated.manifest)
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
-        facts=facts,
-        policy=findings.policy,
-        keeps=KEEPS[findings.policy.kind].format(score=score_name(findings.index)),
+        facts=calibrated.manifest,
+        policy=calibrated.policy,
+        warnings=page_warnings(calibrated),
         parts=PARTS,
-        members=members,
-        metrics=findings.metrics,
-        last=last,
-        warnings=page_warnings(facts, findings),
-        cost=cost(findings.policy, findings.metrics[last], refusing=findings.abstention is not None),
-        promise=promise(findings.policy, refusing=refusal is not None and findings.policy.statement != "labels"),
         statement=statement,
-        labels=findings.labels,
         few_labels=few_labels,
-        numbers=metric_lines(findings.metrics, findings.policy.k),
-        densities=similarity_densities(findings),
-        curves=metric_curves(findings),
-        bootstraps=(len(rows), len(drawn(rows))),
-        shown=queries,
-        rules=rules,
-        tradeoff=tradeoff_figures(findings, queries, rules),
-        summary=facts.get("summary"),
-        refusal=refusal,
-        refusal_sentence=refusal and refusal_sentence(refusal),
         refused_kinds=refused_kinds,
-        headline=findings.no_answer and headline(findings.no_answer),
-        headline_evidence=findings.no_answer and evidence(findings.no_answer),
-        abstaining=abstention_figures(findings, queries),
         scores=SCORES,
         most_refused=MAX_EMPTY,
         percent_at_most=percent_at_most,
-        relevance=findings.relevance,
-        trust=[] if findings.relevance is None else reliability_figures(findings.relevance),
-        lost=lost_queries(dataset, findings),
         most_lost=MAX_LOST,
-        doubtful=label_errors(dataset, findings),
-        drift=drift_lines(facts["drift"]),
-        query_set=query_set_lines(findings.query_set, findings.wording, members["calibration"], findings.policy.k),
-        papers=paper_lines(findings.query_set, facts["isotropy"]),
-        adapted=AdaptedSection.of(facts.get("adaptation")),
-        gate=gate_rows(facts) if facts["gate"] else [],
-        retentions=retentions(facts["gate"]) if facts["gate"] else [],
-        parent=parent,
-        changed=[row for row in compared if row.changed],
-        unchanged=[row for row in compared if not row.changed],
-        by_group=lambda rows: [
-            (name, list(rows_of_group)) for name, rows_of_group in groupby(rows, key=attrgetter("group"))
-        ],
-        same_queries=parent is not None and same_queries(parent, facts),
+        **sections,
     )
     return html
+
+
+def _rules(calibrated: Calibrated) -> dict[str, Any]:
+    """Return what the page says about the rule in force, its alternatives, and refusals."""
+    manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
+    rules, refusal, no_answer = rule_standings(calibrated, shown), manifest.refusal, manifest.no_answer
+    last = list(manifest.metrics)[-1]
+    return {
+        "keeps": KEEPS[policy.kind].format(score=score_name(calibrated.search.index)),
+        "last": last,
+        "cost": cost(policy, manifest.metrics[last], refusing=calibrated.abstention is not None),
+        "promise": promise(policy, refusing=refusal is not None and policy.statement != "labels"),
+        "shown": shown,
+        "rules": rules,
+        "tradeoff": tradeoff_figures(calibrated, shown, rules),
+        "summary": manifest.summary,
+        "refusal": refusal,
+        "refusal_sentence": refusal and refusal_sentence(refusal),
+        "headline": no_answer and headline(no_answer),
+        "headline_evidence": no_answer and evidence(no_answer),
+        "abstaining": abstention_figures(calibrated, shown),
+        "lost": lost_queries(calibrated),
+    }
+
+
+def _queries(calibrated: Calibrated) -> dict[str, Any]:
+    """Return what the page says about the queries, the model of relevance, the encoder and the gate."""
+    manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
+    members = {name: len(part.members) for name, part in calibrated.parts.items()}
+    k, wording, query_set = calibrated.policy.k, calibrated.wording, manifest.query_set
+    return {
+        "members": members,
+        "metrics": manifest.metrics,
+        "labels": manifest.labels,
+        "numbers": metric_lines(list(manifest.metrics.values()), k),
+        "densities": similarity_densities(calibrated),
+        "curves": metric_curves(calibrated),
+        "bootstraps": (len(rows), len(drawn(rows))),
+        "relevance": manifest.relevance,
+        "trust": [] if manifest.relevance is None else reliability_figures(manifest.relevance),
+        "doubtful": label_errors(calibrated),
+        "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
+        "query_set": query_set_lines(query_set, wording, members["calibration"], k),
+        "papers": paper_lines(query_set, manifest.isotropy),
+        "adapted": AdaptedSection.of(manifest.adaptation),
+        "gate": gate_rows(manifest) if manifest.gate else [],
+        "retentions": retentions(manifest.gate),
+    }
+
+
+def _comparison(parent: Manifest | None, manifest: Manifest) -> dict[str, Any]:
+    """Return the comparison with the current release, if there is one."""
+    compared = [] if parent is None else compare_releases(parent, manifest)
+    return {
+        "parent": parent,
+        "changed": [row for row in compared if row.changed],
+        "unchanged": [row for row in compared if not row.changed],
+        "by_group": lambda rows: [
+            (name, list(rows_of_group)) for name, rows_of_group in groupby(rows, key=attrgetter("group"))
+        ],
+        "same_queries": parent is not None and same_queries(parent, manifest),
+    }
 
 
 @dataclass(frozen=True)
@@ -143,47 +160,45 @@ class PageWarning:
     text: str
 
 
-def page_warnings(facts: Mapping[str, Any], findings: Findings) -> list[PageWarning]:
+def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
     """Collect the warnings, the most serious first.
 
     Args:
-        facts: The manifest without ids, times and files.
-        findings: Findings of the study.
+        calibrated: The study with its manifest.
     """
-    k, record, data = findings.policy.k, facts["calibration"], facts["data"]
+    manifest = calibrated.manifest
+    k, record, data, encoder = calibrated.policy.k, manifest.calibration, manifest.data, manifest.encoder
     warnings = []
-    if record.state == "provisional":
+    if record is not None and record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
-        if facts.get("update") is None:  # an update keeps this record, but may be measured on other queries
-            metrics = [*findings.metrics.values()][-1]
-            expectation = outlook(record, findings.policy, metrics, refusing=findings.answer_rule is not None)
+        if manifest.update is None:  # an update keeps this record, but may be measured on other queries
+            metrics = [*manifest.metrics.values()][-1]
+            expectation = outlook(record, calibrated.policy, metrics, refusing=calibrated.answer_rule is not None)
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
-    if findings.policy.kind == "none":
-        shortage, advice = findings.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
+    if calibrated.policy.kind == "none":
+        shortage, advice = calibrated.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
         if shortage is not None and shortage.min_loss is not None:
             advice = "Allow a larger loss with --max-loss."
-        advice = f"{findings.policy.guarantee} {advice}"
+        advice = f"{calibrated.policy.guarantee} {advice}"
         warnings.append(PageWarning("No threshold", f"The service keeps every result. {advice}"))
-    if (update := facts.get("update")) is not None:
+    if (update := manifest.update) is not None:
         warnings.append(PageWarning("Updated", update_words(update)))
-    if chance_warning := record.chance_warning(k):
+    if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
-    if truncated := data["truncated_documents"]:
-        encoder = facts["encoder"]
-        warning = truncation_warning(truncated, data["documents"], encoder["max_length"], encoder["name"])
+    if truncated := data.truncated_documents:
+        warning = truncation_warning(truncated, data.documents, encoder.max_length, encoder.name)
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
-    notes = left_out_notes(data["empty_documents"] or 0, data["own_documents"] or 0)
+    notes = left_out_notes(data.empty_documents or 0, data.own_documents or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
-    encoder = facts.get("query_encoder") or facts["encoder"]
-    fit = encoder_fit_warnings(facts.get("encoder_fit"), encoder["name"], encoder["max_length"])
+    fit = encoder_fit_warnings(manifest.encoder_fit, manifest.answering.name, manifest.answering.max_length)
     warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
-    if findings.abstention is not None:
-        if not findings.abstention.record.certified:
+    if calibrated.abstention is not None:
+        if not calibrated.abstention.record.certified:
             uncertified = "The requested limits could not be certified, so the release was not promoted."
             warnings.append(PageWarning("Limits not reached", uncertified))
-        if refused := refusal_warning(findings.abstention.record):
+        if refused := refusal_warning(calibrated.abstention.record):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
-    return warnings + [PageWarning("Query set", _sentence(warning)) for warning in findings.query_set.warnings]
+    return warnings + [PageWarning("Query set", _sentence(warning)) for warning in manifest.query_set.warnings]
 
 
 def update_words(record: UpdateRecord) -> str:
@@ -218,9 +233,8 @@ class TableLine:
     values: list[tuple[str, str]]
 
 
-def metric_lines(metrics: Mapping[str, MetricsRecord], k: int) -> list[TableLine]:
+def metric_lines(parts: list[MetricsRecord], k: int) -> list[TableLine]:
     """Return a line for each metric that any part of the queries has, with its value in each part; `k` is K."""
-    parts = list(metrics.values())
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
@@ -322,7 +336,7 @@ def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: i
     ]
 
 
-def paper_lines(record: QuerySetRecord, isotropy: Mapping[str, float]) -> list[TableLine]:
+def paper_lines(record: QuerySetRecord, isotropy: IsotropyRecord) -> list[TableLine]:
     """Return a line for each measure of the papers that describes the embeddings or the diversity of the query set.
 
     Args:
@@ -330,8 +344,8 @@ def paper_lines(record: QuerySetRecord, isotropy: Mapping[str, float]) -> list[T
         isotropy: I_A and I_B of the documents, as in the manifest.
     """
     lines = [
-        ("isotropy I_A", "Mu et al.; 1: the vectors use all directions equally", fixed(isotropy["i_a"])),
-        ("isotropy I_B", "IsoScore, with the same meaning", fixed(isotropy["i_b"])),
+        ("isotropy I_A", "Mu et al.; 1: the vectors use all directions equally", fixed(isotropy.i_a)),
+        ("isotropy I_B", "IsoScore, with the same meaning", fixed(isotropy.i_b)),
         (
             "cosine distance",
             "mean over all pairs of relevant documents; higher is more diverse",

@@ -12,8 +12,7 @@ from taugate.calibration.charts.numbers import percent, rule_name
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
-from taugate.calibration.study.study import Findings
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.manifest import PolicyRecord
@@ -45,11 +44,11 @@ class RuleStanding:
     loss: float
 
 
-def rule_standings(findings: Findings, shown: ShownQueries) -> list[RuleStanding]:
+def rule_standings(calibrated: Calibrated, shown: ShownQueries) -> list[RuleStanding]:
     """Measure the rule in force and the alternatives on the same queries."""
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
-        (findings.policy, findings.policy.kind),
-        *((rule, rule.policy) for rule in findings.alternatives),
+        (calibrated.policy, calibrated.policy.kind),
+        *((rule, rule.policy) for rule in calibrated.manifest.alternatives),
     ]
     return [
         RuleStanding(
@@ -57,7 +56,7 @@ def rule_standings(findings: Findings, shown: ShownQueries) -> list[RuleStanding
             rule_name(record.method, record.statement),
             number == 1,
             record,
-            *_outcome(shown.queries, kind, record.tau, findings.policy.metric),
+            *_outcome(shown.queries, kind, record.tau, calibrated.policy.metric),
         )
         for number, (record, kind) in enumerate(rules, start=1)
     ]
@@ -68,19 +67,19 @@ def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric
     return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
 
 
-def tradeoff_figures(findings: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
+def tradeoff_figures(calibrated: Calibrated, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
     """Draw the curves up to a loss of 10 %, and enlarged near the rules if these are crowded at the left end."""
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
-    near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (findings.policy.max_loss or 0))
+    near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (calibrated.policy.max_loss or 0))
     widths = [("tradeoff", far, "")] + ([("tradeoff-near", near, ", near the rules")] if near <= far / 2 else [])
-    return [_figure(findings, shown, rules, *width) for width in widths]
+    return [_figure(calibrated, shown, rules, *width) for width in widths]
 
 
 def _figure(
-    findings: Findings, shown: ShownQueries, rules: list[RuleStanding], name: str, max_loss: float, suffix: str
+    calibrated: Calibrated, shown: ShownQueries, rules: list[RuleStanding], name: str, max_loss: float, suffix: str
 ) -> Figure:
-    metric = findings.policy.metric
-    lost = "queries lost" if metric == "accuracy" else f"NDCG@{findings.policy.k} lost"
+    metric = calibrated.policy.metric
+    lost = "queries lost" if metric == "accuracy" else f"NDCG@{calibrated.policy.k} lost"
     chart = Chart(
         name,
         f"Share of results kept against {lost}{suffix}",
@@ -89,10 +88,10 @@ def _figure(
         Axis(0, 1.06, "results kept", "percent"),
     )
     keys = []
-    limit = findings.policy.max_loss
+    limit = calibrated.policy.max_loss
     if limit is not None and limit <= max_loss:
         chart.upright(limit, "", "limit")
-    for kind in findings.scored.kinds:
+    for kind in calibrated.scored.kinds:
         chart.steps(*min_kept(shown.queries, kind, metric, max_loss), f"s-{kind}")
         keys.append(LegendEntry("line", f"s-{kind}", kind))
     if limit is not None and limit <= max_loss:
@@ -195,35 +194,35 @@ class LostQueries:
     first: list[LostQuery]
 
 
-def lost_queries(dataset: Dataset, findings: Findings) -> LostQueries:
+def lost_queries(calibrated: Calibrated) -> LostQueries:
     """Find the lost queries among all answerable ones, calibration and held-out."""
-    positions, ranks = lost_positions(findings)
-    heldout = set(findings.parts["heldout"].members.tolist()) if "heldout" in findings.parts else set()
+    positions, ranks = lost_positions(calibrated)
+    heldout = set(calibrated.parts["heldout"].members.tolist()) if "heldout" in calibrated.parts else set()
     first = []
     for row, rank in zip(positions[:MAX_LOST].tolist(), ranks[:MAX_LOST].tolist(), strict=True):
-        query = dataset.answerable[row]
+        query = calibrated.search.dataset.answerable[row]
         first.append(
             LostQuery(
                 query.id,
                 shortened(query.text),
                 "heldout" if row in heldout else "calibration",
-                retrieved_document(dataset, findings, row, rank),
-                retrieved_document(dataset, findings, row, 0) if rank else None,
+                retrieved_document(calibrated, row, rank),
+                retrieved_document(calibrated, row, 0) if rank else None,
             )
         )
     return LostQueries(len(positions), first)
 
 
-def lost_positions(findings: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def lost_positions(calibrated: Calibrated) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions of the lost queries, and the rank, from 0, of each query's best relevant document.
 
     Ordered by the similarity of that document, highest first. A query that is refused as a whole is not lost to the
     threshold.
     """
-    judged = findings.scored.judged
-    kept = findings.scored.kept(findings.policy.kind, findings.threshold)
+    judged = calibrated.scored.judged
+    kept = calibrated.scored.kept(calibrated.policy.kind, calibrated.threshold)
     lost = judged.lost("accuracy", kept) > 0
-    if findings.scored.answering is not None:
+    if calibrated.scored.answering is not None:
         lost &= kept.any(axis=1)
     positions = np.flatnonzero(lost)
     ranks = (judged.grades[positions] >= 1).argmax(axis=1)
@@ -231,17 +230,16 @@ def lost_positions(findings: Findings) -> tuple[NDArray[np.int64], NDArray[np.in
     return positions[order], ranks[order]
 
 
-def retrieved_document(dataset: Dataset, findings: Findings, row: int, rank: int) -> RetrievedDocument:
+def retrieved_document(calibrated: Calibrated, row: int, rank: int) -> RetrievedDocument:
     """Look up a result with its shortened texts.
 
     Args:
-        dataset: Texts of the documents.
-        findings: Findings of the study.
+        calibrated: The study with its manifest.
         row: Position of the query among the answerable ones.
         rank: Rank of the result, from 0.
     """
-    scored = findings.scored
-    document = dataset.documents[int(scored.judged.top.positions[row, rank])]
+    scored = calibrated.scored
+    document = calibrated.search.dataset.documents[int(scored.judged.top.positions[row, rank])]
     return RetrievedDocument(
         id=document.id,
         title=shortened(document.title or ""),
@@ -249,7 +247,7 @@ def retrieved_document(dataset: Dataset, findings: Findings, row: int, rank: int
         rank=rank + 1,
         score=float(scored.judged.top.scores[row, rank]),
         relevance=None if scored.relevance is None else float(scored.relevance[row, rank]),
-        decision=float(scored.decisions(findings.policy.kind)[row, rank]),
+        decision=float(scored.decisions(calibrated.policy.kind)[row, rank]),
     )
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options
+from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.policy.policy import Metric
@@ -33,6 +33,30 @@ Confidence = Annotated[
     Field(ge=0.5, lt=1, allow_inf_nan=False),
     Advice("give a probability of 0.5 or more and below 1"),
 ]
+
+
+# Options that request a certified cut.
+_CERTIFYING = ("max_loss", "confidence", "guarantee", "max_empty", "strata", "count_at_most")
+
+
+class RuleOptions(TypedDict, total=False):
+    """Command-line options of the rule; a missing one, or None, is not given.
+
+    Attributes:
+        max_loss: All largest losses, the first in force.
+        strata: A field of the metadata, with the prefix `metadata.`.
+    """
+
+    method: Method | None
+    policy: PolicyChoice | None
+    metric: Metric
+    guarantee: Statement | None
+    max_loss: Sequence[float] | None
+    confidence: float | None
+    max_empty: float | None
+    strata: str | None
+    count_at_most: int | Literal["auto"] | None
+    tau: float | None
 
 
 @dataclass(frozen=True)
@@ -105,86 +129,52 @@ class ThresholdRule(Options):
         return statements.get(self.method)
 
     @classmethod
-    def from_options(  # noqa: PLR0913 (one for each option of the command line)
-        cls,
-        *,
-        method: Method | None = None,
-        policy: PolicyChoice | None = None,
-        metric: Metric = "accuracy",
-        guarantee: Statement | None = None,
-        max_loss: Sequence[float] | None = None,
-        confidence: float | None = None,
-        max_empty: float | None = None,
-        strata: str | None = None,
-        count_at_most: int | Literal["auto"] | None = None,
-        tau: float | None = None,
-    ) -> Self:
+    def from_options(cls, **options: Unpack[RuleOptions]) -> Self:
         """Build the rule from command-line options (docs/thresholds.md).
 
-        Each parameter is the option of that name, None if it is not given. max_loss has all losses, the first in force;
-        strata has the prefix `metadata.`. Without options the rule is that of the papers. A limit, a guarantee or
-        another policy than similarity requests a certified cut; tau is used as it is.
+        Without options the rule is that of the papers. A limit, a guarantee or another policy than similarity requests
+        a certified cut; tau is used as it is.
 
         Raises:
             InputError: For an invalid value, or options that contradict each other.
         """
-        certified = {
-            "--max-loss": max_loss,
-            "--confidence": confidence,
-            "--guarantee": guarantee,
-            "--max-empty": max_empty,
-            "--strata": strata,
-            "--count-at-most": count_at_most,
-            f"--policy {policy}": None if policy in {None, "similarity"} else policy,
-        }
-        requested = [name for name, value in certified.items() if value is not None]
-        if tau is not None or method == "fixed":
-            limits = [name for name in requested if not name.startswith("--policy")]
-            return cls._fixed(method, policy, metric, tau, limits)
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        limits = [option_of(name) for name in _CERTIFYING if name in given]
+        method, policy = options.get("method"), options.get("policy")
+        if "tau" in given or method == "fixed":
+            return cls._fixed(options, limits)
+        requested = limits if policy in {None, "similarity"} else [*limits, f"--policy {policy}"]
         if method is None:
             method = "risk-control" if requested else "bootstrap"
         elif method == "bootstrap" and requested:
             raise InputError(
                 f"{requested[0]}: --method bootstrap follows the papers and certifies nothing; leave out one of the two"
             )
-        if guarantee is not None and method == "non-inferiority":
+        if "guarantee" in given and method == "non-inferiority":
             raise InputError("--guarantee: only for --method risk-control; leave it out with non-inferiority")
-        if strata is not None and not (strata.startswith(_METADATA) and strata != _METADATA):
-            named = strata.removeprefix(_METADATA) or "FIELD"
-            raise InputError(f"--strata {strata}: give a field of the documents' metadata as {_METADATA}{named}")
-        losses = [MAX_LOSS] if max_loss is None else [*max_loss]
-        for name, value in (*(("--max-loss", loss) for loss in losses), ("--max-empty", max_empty)):
+        if (strata := options.get("strata")) is not None:
+            if not strata.startswith(_METADATA) or strata == _METADATA:
+                named = strata.removeprefix(_METADATA) or "FIELD"
+                raise InputError(f"--strata {strata}: give a field of the documents' metadata as {_METADATA}{named}")
+            given["strata"] = strata.removeprefix(_METADATA)
+        losses = [*(options.get("max_loss") or [MAX_LOSS])]
+        for name, value in (*(("--max-loss", loss) for loss in losses), ("--max-empty", options.get("max_empty"))):
             if value is not None and not value >= _MIN_SHARE:
                 raise InputError(f"{name} {value}: {_ADVICE}")
         if len({*losses}) < len(losses):
             raise InputError(f"--max-loss {','.join(f'{loss:g}' for loss in losses)}: the same loss is given twice")
-        return cls(
-            method=method,
-            policy=policy or ("similarity" if method == "bootstrap" else "auto"),
-            metric=metric,
-            guarantee=guarantee or "high-probability",
-            max_loss=losses[0],
-            confidence=CONFIDENCE if confidence is None else confidence,
-            max_empty=max_empty,
-            further_losses=tuple(losses[1:]),
-            strata=strata and strata.removeprefix(_METADATA),
-            count_at_most=count_at_most,
-        )
+        default: PolicyChoice = "similarity" if method == "bootstrap" else "auto"
+        given |= {"method": method, "policy": policy or default}
+        return cls(**given | {"max_loss": losses[0], "further_losses": tuple(losses[1:])})
 
     @classmethod
-    def _fixed(
-        cls,
-        method: Method | None,
-        policy: PolicyChoice | None,
-        metric: Metric,
-        tau: float | None,
-        limits: Sequence[str],
-    ) -> Self:
+    def _fixed(cls, options: RuleOptions, limits: Sequence[str]) -> Self:
         """Return the rule for a given threshold; `limits` names the given options that request a guarantee.
 
         Raises:
             InputError: For options that contradict each other, or a missing one.
         """
+        tau, policy, method = options.get("tau"), options.get("policy"), options.get("method")
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
             raise InputError(
@@ -197,7 +187,7 @@ class ThresholdRule(Options):
             raise InputError(f"--tau {tau:g}: a given threshold cannot be certified; leave out {limits[0]}")
         if abs(tau) > _MAX_FLOAT32:
             raise InputError(f"--tau {tau:g}: too large for float32; give a smaller number")
-        return cls(method="fixed", policy=policy, metric=metric, tau=tau)
+        return cls(method="fixed", policy=policy, metric=options.get("metric", "accuracy"), tau=tau)
 
 
 @dataclass(frozen=True)

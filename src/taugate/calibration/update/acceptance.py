@@ -1,21 +1,15 @@
-"""The search of an updated corpus: an index of the release's kind, or a new collection of its engine."""
+"""The search of an updated corpus in memory: an index of the release's kind, with its encoders."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from taugate.calibration.encoding.changes import CorpusChanges, ReusableVectors
-from taugate.calibration.encoding.corpus import with_words
-from taugate.calibration.encoding.source import Encoders
+from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.gate.accept import accept_updated_index
-from taugate.calibration.gate.baseline import AcceptedSearch, GateState, LexicalPart, RecordedProjection, SearchTrial
-from taugate.calibration.job.acceptance import accept_over_engine, connect_engine
-from taugate.calibration.metrics.measure import DrawnQueries
-from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
+from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection
+from taugate.calibration.gate.baseline import GateState, LexicalPart, SearchTrial
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.update.vectors import ReleaseEncoders
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from taugate.retrieval.release.reader import Release, load_encoder
@@ -45,61 +39,22 @@ def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
     return ReleaseEncoders(queries, float32 or queries, float32)
 
 
-def accept_update(  # noqa: PLR0913, PLR0917 (needs everything that the update has computed)
-    dataset: Dataset,
-    spool: Path,
-    changes: CorpusChanges,
-    release: Release,
-    encoders: ReleaseEncoders,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
-) -> AcceptedSearch:
-    """Encode the changed texts, and have the gate test an approximate search again.
-
-    Args:
-        dataset: The updated corpus with its queries.
-        spool: Folder with its texts.
-        changes: Changes since the release.
-        release: The open release.
-        encoders: Its encoders.
-        drawn: All answerable queries, with their division.
-        settings: Settings of the update.
-        job: Reports progress and warnings, and times the stages.
-
-    Raises:
-        EncoderError: If the encoder fails.
-        EngineUnavailable: If the engine does not respond.
-        ReleaseError: If the gate does not accept the engine.
-    """
-    engine = connect_engine(settings.engine)
-    if engine is None:
-        return _accept_index(dataset, changes, release, encoders, drawn, settings, job)
-    index = collection_index(release.retriever.index)
-    if index is None:
-        raise TypeError(f"{type(release.retriever.index).__name__} is no collection of an engine")
-    reusable = ReusableVectors(changes.sources, index.vectors)
-    exact = Encoders(encoders.float32 or encoders.queries, encoders.documents)
-    return accept_over_engine(engine, spool, reusable, dataset, exact, drawn, settings, job)
-
-
-def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
-    dataset: Dataset,
-    changes: CorpusChanges,
-    release: Release,
-    encoders: ReleaseEncoders,
-    drawn: DrawnQueries,
-    settings: CalibrationSettings,
-    job: Job,
+def accept_index(
+    inputs: CalibrationInputs, release: Release, encoders: ReleaseEncoders, encoded: EncodedTexts
 ) -> AcceptedSearch:
     """Build the index of the release's kind: exact, or approximate and tested by the gate again.
 
     A lexical part keeps its weight, k1 and b, and is computed from the words of the updated corpus.
+
+    Args:
+        inputs: The updated corpus with its queries, and the settings of the update.
+        release: The open release.
+        encoders: Its encoders.
+        encoded: Vectors of the updated corpus, by these encoders.
     """
     manifest = release.manifest
-    encoded = encode_changes(dataset, changes, release, encoders, job)
-    lexical, before = None, release.retriever.index
-    with job.stage("index"):
+    dataset, lexical, before = inputs.dataset, None, release.retriever.index
+    with inputs.job.stage("index"):
         if isinstance(before, HybridIndex):
             texts = (document.encoded_text for document in dataset.documents)
             lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
@@ -108,7 +63,7 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
             dataset.answerable,
             encoded.answerable,
             require_in_memory(encoded.documents),
-            settings.k,
+            inputs.settings.k,
             dataset.documents.parents,
             lexical,
         )
@@ -123,4 +78,4 @@ def _accept_index(  # noqa: PLR0913, PLR0917 (as `accept_update`)
         documents=None if manifest.query_encoder is None else encoders.documents,
         golden_tolerance=manifest.golden_tolerance,
     )
-    return accept_updated_index(replace(exact, accepted=inherited), drawn, settings, job)
+    return accept_updated_index(inputs, replace(exact, accepted=inherited))

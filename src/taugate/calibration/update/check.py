@@ -23,12 +23,13 @@ from taugate.calibration.metrics.own_documents import OwnPassages, exclude_own, 
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.calibration.study.study import Findings
+from taugate.calibration.study.study import Study
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.policy.policy import decision_scores, keep_answered
 from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.manifest import PolicyRecord
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.queries import QueryVectors
 
@@ -76,9 +77,8 @@ class ThresholdCheck:
 def check_threshold(
     release: Release,
     before: CorpusDigests,
-    dataset: Dataset,
-    vectors: QueryVectors,
-    findings: Findings,
+    study: Study,
+    policy: PolicyRecord,
     settings: UpdateSettings,
 ) -> ThresholdCheck:
     """Compare accuracy at τ before and after an update.
@@ -86,14 +86,14 @@ def check_threshold(
     Args:
         release: The open release, with the old corpus.
         before: Digests of its documents.
-        dataset: The updated corpus with its queries.
-        vectors: (n, d) float32 vectors of the answerable queries.
-        findings: Findings of the study on the updated corpus.
+        study: The study of the updated corpus with its queries.
+        policy: The release's policy.
         settings: Settings of the update.
 
     Raises:
         InputError: If no query can be answered by both corpora.
     """
+    dataset, vectors = study.search.dataset, study.search.encoded.answerable
     relevant_before = _positions_before(before, dataset)
     pairs = np.array([row for row, relevant in enumerate(relevant_before) if relevant], dtype=np.int64)
     if not len(pairs):
@@ -104,9 +104,9 @@ def check_threshold(
     queries = [dataset.answerable[row] for row in pairs.tolist()]
     own_passages = _own_before(before, dataset, queries)
     then = _hits(release, queries, vectors[pairs], [relevant_before[row] for row in pairs], own_passages)
-    scored = findings.scored.take(pairs)
-    now = scored.judged.accuracy(scored.kept(findings.policy.kind, findings.threshold))
-    units = SamplingUnits.of_queries(queries, findings.units.drawn)
+    scored = study.scored.take(pairs)
+    now = scored.judged.accuracy(scored.kept(policy.kind, policy.threshold))
+    units = SamplingUnits.of_queries(queries, study.search.units.drawn)
     losses = paired_losses(then - now, units)
     detectable = min_detectable_loss(units, CONFIDENCE)
     margin = settings.margin_for(detectable)

@@ -1,40 +1,38 @@
-"""One update, from a newer corpus to a release; `_update_of` shows the steps in order."""
+"""One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from taugate.calibration.comparison.publish import Promotion, Published, publish
-from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests
-from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
+from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
-from taugate.calibration.gate.baseline import AcceptedSearch
-from taugate.calibration.job.job import check_sizes
-from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
+from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
-from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, requested_margin
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.study import study
-from taugate.calibration.update.acceptance import accept_update, release_encoders
+from taugate.calibration.update.acceptance import accept_index, release_encoders
 from taugate.calibration.update.check import ThresholdCheck, check_threshold
-from taugate.calibration.update.vectors import ReleaseEncoders
+from taugate.calibration.update.vectors import encode_changes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
-from taugate.registry import writer
 from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule
+from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.records import EncoderFitRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 _TESTED_AGAIN = frozenset({"index", "engine"})
@@ -86,70 +84,103 @@ def update(
     find(releases)  # before the lock would create the directory
     with calibration_lock(releases):
         folder = find(releases)
-        with lock_for_reading(folder):
-            return _update_of(folder, data, settings, promotion, job)
+        with lock_for_reading(folder), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+            updating = Update(folder, settings, promotion, Path(spool), job)
+            if updating.read(data).changes.is_empty:
+                return Updated(updating.parent, folder.name, updating.changes)
+            manifest = updating.encode().gate().study().decide().write()
+            with job.stage("promote"):
+                published = _publish(folder, manifest, updating.check, promotion, job)
+            return Updated(manifest, folder.name, updating.changes, updating.check, published)
 
 
-def _update_of(
-    folder: Path,
-    data: str,
-    settings: UpdateSettings,
-    promotion: Promotion,
-    job: Job,
-) -> Updated:
-    """Update the current release, which is in `folder`."""
-    with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+class Update(CalibrationStages):
+    """An update of the current release, with its encoder, settings and threshold, to a newer corpus.
+
+    The constructor opens the release; it raises InputError if no update of it can be promoted.
+
+    Args:
+        folder: Folder of the release.
+        requested: Settings of the update.
+        promotion: The requested promotion.
+        spool: Empty folder for the texts of the newer corpus.
+        job: Reports progress and warnings, and times the stages.
+
+    Attributes:
+        parent: Manifest of the release.
+        changes: Changes of the corpus; set by reading.
+        check: Whether τ still holds; set by deciding.
+    """
+
+    parent: Manifest
+    changes: CorpusChanges
+    check: ThresholdCheck
+
+    def __init__(self, folder: Path, requested: UpdateSettings, promotion: Promotion, spool: Path, job: Job) -> None:
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
-            encoders = release_encoders(folder, release)
-        calibration = _settings(release.manifest, settings)
-        split = settings.split or release.manifest.data.split
-        if release.manifest.state == "provisional" and (record := release.manifest.calibration):
-            job.report(f"{PROVISIONAL} {record.because(calibration.k)}")
+            self.release_encoders = release_encoders(folder, release)
+        super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
+        self.release, self.requested, self.promotion, self.parent = release, requested, promotion, release.manifest
+        self.encoders = Encoders(self.release_encoders.queries, self.release_encoders.documents)
+        self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
+
+    def read(self, data: str) -> Self:
+        """Read the newer corpus from a folder or a URL, and compare it with that of the release.
+
+        Raises:
+            InputError: If the data cannot be used.
+            EngineUnavailable: If the engine does not respond.
+            ReleaseError: If the documents of the release cannot be read.
+        """
+        parent, job, split = self.parent, self.job, self.requested.split or self.parent.data.split
+        if parent.state == "provisional" and (record := parent.calibration):
+            job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
         with job.stage("read"), local_folder(data, split) as source:
-            before = CorpusDigests.of(documents_of(release, job))
-            dataset = read_dataset(source, split, Path(spool), before)
-            changes = CorpusChanges.between(before, CorpusDigests.of(dataset.documents))
-        if changes.is_empty:
-            return Updated(release.manifest, folder.name, changes)
-        _check_dataset(dataset, calibration, job)
-        fit = _encoder_fit(release.manifest, dataset, encoders)
-        for warning in encoder_fit_warnings(fit, encoders.queries.config.name, encoders.queries.config.max_length):
-            job.report(f"warning: {warning}")
-        evidence = release.manifest.evidence
-        units = SamplingUnits.of_queries(dataset.answerable, None if evidence is None else evidence.drawn)
-        drawn = DrawnQueries.draw(units, len(dataset.documents), calibration)
-        accepted = accept_update(dataset, Path(spool), changes, release, encoders, drawn, calibration, job)
-        inherited = Inherited.everything(release)
-        if inherited.refusal is not None:
-            accepted = accepted.with_near_misses(dataset, calibration.seed, job)
-        findings = study(dataset, accepted.encoded, accepted.index, drawn, calibration, job, inherited)
-        with job.stage("check"):
-            check = check_threshold(release, before, dataset, accepted.encoded.answerable, findings, settings)
-        _warn(check, job)
-        with job.stage("write"):
-            facts = manifest_facts(dataset, accepted, findings, calibration, release.manifest.adaptation)
-            update_record = _record(release.manifest, changes, check, promotion)
-            facts |= _kept_facts(release.manifest, accepted, update_record) | {"encoder_fit": fit}
-            contents = ReleaseContents(
-                accepted,
-                Path(spool),
-                golden_queries(dataset, findings, accepted.encoded.answerable),
-                query_outcomes(dataset, findings),
-                findings,
-                render(dataset, facts, findings, release.manifest),
-            )
-            manifest = writer.write(folder.parent, facts, contents.fill, parent=folder.name)
-        with job.stage("promote"):
-            published = _publish(folder, manifest, check, promotion, job)
-        return Updated(manifest, folder.name, changes, check, published)
+            self.before = CorpusDigests.of(documents_of(self.release, job))
+            dataset = read_dataset(source, split, self.spool, self.before)
+            self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
+        if self.changes.is_empty:
+            return self
+        _check_dataset(dataset, self.settings, job)
+        units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
+        self._begin(dataset, units, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity)
+        return self
 
+    def decide(self) -> Self:
+        """Measure the threshold of the release, and check that it still holds.
 
-def _encoder_fit(manifest: Manifest, dataset: Dataset, encoders: ReleaseEncoders) -> EncoderFitRecord | None:
-    """Measure how the encoder of a release misfits a newer data set; None if it fits."""
-    trained = None if manifest.encoder_fit is None else manifest.encoder_fit.trained_similarity
-    return encoder_fit(dataset, encoders.documents, encoders.queries, trained)
+        Raises:
+            InputError: If no query can be answered by both corpora.
+        """
+        super().decide()
+        with self.job.stage("check"):
+            policy = self.records["policy"]
+            self.check = check_threshold(self.release, self.before, self.studied, policy, self.requested)
+        _warn(self.check, self.job)
+        kept = (record for record in self.parent.gate if record.kind not in _TESTED_AGAIN)
+        self.records |= {
+            "gate": [*kept, *self.accepted.gate],
+            "strata": self.parent.strata,
+            "update": _record(self.parent, self.changes, self.check, self.promotion),
+            "labels": self.parent.labels,
+        }
+        if self.parent.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
+            self.records["calibration"] = self.parent.calibration
+        return self
+
+    def _encode_in_memory(self) -> EncodedDataset:
+        return encode_changes(self.inputs.dataset, self.changes, self.release, self.release_encoders, self.job)
+
+    def _accept_in_memory(self) -> AcceptedSearch:
+        return accept_index(self.inputs, self.release, self.release_encoders, self.encoded)
+
+    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors:
+        index = collection_index(self.release.retriever.index)
+        if index is None:
+            raise TypeError(f"{type(self.release.retriever.index).__name__} is no collection of an engine")
+        return ReusableVectors(self.changes.sources, index.vectors)
 
 
 def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
@@ -243,19 +274,6 @@ def _record(parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, pro
         holds=check.holds,
         forced=promotion.requested and promotion.force and not check.holds,
     )
-
-
-def _kept_facts(parent: Manifest, accepted: AcceptedSearch, record: UpdateRecord) -> dict[str, Any]:
-    """Return the facts of the manifest that the parent or the update decides."""
-    facts: dict[str, Any] = {
-        "gate": [*(record for record in parent.gate if record.kind not in _TESTED_AGAIN), *accepted.gate],
-        "strata": parent.strata,
-        "update": record,
-        "labels": parent.labels,
-    }
-    if parent.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
-        facts["calibration"] = parent.calibration
-    return facts
 
 
 def _publish(parent: Path, manifest: Manifest, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:

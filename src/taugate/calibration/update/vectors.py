@@ -6,14 +6,14 @@ check at load that the encoder gives the same results on this machine.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
-from taugate.calibration.encoding.corpus import EncodedDataset, encode
+from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -58,19 +58,15 @@ def encode_changes(
     """
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
-    labelled = [query.text for query in dataset.answerable + dataset.unanswerable]
-    query_vectors = encode(encoders.queries, labelled, len(labelled), "query", cache, job).vectors
-    off_topic = encode(encoders.queries, dataset.off_topic, len(dataset.off_topic), "query", cache, job).vectors
-    projected = [_projected(release.retriever.projection, vectors) for vectors in (query_vectors, off_topic)]
-    count = len(dataset.answerable)
+    queries = encode_queries(dataset, encoders.queries, cache, job).vectors
+    projected: dict[str, Any] = {
+        kind: _projected(release.retriever.projection, vectors) for kind, vectors in queries.items()
+    }
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
     job.report(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
-    if truncated:
-        config = encoders.documents.config
-        job.report(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
-    return EncodedDataset(documents, projected[0][:count], projected[0][count:], projected[1], lengths, truncated)
+    return EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **projected)
 
 
 def _documents(

@@ -34,18 +34,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, splits[0], spool)
-    judged: dict[str, LabelledQuery] = {}
-    seen_only: set[str] = set()
-    generated_count = 0
-    for split in splits:
-        queries, _ = opened.labelled(split)
-        from_people = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
-        generated_count += sum(query.origin not in PEOPLE for query in queries)
-        if split == TRAFFIC:
-            from_people = [query for query in from_people if query.relevant]
-            seen_only |= {query.id for query in from_people}
-        total = sum(query.weight for query in from_people)
-        judged |= {query.id: replace(query, weight=query.weight * len(from_people) / total) for query in from_people}
+    judged, seen_only, generated_count = _judged(opened, splits)
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
     if not answerable:
@@ -80,6 +69,23 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,
     )
+
+
+def _judged(opened: OpenDataset, splits: Sequence[str]) -> tuple[dict[str, LabelledQuery], set[str], int]:
+    """Return the judged queries by people, the names of those that only users saw, and the number of generated ones."""
+    judged: dict[str, LabelledQuery] = {}
+    seen_only: set[str] = set()
+    generated_count = 0
+    for split in splits:
+        queries, _ = opened.labelled(split)
+        from_people = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
+        generated_count += sum(query.origin not in PEOPLE for query in queries)
+        if split == TRAFFIC:
+            from_people = [query for query in from_people if query.relevant]
+            seen_only |= {query.id for query in from_people}
+        total = sum(query.weight for query in from_people)
+        judged |= {query.id: replace(query, weight=query.weight * len(from_people) / total) for query in from_people}
+    return judged, seen_only, generated_count
 
 
 def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:

@@ -160,6 +160,11 @@ class PolicyRecord(Record):
     evidence: EvidenceRecord | None = None
     shortage: Shortage | None = None
 
+    @property
+    def threshold(self) -> np.float32 | None:
+        """τ in float32, as scores are compared with it; None without a cut."""
+        return None if self.tau is None else np.float32(self.tau)
+
     @model_serializer(mode="wrap")
     def _without_absent_shortage(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_absent(dump(self), "shortage")

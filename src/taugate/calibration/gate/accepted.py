@@ -1,0 +1,94 @@
+"""The search that the gate has accepted, with the evidence for it."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
+from taugate.calibration.progress import Job
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.record import EngineRecord
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.manifest import EncoderRecord, IndexRecord
+from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord
+from taugate.retrieval.vectors.projection import Projection
+
+
+@dataclass(frozen=True)
+class RecordedProjection:
+    """A fitted projection with its record in the manifest."""
+
+    projection: Projection
+    record: ProjectionRecord
+
+
+@dataclass(frozen=True)
+class AcceptedSearch:
+    """The encoder, projection and index that serve, with the evidence for them.
+
+    Attributes:
+        encoder: Encoder of queries.
+        encoded: The data set as it is searched, by this encoder and through the projection.
+        index: Index that serves.
+        index_record: Record of the index in the manifest.
+        projection: None without a projection.
+        float32: Encoder from which the int8 encoder was quantised, None without one.
+        documents: Encoder of documents, None if it is that of queries.
+        golden_tolerance: Largest difference of a score from the recorded one on another processor.
+        gate: A record for every candidate tried, in order.
+        engine: The collection of an engine that the index searches, None if the documents are in the release.
+    """
+
+    encoder: OnnxEncoder
+    encoded: EncodedTexts
+    index: Index
+    index_record: IndexRecord
+    projection: RecordedProjection | None = None
+    float32: OnnxEncoder | None = None
+    documents: OnnxEncoder | None = None
+    golden_tolerance: float = TOLERANCE
+    gate: tuple[GateRecord, ...] = ()
+    engine: EngineRecord | None = None
+
+    @property
+    def records(self) -> dict[str, Any]:
+        """Records of the manifest, by field."""
+        return {
+            "encoder": _encoder_record(self.documents or self.encoder),
+            "query_encoder": None if self.documents is None else _encoder_record(self.encoder),
+            "float32_encoder": None if self.float32 is None else _encoder_record(self.float32),
+            "projection": self.projection and self.projection.record,
+            "index": self.index_record,
+            "gate": list(self.gate),
+            "golden_tolerance": self.golden_tolerance,
+            "engine": self.engine,
+            "lexical": LexicalRecord.of(self.index) if isinstance(self.index, HybridIndex) else None,
+        }
+
+    def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
+        """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
+        projection = None if self.projection is None else self.projection.projection
+        hybrid = isinstance(self.index, HybridIndex)
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, with_words=hybrid)
+        return replace(self, encoded=replace(self.encoded, near_misses=questions))
+
+
+def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
+    """Record an index for the manifest.
+
+    Args:
+        index: Index that serves.
+        recall: Share of the exact top `depth` that the index finds, None for exact search.
+        depth: Number of results at which recall was measured, None for exact search.
+    """
+    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
+    return IndexRecord(
+        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
+    )
+
+
+def _encoder_record(encoder: OnnxEncoder) -> EncoderRecord:
+    return EncoderRecord(**encoder.config.model_dump(), sha256=encoder.sha256)

@@ -1,0 +1,212 @@
+"""One calibration, from a data set to a release; `calibrate` shows the stages in order."""
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from taugate.calibration.encoding.changes import ReusableVectors
+from taugate.calibration.encoding.encoder_fit import trained_similarity
+from taugate.calibration.encoding.source import Encoders, RequestedEncoder
+from taugate.calibration.engines.stored import vectors_reusable_from_current
+from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units
+from taugate.calibration.job.stages import CalibrationStages
+from taugate.calibration.progress import Job
+from taugate.calibration.provisional.state import AvailableEvidence
+from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.inherited import Inherited
+from taugate.errors import EncoderError, InputError, ReleaseError
+from taugate.registry.catalog import current_id
+from taugate.registry.lock import calibration_lock
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
+from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.verify import verify
+
+
+def calibrate(
+    data: str, releases: Path, requested: RequestedEncoder, settings: CalibrationSettings, job: Job
+) -> Manifest:
+    """Read a data set, measure, choose a threshold and write a release into `releases`, without promoting it.
+
+    Only one calibration at a time runs in a directory. After an error, no release has been written.
+
+    Args:
+        data: A folder or a URL.
+        releases: The directory of releases.
+        requested: The encoder.
+        settings: All other settings.
+        job: Reports progress and warnings, and times the stages.
+
+    Raises:
+        InputError: If the data set or the settings cannot be used.
+        EncoderError: If the encoder cannot be loaded or exported.
+        EngineUnavailable: If the engine does not respond.
+        ReleaseError: If the gate does not accept the engine, or a release cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        calibration = Calibration(data, releases, requested, settings, Path(spool), job)
+        with calibration_lock(releases):
+            return calibration.read().encode().gate().study().decide().write()
+
+
+class Calibration(CalibrationStages):
+    """A calibration of a data set with an encoder and settings that the user requested.
+
+    The constructor checks, before any work, that a release can be written; it raises InputError and EngineUnavailable.
+
+    Args:
+        data: A folder or a URL.
+        releases: The directory of releases.
+        requested: The encoder.
+        settings: All other settings.
+        spool: Empty folder for the texts of the documents.
+        job: Reports progress and warnings, and times the stages.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        releases: Path,
+        requested: RequestedEncoder,
+        settings: CalibrationSettings,
+        spool: Path,
+        job: Job,
+    ) -> None:
+        _check_releases(releases, job)
+        requested.check_name(releases)
+        super().__init__(releases, settings, spool, job)
+        self.data, self.requested = data, requested
+
+    def read(self) -> Self:
+        """Read the data set and load the encoder.
+
+        Raises:
+            InputError: If the data set or the settings cannot be used.
+            EncoderError: If the encoder cannot be loaded or exported.
+            ReleaseError: If the current release is needed and cannot be read.
+        """
+        job, requested, releases = self.job, self.requested, self.releases
+        self.parent = _current(releases)
+        with job.stage("read"):
+            dataset = read_labelled(self.data, self.settings, self.spool, job)
+        for note in dataset.notes:
+            job.report(note)
+        if dataset.orphaned:
+            job.report(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
+        check_sizes(dataset, self.settings)
+        units = sampling_units(dataset, self.settings, job)
+        self.adaptation = _adaptation(Path(requested.name))
+        evidence = AvailableEvidence.count(dataset, self.settings.k, self.adaptation)
+        if evidence.because:  # reported before the work, which may take long
+            job.report(f"{PROVISIONAL} {evidence.because}")
+        with job.stage("export"):
+            self.encoders = _require_float32(Encoders.load(requested.name), requested.name)
+        requested.check(releases, self.encoders.queries)
+        if self.adaptation is not None:
+            _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
+        settings = _on_the_scale_of_tau(self.parent, self.settings)
+        self.inherited = _inherited(releases, self.encoders.queries, settings)
+        if self.inherited is not None:
+            settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
+        self.settings = settings
+        self._begin(dataset, units, trained_similarity(requested.name))
+        return self
+
+    def study(self) -> Self:
+        """See CalibrationStages.study; also reports warnings about the queries."""
+        super().study()
+        for warning in self.records["query_set"].warnings:
+            self.job.report(f"warning: {warning}")
+        refusal = self.records["refusal"]
+        if refusal is not None and refusal.left_out:
+            self.job.report(
+                f"off-topic questions left out because the documents seem to answer them: {refusal.left_out:,}"
+            )
+        return self
+
+    def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
+        dataset, documents = self.inputs.dataset, self.encoders.documents
+        return vectors_reusable_from_current(self.parent, documents, kind, dataset, self.job)
+
+
+def _require_float32(encoders: Encoders, name: str) -> Encoders:
+    if encoders.queries.config.precision != "float32":
+        raise EncoderError(
+            f"encoder {name!r}: has {encoders.queries.config.precision} weights, which encode only queries; give the "
+            f"float32 encoder from which it was quantised (the folder {FLOAT32_FOLDER} beside it in the release), and "
+            "--precision"
+        )
+    return encoders
+
+
+def _adaptation(encoder: Path) -> AdaptationRecord | None:
+    """Read the record of an adapted encoder, which is beside the model or in the manifest of its release."""
+    if (encoder.parent / MANIFEST).is_file() and encoder.name in ENCODER_FOLDERS:
+        manifest = verify(encoder.parent)
+        return manifest.adaptation if encoder.name in manifest.query_encoders else None
+    return read_adaptation(encoder)
+
+
+def _warn_of_adaptation(adaptation: AdaptationRecord, name: str, split: str, job: Job) -> None:
+    """Warn if an adapted encoder was not accepted, or was trained on these queries."""
+    if not adaptation.admitted:
+        job.report(f"warning: taugate adapt did not accept the encoder {name}: {adaptation.reason}")
+    if adaptation.pairs.split == split:
+        job.report(
+            f"warning: the encoder {name} was trained on the split {split}, so figures measured on its queries look "
+            "too good; calibrate on a split that it was not trained on"
+        )
+
+
+def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:
+    """Read the relevance model of the current release, for use with a given threshold (--tau).
+
+    None if no threshold is given, if no release is current, or if its model was fitted for another encoder or K.
+    """
+    current = None if settings.rule.tau is None else current_id(releases)
+    inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)
+    if settings.rule.policy == "probability" and settings.rule.tau is not None and inherited is None:
+        raise InputError(
+            f"--policy probability --tau {settings.rule.tau:g}: needs the relevance model of the current release, but "
+            f"no release with this encoder and K = {settings.k} is current; leave out --tau"
+        )
+    return inherited
+
+
+def _on_the_scale_of_tau(current: Manifest | None, settings: CalibrationSettings) -> CalibrationSettings:
+    """Return settings whose score is that of a given threshold (--tau): that of the current release, else the cosine.
+
+    A threshold means something else on a score with another lexical weight. A weight that is given is used.
+    """
+    if settings.rule.tau is None or settings.candidates.lexical != "auto":
+        return settings
+    weight = None if current is None or current.lexical is None else current.lexical.weight
+    candidates = replace(settings.candidates, lexical="off" if weight is None else weight)
+    return replace(settings, candidates=candidates)
+
+
+def _current(releases: Path) -> Manifest | None:
+    """Read the current release's manifest; None if it is damaged, which must not stop a calibration."""
+    try:
+        name = current_id(releases)
+        return None if name is None else verify(releases / name)
+    except (ReleaseError, OSError):
+        return None
+
+
+def _check_releases(releases: Path, job: Job) -> None:
+    """Check, before the work, that a release can be written."""
+    existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing}: is a file; give a directory for releases")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{existing}: is not writable; give another directory, or correct its permissions")
+    try:
+        current_id(releases)
+    except ReleaseError as error:
+        job.report(f"warning: {error}")

@@ -1,0 +1,107 @@
+"""The files of a release beside its manifest."""
+
+import shutil
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from taugate.calibration.gate.accepted import AcceptedSearch
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.registry.writer import CorpusContents, copy_encoder
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.layout import (
+    ENCODER_FOLDER,
+    FLOAT32_FOLDER,
+    LEXICAL,
+    OUTCOMES,
+    PROJECTION,
+    QUERY_FOLDER,
+    REFERENCE,
+)
+
+# Enough to reveal a wrong encoder or index, few enough to run at every start (32 × 3 ms on 2 cores).
+_GOLDEN_QUERIES = 32
+
+
+def write_files(accepted: AcceptedSearch, calibrated: Calibrated, spool: Path, report: str, release: Path) -> None:
+    """Write every file of a release except its manifest.
+
+    Args:
+        accepted: The search that the gate accepted.
+        calibrated: The study and its policy.
+        spool: Folder to copy the texts from.
+        report: The report as HTML.
+        release: Empty folder to write into.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    _write_encoders(accepted, release)
+    stored_here = accepted.engine is None
+    if stored_here:
+        for name in (TEXTS, OFFSETS):
+            shutil.copyfile(spool / name, release / name)
+    elif isinstance(accepted.index, HybridIndex):
+        accepted.index.lexical.save(release / LEXICAL)
+    drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
+    query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    if accepted.projection is not None:
+        accepted.projection.projection.save(release / PROJECTION)
+    CorpusContents(
+        index=accepted.index if stored_here else None,
+        metadata=Metadata.of(DocumentStore(spool)) if stored_here else Metadata(),
+        relevance=None if calibrated.estimated is None else calibrated.estimated.relevance,
+        answer_score=None if calibrated.answer_rule is None else calibrated.answer_rule.score,
+        golden=_golden_queries(calibrated),
+        report=report,
+    ).write(release)
+
+
+def _write_encoders(accepted: AcceptedSearch, release: Path) -> None:
+    copy_encoder((accepted.documents or accepted.encoder).folder, release / ENCODER_FOLDER)
+    if accepted.documents is not None:
+        copy_encoder(accepted.encoder.folder, release / QUERY_FOLDER)
+    if accepted.float32 is not None:
+        copy_encoder(accepted.float32.folder, release / FLOAT32_FOLDER)
+
+
+def _golden_queries(calibrated: Calibrated) -> list[GoldenQuery]:
+    """Take evenly spaced calibration queries with their top-K as the service returns them.
+
+    The calibration excludes a query's own document from its results; the service, which has no query ids, does not.
+    """
+    search, members = calibrated.search, calibrated.parts["calibration"].members
+    dataset, judged, top = search.dataset, search.judged, search.judged.top
+    chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
+    rows = members[chosen]
+    golden = TopK(top.scores[rows], top.positions[rows])
+    if any(dataset.answerable[row].own_passages for row in rows.tolist()):
+        golden = search.index.search(search.encoded.answerable[rows], top.scores.shape[1])
+    return [
+        GoldenQuery(
+            text=dataset.answerable[row].text,
+            relevant=_relevant_ids(dataset, judged, row),
+            documents=[dataset.documents[position].id for position in positions],
+            scores=scores,
+        )
+        for row, positions, scores in zip(rows.tolist(), golden.positions.tolist(), golden.scores.tolist(), strict=True)
+    ]
+
+
+def _relevant_ids(dataset: Dataset, judged: JudgedQueries, row: int) -> list[str]:
+    """List the ids of a query's relevant documents, or of single chunks if the qrels name chunks, and of its hits.
+
+    A relevant document appears with its own id, not with those of all its chunks.
+    """
+    query, documents = dataset.answerable[row], dataset.documents
+    chunks = query.chunks or {}
+    document_ids = [documents[position].document_id for position in query.relevant if position not in chunks]
+    passages = [*chain.from_iterable(chunks.values()), *judged.top.positions[row][judged.relevant[row]].tolist()]
+    return [*dict.fromkeys([*document_ids, *(documents[position].id for position in passages)])]

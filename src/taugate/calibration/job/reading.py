@@ -1,0 +1,102 @@
+"""Reads the labelled data set of a calibration, and checks that it fits the settings."""
+
+from pathlib import Path
+
+from taugate.calibration.gate.indexes import requested_kinds
+from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
+from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
+from taugate.calibration.progress import Job
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.strata import QueryStrata
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.dataset.people import read_people
+from taugate.retrieval.release.evidence import Drawn
+
+_MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
+
+
+def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
+    """Raise InputError if the data set is too small for the settings, or the settings need too much memory."""
+    own_passages = own_passages_of(dataset.answerable + dataset.unanswerable)
+    available = len(dataset.documents) - max_own_passages(own_passages)
+    if settings.k > available:
+        raise InputError(f"--k {settings.k}: the corpus has only {available} documents; give a smaller K")
+    if settings.bootstraps * settings.sample_size * settings.k > _MAX_SIMILARITIES:
+        raise InputError(
+            f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
+            f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps, since more would not narrow "
+            "the intervals"
+        )
+    answerable = len(dataset.answerable)
+    calibrating = answerable - held_out(answerable, settings.holdout)
+    if not calibrating:
+        raise InputError(
+            f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
+            "label more queries or give a smaller share"
+        )
+    requested = settings.candidates.requested
+    if requested and calibrating < MIN_CALIBRATING:  # the gate needs them, and so does fitting a projection
+        name, value = next(iter(requested.items()))
+        raise InputError(
+            f"--{name} {value}: needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are "
+            f"{calibrating}; label more, or leave the option out"
+        )
+    if "index" in requested:
+        requested_kinds(settings.candidates.index, len(dataset.documents))
+    if settings.rule.strata is not None:
+        QueryStrata.group(dataset, settings.rule.strata)
+    if settings.abstention is not None:
+        settings.abstention.check(dataset)
+
+
+def read_labelled(data: str, settings: CalibrationSettings, spool: Path, job: Job) -> Dataset:
+    """Read the splits of `--labels` as one data set; without `--labels`, the single labelled split."""
+    if splits := settings.labelled_splits:
+        with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
+            return read_people(folder, splits, spool, job.report)
+    split = settings.split or default_split(data, job.report)
+    with local_folder(data, split) as folder:
+        dataset = read_dataset(folder, split, spool)
+    weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
+    if len(weights) > 1:
+        option = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
+            split, f"--split {split} --labels human"
+        )
+        raise InputError(
+            f"{data}: the queries of split {split} have weights, because they were sampled unevenly; calibrate with "
+            f"{option}, which uses the weights"
+        )
+    return dataset
+
+
+def sampling_units(dataset: Dataset, settings: CalibrationSettings, job: Job) -> SamplingUnits:
+    """Return the sampling units of the answerable queries, and tell what is assumed if it costs evidence.
+
+    Raises:
+        InputError: If a cap is requested for queries that were drawn one by one.
+    """
+    labels, cap = how_drawn(dataset), settings.rule.count_at_most
+    drawn: Drawn | None = None if settings.drawn == "auto" else settings.drawn
+    if settings.drawn == "auto" and labels == "queries":
+        drawn = labels
+    units = SamplingUnits.of_queries(dataset.answerable, drawn)
+    if drawn == "queries" and labels == "documents":
+        job.report(
+            f"warning: --drawn queries: the queries of split {dataset.split} were made from documents, so what is "
+            "certified may not hold; leave the option out"
+        )
+    if drawn == "queries" and cap is not None:
+        raise InputError(
+            f"--count-at-most {cap}: the queries were drawn one by one, so each counts as one; leave the option out, "
+            "or give --drawn documents"
+        )
+    if units.unit == "document" and (drawn, labels) == (None, None) and settings.rule.statement is not None:
+        job.report(
+            "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
+            "they were drawn one by one, such as from a log, --drawn queries certifies more"
+        )
+    return units if units.unit == "query" else units.capped(cap)

@@ -1,0 +1,161 @@
+"""Chooses the threshold of a study, and measures what it keeps and loses; returns the records of the manifest."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.measure import measure
+from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
+from taugate.calibration.risk import words
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.study import ScoredPart, Study
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import alternatives, decide_policy
+from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.shortage import with_shortage
+from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
+from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
+from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.records import NoAnswerRecord
+
+
+def decide(study: Study, inputs: CalibrationInputs, inherited: Inherited | None = None) -> dict[str, Any]:
+    """Choose the policy in force, and measure it and its alternatives.
+
+    Args:
+        study: The study of the data set.
+        inputs: The data set and the settings.
+        inherited: Parts of an earlier release to reuse, None if everything is chosen now.
+
+    Returns:
+        Records of the manifest, by field.
+
+    Raises:
+        InputError: If the requested rule cannot be applied to the data.
+    """
+    settings, few_labels = inputs.settings, study.few_labels
+    with inputs.job.stage("threshold"):
+        queries = _deciding(study, settings.seed)
+        policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
+        policy, strata = _stratified(policy, study, inputs, queries)
+        if inherited is None:
+            policy = _counting_refusals(policy, study)
+        metrics = {name: _measure(part, study, policy, inputs) for name, part in study.parts.items()}
+        if few_labels is not None:
+            metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
+        others = _alternatives(study, inputs, queries)
+    return {
+        "policy": policy,
+        "strata": strata,
+        "metrics": metrics,
+        "alternatives": others,
+        "relevance": _reliability(study, inputs, inherited),
+        "no_answer": _answered_without_answer(study, policy),
+        "labels": None if few_labels is None else few_labels.record(policy, settings.rule),
+    }
+
+
+def _deciding(study: Study, seed: int) -> CalibrationQueries:
+    part, units = study.parts["calibration"], study.search.units
+    return CalibrationQueries(study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, seed)
+
+
+def _choose(
+    study: Study, inputs: CalibrationInputs, queries: CalibrationQueries, inherited: Inherited | None
+) -> PolicyRecord:
+    """Return the inherited policy, or the rule's policy; few labels limit a loss by a separate method."""
+    if inherited and inherited.policy:
+        return inherited.policy
+    if study.few_labels and inputs.settings.rule.method == "risk-control":
+        return study.few_labels.policy(inputs.settings.rule, inputs.settings.k)
+    return decide_policy(inputs.settings.rule, queries)
+
+
+def _stratified(
+    policy: PolicyRecord, study: Study, inputs: CalibrationInputs, queries: CalibrationQueries
+) -> tuple[PolicyRecord, StrataRecord | None]:
+    """Certify the policy in each stratum, if strata are requested and there is a cut.
+
+    Returns:
+        The policy with a τ that holds in each stratum, and the record of the strata.
+    """
+    rule, search = inputs.settings.rule, study.search
+    if rule.strata is None or policy.tau is None:
+        return policy, None
+    candidate = certifiable_policy(rule, policy.kind, queries)
+    limits = next(candidate.rule.split_by_loss())
+    certifier = StrataCertifier(
+        search.dataset, search.encoded.answerable, search.index, queries, candidate.queries, policy.kind, limits
+    )
+    strata = certifier.certify(QueryStrata.group(search.dataset, rule.strata))
+    return certifier.lowered(policy, strata), strata
+
+
+def _counting_refusals(policy: PolicyRecord, study: Study) -> PolicyRecord:
+    """Say in the guarantee whether it counts refused queries as lost."""
+    if study.refusing is None or not policy.certificates or policy.tau is None:
+        return policy
+    # Estimates from few labels are of the cut alone.
+    cut_alone = study.refusal is None or policy.statement == "labels"
+    counted = words.WITHOUT_REFUSALS if cut_alone else words.WITH_REFUSALS
+    return policy.model_copy(update={"guarantee": f"{policy.guarantee} {counted}"})
+
+
+def _alternatives(study: Study, inputs: CalibrationInputs, queries: CalibrationQueries) -> list[Alternative]:
+    """Measure the rules that are not in force, on the queries that influenced the rule least."""
+    # An inherited model may have seen the queries that would certify, so the alternatives do not use it.
+    usable = study.scored if study.fitted else replace(study.scored, relevance=None, unanswerable_relevance=None)
+    # Queries that chose ρ may certify an alternative, so alternatives do not refuse any.
+    queries = replace(queries, scored=replace(usable, answering=None))
+    others = alternatives(inputs.settings.rule, queries, _unseen_by_fit(study))
+    if study.few_labels is None:
+        return others
+    # A certificate counts every judged query once, which is wrong for queries sampled with weights.
+    return [rule for rule in others if rule.method == "bootstrap"]
+
+
+def _unseen_by_fit(study: Study) -> NDArray[np.int64]:
+    """Return the held-out queries, else the calibration queries that did not fit the model."""
+    if "heldout" in study.parts or study.roles is None:
+        return study.measured.members
+    return study.roles.not_fitting
+
+
+def _measure(part: ScoredPart, study: Study, policy: PolicyRecord, inputs: CalibrationInputs) -> MetricsRecord:
+    queries, percentile = study.scored.take(part.members), inputs.settings.overlap_percentile
+    return measure(queries, part.random_scores, part.resamples, policy.kind, policy.threshold, percentile)
+
+
+def _reliability(study: Study, inputs: CalibrationInputs, inherited: Inherited | None) -> RelevanceRecord | None:
+    """Measure how reliable the model of relevance is; None without one, or without its record in the release."""
+    judged, units, seed = study.search.judged, inputs.units, inputs.settings.seed
+    heldout = study.parts["heldout"].members if "heldout" in study.parts else None
+    if study.fitted and study.roles:
+        return relevance_record(study.fitted, study.roles, judged, units, heldout, seed)
+    if study.estimated and inherited and inherited.relevance_record:
+        part: Literal["calibration", "heldout"] = "calibration" if heldout is None else "heldout"
+        unseen = (part, _unseen_by_fit(study))
+        return kept_relevance_record(inherited.relevance_record, study.estimated, judged, units, unseen, seed)
+    return None
+
+
+def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerRecord | None:
+    """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
+
+    None with the default refusal, whose record counts them.
+    """
+    scored, search = study.scored, study.search
+    if isinstance(study.refusing, DefaultRefusal):
+        return None
+    if len(scored.unanswerable):
+        units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
+        return answered_unanswerable(scored, policy, units, study.refusing)
+    model, off_topic = None if study.estimated is None else study.estimated.relevance, search.encoded.off_topic
+    top = search.index.search(off_topic, scored.judged.grades.shape[1])
+    return answered_off_topic(top, off_topic, model, policy)

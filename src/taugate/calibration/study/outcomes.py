@@ -1,0 +1,103 @@
+"""What a policy does to the queries of a study: the summary, the reference of drift, and the outcome of each query."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.abstention.refusal import share_at_most
+from taugate.calibration.study.study import Study
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
+from taugate.retrieval.release.summary import LostAnswers, summary_sentence
+
+
+@dataclass(frozen=True)
+class Calibrated(Study):
+    """A study with the manifest of its release.
+
+    Attributes:
+        manifest: The manifest, without id, times and files.
+    """
+
+    manifest: Manifest
+
+    @property
+    def policy(self) -> PolicyRecord:
+        """The policy in force."""
+        return self.manifest.policy
+
+    @property
+    def threshold(self) -> np.float32 | None:
+        """τ, as scores are compared with it; None without a cut."""
+        return self.policy.threshold
+
+
+def summary(study: Study, policy: PolicyRecord) -> str:
+    """Write the release's summary, from the held-out queries, else from the calibration queries."""
+    members = study.measured.members
+    queries = study.scored.take(members)
+    kept = queries.kept(policy.kind, policy.threshold)
+    answered, found = kept.any(axis=1), np.flatnonzero(queries.judged.accuracy() > 0)
+    lost = queries.judged.accuracy(kept)[found] == 0
+    answers = None
+    if len(found):
+        limit = share_at_most(lost, study.search.units.take(members[found]))
+        answers = LostAnswers(int(lost.sum()), len(found), limit)
+    mean = float(kept[answered].sum(axis=1).mean()) if answered.any() else 0.0
+    refusal = None if study.refusal is None else study.refusal.record
+    return summary_sentence(mean, policy.k, answers, refusal)
+
+
+def drift_reference(study: Study, policy: PolicyRecord) -> Reference:
+    """Collect the distributions that drift is measured against."""
+    part = study.parts["calibration"]
+    queries = study.scored.take(part.members)
+    kept = queries.kept(policy.kind, policy.threshold)
+    relevance = queries.relevance if policy.kind == "probability" else None  # only this policy compares it
+    relevant = queries.judged.relevant
+    return Reference(
+        top=queries.judged.top.scores,
+        correct=queries.judged.correct,
+        random=part.random_scores,
+        kept=kept.sum(axis=1),
+        correct_kept=queries.judged.accuracy(kept) > 0,
+        relevance=relevance,
+        correct_relevance=None if relevance is None else np.where(relevant, relevance, np.float32(0)).max(axis=1),
+    )
+
+
+def query_outcomes(study: Study, policy: PolicyRecord) -> Outcomes:
+    """Collect the outcomes of the held-out queries (else the calibration queries) and of all unanswerable ones."""
+    dataset, members = study.search.dataset, study.measured.members
+    queries = study.scored.take(members)
+    kept = queries.kept(policy.kind, policy.threshold)
+    return Outcomes(
+        query=_digests([dataset.answerable[row] for row in members.tolist()]),
+        cluster=study.search.units.clusters[members],
+        hit=queries.judged.accuracy() > 0,
+        hit_kept=queries.judged.accuracy(kept) > 0,
+        ndcg=queries.judged.ndcg(),
+        ndcg_kept=queries.judged.ndcg(kept),
+        kept=kept.sum(axis=1),
+        unanswerable=_digests(dataset.unanswerable),
+        unanswerable_kept=queries.unanswerable_kept(policy.kind, policy.threshold).sum(axis=1),
+    )
+
+
+def seen_hits(study: Study) -> NDArray[np.bool_]:
+    """Return which answerable queries are hits, (q,) bool, without queries whose misses no user could have judged."""
+    hits: NDArray[np.bool_] = study.scored.judged.accuracy() > 0
+    dataset = study.search.dataset
+    if dataset.other_queries is None:
+        return hits
+    return hits[[query.id not in dataset.other_queries.seen_only for query in dataset.answerable]]
+
+
+def _digests(queries: Sequence[LabelledQuery]) -> NDArray[np.uint64]:
+    """Digest the texts of queries, (q,) uint64; a release does not contain the texts."""
+    digests = b"".join(hashlib.sha256(query.text.encode()).digest()[:8] for query in queries)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
