@@ -51,10 +51,7 @@ class World:
         )
 
     def estimated(self, unanswered: Unanswered | None) -> EstimatedRelevance:
-        nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0]), self.queries[:0]
-        result = estimate_relevance(
-            self.judged, self.queries, nothing, self.roles, self.documents, self.lengths, unanswered
-        )
+        result = estimate_relevance(self.judged, self.queries, self.roles, self.documents, self.lengths, unanswered)
         assert result is not None
         return result
 

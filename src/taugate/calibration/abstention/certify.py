@@ -225,12 +225,7 @@ def abstain(
             _certifying(chosen.answerable, answerable, chosen.certify_answerable),
             _certifying(chosen.unanswerable, unanswerable, chosen.certify_unanswerable),
             chosen.score.name,
-            [
-                ScoreCandidate(
-                    name=score.name, auroc=score.auroc, answered=score.answered, standard_error=score.standard_error
-                )
-                for score in chosen.candidates
-            ],
+            chosen.candidates,
         ),
     )
 

@@ -20,6 +20,7 @@ from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerSc
 from taugate.retrieval.policy.background import Float64, mean_and_covariance
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.release.records import ScoreCandidate
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
@@ -66,23 +67,6 @@ class EncodedCorpus:
 
 
 @dataclass(frozen=True)
-class ScoreComparison:
-    """A candidate score, measured on the choosing queries, on which it was not fitted.
-
-    Attributes:
-        name: Name of the score.
-        auroc: Probability that an answerable query scores above an unanswerable one; ties count half.
-        answered: Share of the unanswerable queries answered at the threshold that refuses γ of the answerable ones.
-        standard_error: Standard error of that share, by document.
-    """
-
-    name: ScoreName
-    auroc: float
-    answered: float
-    standard_error: float
-
-
-@dataclass(frozen=True)
 class ChosenScore:
     """The chosen score with its values for all queries.
 
@@ -101,7 +85,7 @@ class ChosenScore:
     unanswerable: Float32
     certify_answerable: NDArray[np.int64]
     certify_unanswerable: NDArray[np.int64]
-    candidates: list[ScoreComparison]
+    candidates: list[ScoreCandidate]
     curves: Mapping[str, tuple[Float32, Float32]]
 
 
@@ -133,7 +117,7 @@ class LearntScore:
 
     name: ScoreName
     model: Logistic | None
-    candidates: list[ScoreComparison]
+    candidates: list[ScoreCandidate]
     learns: NDArray[np.bool_]
 
 
@@ -266,7 +250,7 @@ def _compare(
     clusters: NDArray[np.int64],
     empty: float,
     rng: np.random.Generator,
-) -> tuple[ScoreName, list[ScoreComparison]]:
+) -> tuple[ScoreName, list[ScoreCandidate]]:
     """Take the simplest score that is within one standard error of the best and no worse than any simpler one.
 
     Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10. The error is that of the
@@ -291,8 +275,11 @@ def _compare(
     }
     at = _NEAR.index(1.0)
     candidates = [
-        ScoreComparison(
-            name, float(roc_auc_score(has_answer, scores[name])), float(share[at][0]), float(share[at][1:].std())
+        ScoreCandidate(
+            name=name,
+            auroc=float(roc_auc_score(has_answer, scores[name])),
+            answered=float(share[at][0]),
+            standard_error=float(share[at][1:].std()),
         )
         for name, share in shares.items()
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
@@ -145,8 +146,9 @@ def study(inputs: CalibrationInputs, encoded: EncodedTexts, index: Index, inheri
         answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, None, None, answering)
         if estimated is not None:
-            relevance, of_unanswerable = estimated.answerable, estimated.unanswerable
-            scored = replace(scored, relevance=relevance, unanswerable_relevance=of_unanswerable)
+            with threadpool_limits(limits=1):  # the same data give the same bits
+                of_unanswerable = estimated.relevance.estimate(encoded.unanswerable, unanswerable)
+            scored = replace(scored, relevance=estimated.answerable, unanswerable_relevance=of_unanswerable)
     with job.stage("labels"):
         few_labels = FewLabels.of(search, settings.seed)
     with job.stage("query set"):
@@ -183,13 +185,10 @@ def _estimate(
             return None
         describing = parts["calibration"].members if roles is None else roles.fit
         model = inherited.relevance.model
-        return apply_relevance(model, judged, search.unanswerable, encoded, describing, unanswered)
+        return apply_relevance(model, judged, encoded, describing, unanswered)
     if roles is None:
         return None
-    no_answer = (search.unanswerable, encoded.unanswerable)
-    return estimate_relevance(
-        judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths, unanswered
-    )
+    return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
 
 
 def _query_set(search: LabelledSearch, parts: Mapping[str, ScoredPart], seed: int) -> tuple[QuerySetRecord, Wording]:
