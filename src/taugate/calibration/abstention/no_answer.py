@@ -8,12 +8,11 @@ from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.retrieval.index.top_k import TopK
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.manifest import PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
-from taugate.retrieval.vectors.queries import QueryVectors
 
 
 def answered_unanswerable(
@@ -41,21 +40,20 @@ def answered_unanswerable(
 
 
 def answered_off_topic(
-    top: TopK, vectors: QueryVectors, relevance: Relevance | None, policy: PolicyRecord
+    questions: UnansweredQuestions, relevance: Relevance | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
     """Measure how many questions from another field get a result; they are searched and cut as any query is.
 
     Args:
-        top: (n, K) results of the questions.
-        vectors: (n, d) float32.
+        questions: The questions with their results.
         relevance: Model of relevance, None without one.
         policy: Policy in force.
     """
-    estimated = None if relevance is None else relevance.estimate(vectors, top)
-    decisions = decision_scores(policy.kind, top.scores, estimated)
+    estimated = None if relevance is None else relevance.estimate(questions.vectors, questions.top)
+    decisions = decision_scores(policy.kind, questions.top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.from_clusters(np.arange(len(vectors))))
+    return _record("off_topic", answered, SamplingUnits.from_clusters(questions.clusters))
 
 
 def _record(kind: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:

@@ -156,6 +156,4 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, study.refusing)
-    model, off_topic = None if study.estimated is None else study.estimated.relevance, search.encoded.off_topic
-    top = search.index.search(off_topic, scored.judged.grades.shape[1])
-    return answered_off_topic(top, off_topic, model, policy)
+    return answered_off_topic(search.off_topic, None if study.estimated is None else study.estimated.relevance, policy)
