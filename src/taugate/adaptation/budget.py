@@ -66,7 +66,9 @@ def plan_within(
     if untrainable is not None:
         return _plan(work, linear, {}, [], {", ".join([*recipes, "merge"]): untrainable}, bfloat16=False)
     if settings.steps is not None:  # a fixed number of steps needs no timing
-        stages = {recipe: StagePlan(steps=settings.steps, batch=_batches(recipe, trainer)[-1]) for recipe in recipes}
+        stages: dict[RecipeName, StagePlan] = {
+            recipe: StagePlan(steps=settings.steps, batch=_batches(recipe, trainer)[-1]) for recipe in recipes
+        }
         return _plan(work, linear, stages, [*MERGE_WEIGHTS] if merges else [], {}, bfloat16=False)
     with trainer.job.task("timing"):
         text = _text_seconds(trainer)

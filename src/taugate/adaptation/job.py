@@ -2,7 +2,6 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from taugate.calibration.encoding.source import document_encoder, exported_encod
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
@@ -46,19 +45,6 @@ class Adaptation:
     transformer: Path | None
     record: AdaptationRecord
     comparison: EncoderComparison
-
-
-@dataclass(frozen=True)
-class TrainingPlace:
-    """Base model and work folder for training weights.
-
-    Attributes:
-        base: Name or folder of the base model.
-        work: Folder of the unfinished work.
-    """
-
-    base: str
-    work: Path
 
 
 def adapt(
@@ -96,11 +82,15 @@ def adapt(
             encoder = _load(base)
         # Measured first, so that the remaining budget for recipes is known.
         with job.stage("measure"):
-            paraphrased = _paraphrase(queries.unseen, settings.seed, writer, job)
+            with job.task("writing paraphrases") as task:
+                paraphrased = ParaphrasedQueries.write(queries.unseen, settings.seed, writer, task.advance)
             before = OtherTexts.encode(paraphrased, _encode_with(encoder, job))
-        place = TrainingPlace(base, target.absolute().parent / f".{target.name}.work")
-        with sole_worker(place.work, job):
-            adaptation = _learn_and_judge(evaluation, queries, encoder, place, settings, job)
+        work, model = target.absolute().parent / f".{target.name}.work", model_folder(base)
+        with sole_worker(work, job):
+            untrainable = why_untrainable(model, base, settings.recipe)  # before encoding, which takes minutes
+            pairs = _encode(evaluation, queries, encoder, job)
+            trainer = EncoderTrainer(pairs, encoder, base, model, work, settings.seed, job)
+            adaptation = _learn_and_judge(trainer, settings, untrainable)
             with job.stage("measure"):
                 after = before
                 if adaptation.transformer is not None:
@@ -111,31 +101,19 @@ def adapt(
                 measures = adaptation.comparison.measure(adaptation.record.recipe, paraphrased, before, after)
                 record = adaptation.record.model_copy(update={"measures": measures})
             with job.stage("write"):
-                write_encoder(
-                    adaptation.transformer or model_folder(base), base, adaptation.learned, record, target, encoder
-                )
+                write_encoder(adaptation.transformer or model, base, adaptation.learned, record, target, encoder)
     return record
 
 
-def _learn_and_judge(
-    dataset: Dataset,
-    queries: AdaptationQueries,
-    encoder: OnnxEncoder,
-    place: TrainingPlace,
-    settings: AdaptationSettings,
-    job: Job,
-) -> Adaptation:
-    """Encode, try the recipes and test them; no encoder is written."""
-    model = model_folder(place.base)
-    untrainable = why_untrainable(model, place.base, settings.recipe)  # before encoding, which takes minutes
-    pairs = _encode(dataset, queries, encoder, job)
+def _learn_and_judge(trainer: EncoderTrainer, settings: AdaptationSettings, untrainable: str | None) -> Adaptation:
+    """Try the recipes and test them; no encoder is written."""
+    job, pairs = trainer.job, trainer.pairs
     with job.stage("adapt"):
-        trainer = EncoderTrainer(pairs, encoder, place.base, model, place.work, settings.seed, job)
-        learned = try_recipes(trainer, settings, untrainable, job)
+        learned = try_recipes(trainer, settings, untrainable)
     with job.stage("admit"):
         decision = EncoderDecision.decide(pairs, learned, settings.lexical)
-        record = _record(pairs, learned, decision, encoder, settings)
-        comparison = EncoderComparison(queries.unseen, decision.trials, K, settings.seed)
+        record = _record(pairs, learned, decision, trainer.encoder, settings)
+        comparison = EncoderComparison(pairs.queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 
@@ -196,13 +174,6 @@ def _encode(
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")
     return encoded
-
-
-def _paraphrase(
-    queries: Sequence[LabelledQuery], seed: int, writer: LanguageModel | None, job: Job
-) -> ParaphrasedQueries:
-    with job.task("writing paraphrases") as task:
-        return ParaphrasedQueries.write(queries, seed, writer, task.advance)
 
 
 def _encode_with(encoder: OnnxEncoder, job: Job) -> Encode:

@@ -15,22 +15,18 @@ from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
 from taugate.adaptation.settings import LINEAR, AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import NothingToLearn, TrainingPlan
 from taugate.adaptation.unfinished import writing_to
-from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, TaugateError
 from taugate.retrieval.release.adaptation import RecipeTrial, StageRecord, TrainingRecord
 from taugate.storage.files import sha256_json
 
 
-def try_recipes(
-    trainer: EncoderTrainer, settings: AdaptationSettings, untrainable: str | None, job: Job
-) -> LearnedRecipes:
+def try_recipes(trainer: EncoderTrainer, settings: AdaptationSettings, untrainable: str | None) -> LearnedRecipes:
     """Try the requested recipes within the budget.
 
     Args:
         trainer: Trainer with the pairs, the base encoder, and the folder of the unfinished work.
         settings: Settings of the adaptation.
         untrainable: Why the base has no weights to train, None if it has.
-        job: Reports a line for each recipe.
 
     Raises:
         EncoderError: If a loss is not a finite number.
@@ -40,12 +36,12 @@ def try_recipes(
     work = _digest(trainer, settings)
     plan = TrainingPlan.read(trainer.work, work)
     if plan is not None:
-        job.report(f"resuming the unfinished work in {trainer.work}")
+        trainer.job.report(f"resuming the unfinished work in {trainer.work}")
     steps = plan.adapter_steps if plan is not None else settings.steps
     began = time.perf_counter()
     allowed = (lambda: float(settings.seconds or 0) - trainer.job.total) if steps is None else steps
     linear = LearnedRecipes.try_linear(
-        trainer.pairs, settings.recipe, trainer.seed, allowed, job, keep_documents=settings.keep_documents
+        trainer.pairs, settings.recipe, trainer.seed, allowed, trainer.job, keep_documents=settings.keep_documents
     )
     if settings.recipe in LINEAR:
         return linear
@@ -53,7 +49,7 @@ def try_recipes(
         plan = plan_within(settings, trainer, linear, time.perf_counter() - began, work, untrainable)
         with writing_to(trainer.work):
             plan.write(trainer.work)
-    return _follow(plan, trainer, settings, linear, job)
+    return _follow(plan, trainer, settings, linear)
 
 
 def why_untrainable(model: Path, base: str, recipe: Recipe) -> str | None:
@@ -82,12 +78,11 @@ def _follow(
     trainer: EncoderTrainer,
     settings: AdaptationSettings,
     linear: LearnedRecipes,
-    job: Job,
 ) -> LearnedRecipes:
     """Run the planned stages, and return every recipe that was tried."""
     left_out = dict(plan.left_out)
     for recipe, reason in left_out.items():
-        job.report(f"warning: {recipe} left out: {reason}")
+        trainer.job.report(f"warning: {recipe} left out: {reason}")
     auto = settings.recipe == "auto"
     tried, curve, stages = [*linear.tried], [*linear.curve], list[StageRecord]()
     best, start, trained = linear.chosen, _start(trainer, linear), None
@@ -100,9 +95,9 @@ def _follow(
             if not auto:
                 raise
             left_out[recipe] = str(error)
-            job.report(f"warning: {recipe} is left out: {error}")
+            trainer.job.report(f"warning: {recipe} is left out: {error}")
             continue
-        job.report(f"{recipe}: NDCG@10 {result.ndcg:.4f} after {stage_plan.steps} steps of {stage_plan.batch}")
+        trainer.job.report(f"{recipe}: NDCG@10 {result.ndcg:.4f} after {stage_plan.steps} steps of {stage_plan.batch}")
         stages += records
         curve.append(RecipeTrial(recipe=recipe, step=stage_plan.steps, loss=records[-1].losses[-1], ndcg=result.ndcg))
         tried.append(result)
@@ -110,7 +105,7 @@ def _follow(
         if not auto or result.ndcg > best.ndcg:
             best = start = result
     if trained is not None:
-        merged = _merged(plan, trainer, trained, curve, job)
+        merged = _merged(plan, trainer, trained, curve)
         if settings.recipe == "merge":  # 0 and 1 are weights as well
             ends = [replace(trained, merge_weight=1.0), replace(linear.chosen, merge_weight=0.0)]
             best = replace(max([*merged, *ends], key=lambda recipe: recipe.ndcg), name="merge")
@@ -137,7 +132,6 @@ def _merged(
     trainer: EncoderTrainer,
     trained: TriedRecipe,
     curve: list[RecipeTrial],
-    job: Job,
 ) -> list[TriedRecipe]:
     """Merge the weights of a trained encoder with those of the base, once for each weight of the plan."""
     merged = []
@@ -150,7 +144,7 @@ def _merged(
         recipe = trainer.with_best_map("merge", model, folder, trained, plan.adapter_steps)
         merged.append(replace(recipe, merge_weight=weight))
         curve.append(RecipeTrial(recipe="merge", merge_weight=weight, ndcg=recipe.ndcg))
-        job.report(f"merge: NDCG@10 {recipe.ndcg:.4f} with {weight:g} of the trained weights")
+        trainer.job.report(f"merge: NDCG@10 {recipe.ndcg:.4f} with {weight:g} of the trained weights")
     return merged
 
 

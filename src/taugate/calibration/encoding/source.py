@@ -99,10 +99,17 @@ def document_encoder(name_or_path: str) -> Path | None:
 
 @dataclass(frozen=True)
 class Encoders:
-    """The encoders of queries and documents: the same object, unless queries have a linear map of their own."""
+    """The encoders of a data set or a release.
+
+    Attributes:
+        queries: Encoder of queries.
+        documents: The same object, unless queries have int8 weights or a linear map of their own.
+        float32: The encoder that an int8 encoder of queries was made from, else None.
+    """
 
     queries: OnnxEncoder
     documents: OnnxEncoder
+    float32: OnnxEncoder | None = None
 
     @classmethod
     def load(cls, name_or_path: str) -> Self:

@@ -36,7 +36,7 @@ from taugate.registry import writer
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import BootstrapRecord, DataRecord, Manifest
+from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
 from taugate.retrieval.release.records import TrainedSimilarity
 
 
@@ -48,13 +48,10 @@ class CalibrationStages:
         spool: Folder with the texts of the documents.
         job: Reports progress and warnings, and times the stages.
         engine: Engine for the documents, None to keep them in the release.
-        inputs: The data set, the division of its queries, and the settings; set by reading.
-        encoders: Encoders of the data set, in float32; set by reading.
+        inputs: The data set, the division of its queries, and the settings; set by reading, like `encoders`.
         inherited: Parts of an earlier release to reuse, None to fit and choose everything now.
         adaptation: Record of the encoder's adaptation, None if it was not adapted.
         encoded: Vectors of the data set, by `encoders`.
-        accepted: The search that the gate accepted.
-        studied: The queries with their results and scores.
         records: Records of the manifest, by field.
         parent: Manifest of the current release, None if there is none that can be read.
     """
@@ -81,7 +78,7 @@ class CalibrationStages:
             EncoderError: If the encoder fails.
             EngineUnavailable: If the engine does not respond.
         """
-        dataset, job = self.inputs.dataset, self.job
+        dataset, job, stored = self.inputs.dataset, self.job, None
         if self.engine is None:
             self.encoded = self._encode_in_memory()
         else:
@@ -91,10 +88,10 @@ class CalibrationStages:
         if truncated:
             warning = truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)
             job.report(f"warning: {warning}")
-        if self.engine is not None:
+        if self.engine is not None and stored is not None:
             with job.stage("upload"):
                 self.corpus = EngineCorpus.upload(self.engine, self.spool, stored, job)
-        self.records["data"] = _data_record(dataset, truncated)
+        self.records["data"] = _data_facts(dataset, truncated)
         return self
 
     def gate(self) -> Self:
@@ -197,17 +194,17 @@ class CalibrationStages:
         raise NotImplementedError
 
 
-def _data_record(dataset: Dataset, truncated: int) -> DataRecord:
+def _data_facts(dataset: Dataset, truncated: int) -> dict[str, Any]:
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
-    return DataRecord(
-        name=dataset.name,
-        split=dataset.split,
-        documents=len(dataset.documents),
-        queries=answerable + unanswerable,
-        answerable=answerable,
-        unanswerable=unanswerable,
-        truncated_documents=truncated,
-        empty_documents=dataset.empty or None,
-        own_documents=dataset.own_documents or None,
-        sha256=dataset.sha256,
-    )
+    return {
+        "name": dataset.name,
+        "split": dataset.split,
+        "documents": len(dataset.documents),
+        "queries": answerable + unanswerable,
+        "answerable": answerable,
+        "unanswerable": unanswerable,
+        "truncated_documents": truncated,
+        "empty_documents": dataset.empty or None,
+        "own_documents": dataset.own_documents or None,
+        "sha256": dataset.sha256,
+    }

@@ -41,7 +41,10 @@ def decide(study: Study, inputs: CalibrationInputs, inherited: Inherited | None 
     """
     settings, few_labels = inputs.settings, study.few_labels
     with inputs.job.stage("threshold"):
-        queries = _deciding(study, settings.seed)
+        part, units = study.parts["calibration"], inputs.units
+        queries = CalibrationQueries(
+            study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, settings.seed
+        )
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:
@@ -59,11 +62,6 @@ def decide(study: Study, inputs: CalibrationInputs, inherited: Inherited | None 
         "no_answer": _answered_without_answer(study, policy),
         "labels": None if few_labels is None else few_labels.record(policy, settings.rule),
     }
-
-
-def _deciding(study: Study, seed: int) -> CalibrationQueries:
-    part, units = study.parts["calibration"], study.search.units
-    return CalibrationQueries(study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, seed)
 
 
 def _choose(

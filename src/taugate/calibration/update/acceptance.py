@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.gate.accept import accept_updated_index
 from taugate.calibration.gate.accepted import AcceptedSearch, RecordedProjection
 from taugate.calibration.gate.baseline import GateState, LexicalPart, SearchTrial
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.update.vectors import ReleaseEncoders
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
@@ -16,7 +16,7 @@ from taugate.retrieval.release.reader import Release, load_encoder
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 
-def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
+def release_encoders(folder: Path, release: Release) -> Encoders:
     """Load the encoders that a release was calibrated with.
 
     Args:
@@ -35,12 +35,12 @@ def release_encoders(folder: Path, release: Release) -> ReleaseEncoders:
     queries, *exact = [load_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
     float32 = exact[0] if exact else None
     if manifest.query_encoder is not None:
-        return ReleaseEncoders(queries, load_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
-    return ReleaseEncoders(queries, float32 or queries, float32)
+        return Encoders(queries, load_encoder(folder / ENCODER_FOLDER, manifest, None), float32)
+    return Encoders(queries, float32 or queries, float32)
 
 
 def accept_index(
-    inputs: CalibrationInputs, release: Release, encoders: ReleaseEncoders, encoded: EncodedTexts
+    inputs: CalibrationInputs, release: Release, encoders: Encoders, encoded: EncodedTexts
 ) -> AcceptedSearch:
     """Build the index of the release's kind: exact, or approximate and tested by the gate again.
 

@@ -8,7 +8,6 @@ from typing import Self
 from taugate.calibration.comparison.publish import Promotion, Published, publish
 from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
@@ -87,7 +86,7 @@ def update(
         with lock_for_reading(folder), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
             updating = Update(folder, settings, promotion, Path(spool), job)
             if updating.read(data).changes.is_empty:
-                return Updated(updating.parent, folder.name, updating.changes)
+                return Updated(updating.current, folder.name, updating.changes)
             manifest = updating.encode().gate().study().decide().write()
             with job.stage("promote"):
                 published = _publish(folder, manifest, updating.check, promotion, job)
@@ -107,12 +106,11 @@ class Update(CalibrationStages):
         job: Reports progress and warnings, and times the stages.
 
     Attributes:
-        parent: Manifest of the release.
+        current: Manifest of the release.
         changes: Changes of the corpus; set by reading.
         check: Whether τ still holds; set by deciding.
     """
 
-    parent: Manifest
     changes: CorpusChanges
     check: ThresholdCheck
 
@@ -120,10 +118,10 @@ class Update(CalibrationStages):
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
-            self.release_encoders = release_encoders(folder, release)
+            self.encoders = release_encoders(folder, release)
         super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
-        self.release, self.requested, self.promotion, self.parent = release, requested, promotion, release.manifest
-        self.encoders = Encoders(self.release_encoders.queries, self.release_encoders.documents)
+        self.release, self.requested, self.promotion = release, requested, promotion
+        self.current = self.parent = release.manifest
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
 
     def read(self, data: str) -> Self:
@@ -134,7 +132,7 @@ class Update(CalibrationStages):
             EngineUnavailable: If the engine does not respond.
             ReleaseError: If the documents of the release cannot be read.
         """
-        parent, job, split = self.parent, self.job, self.requested.split or self.parent.data.split
+        parent, job, split = self.current, self.job, self.requested.split or self.current.data.split
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
         with job.stage("read"), local_folder(data, split) as source:
@@ -159,22 +157,22 @@ class Update(CalibrationStages):
             policy = self.records["policy"]
             self.check = check_threshold(self.release, self.before, self.studied, policy, self.requested)
         _warn(self.check, self.job)
-        kept = (record for record in self.parent.gate if record.kind not in _TESTED_AGAIN)
+        kept = (record for record in self.current.gate if record.kind not in _TESTED_AGAIN)
         self.records |= {
             "gate": [*kept, *self.accepted.gate],
-            "strata": self.parent.strata,
-            "update": _record(self.parent, self.changes, self.check, self.promotion),
-            "labels": self.parent.labels,
+            "strata": self.current.strata,
+            "update": _record(self.current, self.changes, self.check, self.promotion),
+            "labels": self.current.labels,
         }
-        if self.parent.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
-            self.records["calibration"] = self.parent.calibration
+        if self.current.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
+            self.records["calibration"] = self.current.calibration
         return self
 
     def _encode_in_memory(self) -> EncodedDataset:
-        return encode_changes(self.inputs.dataset, self.changes, self.release, self.release_encoders, self.job)
+        return encode_changes(self.inputs.dataset, self.changes, self.release, self.encoders, self.job)
 
     def _accept_in_memory(self) -> AcceptedSearch:
-        return accept_index(self.inputs, self.release, self.release_encoders, self.encoded)
+        return accept_index(self.inputs, self.release, self.encoders, self.encoded)
 
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors:
         index = collection_index(self.release.retriever.index)

@@ -5,7 +5,6 @@ that made the release would give the same vectors. Another kind of processor may
 check at load that the encoder gives the same results on this machine.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries
+from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
@@ -25,26 +25,11 @@ from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
 
-@dataclass(frozen=True)
-class ReleaseEncoders:
-    """The encoders of a release.
-
-    Attributes:
-        queries: The query encoder in service.
-        documents: The same, unless queries have int8 weights or a linear map of their own.
-        float32: The encoder that an int8 query encoder was made from, else None.
-    """
-
-    queries: OnnxEncoder
-    documents: OnnxEncoder
-    float32: OnnxEncoder | None = None
-
-
 def encode_changes(
     dataset: Dataset,
     changes: CorpusChanges,
     release: Release,
-    encoders: ReleaseEncoders,
+    encoders: Encoders,
     job: Job,
 ) -> EncodedDataset:
     """Encode the texts that are new since the current release, and all queries.
