@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
     DefaultRefusal,
@@ -17,6 +16,7 @@ from taugate.calibration.abstention.refusal import (
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask

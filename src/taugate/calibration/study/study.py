@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
-from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.inputs import CalibrationInputs
@@ -28,6 +27,7 @@ from taugate.calibration.relevance.model import (
     apply_relevance,
     estimate_relevance,
 )
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.refusing import divide, refuse_by_default

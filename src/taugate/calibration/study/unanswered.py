@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask
 

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.probes import LabelledSearch
 from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, Scores, Scoring, SourceComparison
 from taugate.calibration.few_labels.shares import Float64, ShareEstimates
@@ -15,6 +14,7 @@ from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEst
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.own_documents import OwnPassages, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.threshold.machine import ResultScorer
