@@ -14,6 +14,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Study, study
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import Index
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class IndexedSet:
 
     dataset: Dataset
     encoded: EncodedDataset
-    index: FlatIndex
+    index: Index
 
     @classmethod
     def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:

@@ -79,7 +79,7 @@ class SearchedSplit:
             encoded.name,
             k,
             encoded.queries,
-            SamplingUnits.from_clusters(clusters(encoded.queries)),
+            SamplingUnits.from_clusters(clusters(encoded.queries)).capped(None),
             vectors,
             local,
             corpus[retrieved],
@@ -87,10 +87,9 @@ class SearchedSplit:
             background.of_queries(vectors),
         )
         parts = QueryRoles.draw(np.arange(len(vectors)), searched.units, 0)
-        nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
         own, product = (
             searched.estimate(parts),
-            estimate_relevance(judged, vectors, nothing, parts, corpus, encoded.lengths),
+            estimate_relevance(judged, vectors, parts, corpus, encoded.lengths),
         )
         if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
             raise AssertionError(f"{encoded.name}: the benchmark does not measure the product")
@@ -120,10 +119,10 @@ class SearchedSplit:
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
         relevance = Relevance(model, background, self.k)
-        return EstimatedRelevance(relevance, answerable, answerable[:0], None, fitted, choosing)
+        return EstimatedRelevance(relevance, answerable, None, fitted, choosing)
 
     def scored(self, estimated: EstimatedRelevance | None = None) -> ScoredQueries:
         """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""
         nothing = TopK(np.empty((0, self.k), np.float32), np.empty((0, self.k), np.int64))
-        relevance = (None, None) if estimated is None else (estimated.answerable, estimated.unanswerable)
+        relevance = (None, None) if estimated is None else (estimated.answerable, estimated.answerable[:0])
         return ScoredQueries(self.judged, nothing, *relevance)

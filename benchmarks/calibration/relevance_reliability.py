@@ -15,7 +15,6 @@ from taugate.calibration.metrics.reliability import ReliabilitySums, expected_ca
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Logistic
 
 HEADING = "Reliability of relevance"
@@ -130,12 +129,11 @@ def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
     judged, unseen_judged = (
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
-    nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
     units = SamplingUnits.from_clusters(clusters(train.queries))
     errors = []
     for number in range(splits):
         parts = QueryRoles.draw(np.arange(len(judged)), units, number)
-        estimated = estimate_relevance(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
+        estimated = estimate_relevance(judged, vectors, parts, train.vectors.documents, train.lengths)
         if estimated is None:
             raise AssertionError("the training queries have relevant results")
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)

@@ -199,9 +199,8 @@ def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> t
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
-    return np.concatenate(drawn[:enough]), SamplingUnits.from_clusters(
-        np.repeat(np.arange(len(sizes[:enough])), sizes[:enough])
-    )
+    labels = SamplingUnits.from_clusters(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
+    return np.concatenate(drawn[:enough]), labels.capped(None)
 
 
 def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realised:

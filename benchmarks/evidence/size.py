@@ -44,10 +44,15 @@ class Said:
     by_document: Test
     by_query: Test
     falls: tuple[Fall, ...]
+    capped: bool = False
 
     def now(self, structure: Structure) -> Test:
         """The test that the product takes."""
         return self.by_document if structure.units.unit == "document" else self.by_query
+
+    def of(self, structure: Structure) -> Structure:
+        """The documents with as many of their queries as the statement counts."""
+        return structure.counted if self.capped else structure
 
 
 _GATE = (*FALLS, *WITH_GAINS, LARGEST)
@@ -60,6 +65,7 @@ _SAID = (
         of_queries,
         binomial,
         (*FALLS, LARGEST, AT_WORST, FOUND),
+        capped=True,
     ),
 )
 
@@ -100,12 +106,12 @@ of the gate and of the certificate. Taking the tests by query for documents that
 Losses fall on whole documents, on single queries, or in part on either. *Gains*: for two queries that are lost one is gained.
 *Largest documents only*: the largest, which have four times the loss together; each is lost one time in four. *At worst*: as
 the bound for queries has them at worst. *Half of the answers found*: the same, but only the answers that the search finds can be
-lost, and which ones it finds is drawn in each trial. The statements hold for documents with so many queries each; *drawn anew* is
-beyond them: the documents are drawn with replacement in each trial, so that the numbers of their queries are chance, too.
+lost, and which ones it finds is drawn in each trial. *Drawn anew*: the documents are drawn with replacement in each trial, so that the
+numbers of their queries are chance, too. A certificate counts a document for a limited number of queries, and so do its worlds.
 
 At most .05 + 2 standard errors = {share(_ALLOWED)} was wanted in every world. The largest share of the {len(given)} worlds is {share(worst)},
-{verdict(reached=worst <= _ALLOWED)}. With documents drawn anew it is {share(max(anew))}. Shares near 0 have a reason: the e-value allows for the
-worst way in which the loss may fall on documents, and no world but the worst one is near its bound.
+{verdict(reached=worst <= _ALLOWED)}; with documents drawn anew it is {share(max(anew))}, {verdict(reached=max(anew) <= _ALLOWED)}. Shares near 0 have a reason: the e-value
+allows for the worst way in which the loss may fall on documents, and no world but the worst one is near its bound.
 
 {image}
 {tables}"""
@@ -113,21 +119,23 @@ worst way in which the loss may fall on documents, and no world but the worst on
 
 def _measure(structure: Structure, cells: Cells, seed: int) -> None:
     for margin in _MARGINS:
-        shown = [said for said in _SAID if can_be_shown(structure, said.now(structure), margin)]
+        shown = [said for said in _SAID if can_be_shown(said.of(structure), said.now(structure), margin)]
         for fall in (*_GATE, AT_WORST, FOUND):
             if structure.sizes.max() == 1 and fall.on == "all" and fall.whole:
                 continue  # a document is a query: the same as single queries
             rng = np.random.default_rng([seed, zlib.crc32(f"{structure.name} {fall.name} {margin}".encode())])
             asked = [said for said in shown if fall in said.falls]
-            for together in [asked] if fall.on == "all" else [[said] for said in asked]:  # or the truths differ
+            gates, cuts = ([said for said in asked if said.capped is capped] for capped in (False, True))
+            for together in [gates, cuts] if fall.on == "all" else [[said] for said in asked]:  # or the truths differ
                 for suffix, drawing in (("", fall.draw), (_ANEW, fall.draw_anew)):
                     if together and (not suffix or fall.on != "all"):
-                        draw = partial(drawing, rng, structure, margin, together[0].statement)
-                        found = _cells(draw, margin, together, structure)
+                        counted = together[0].of(structure)
+                        draw = partial(drawing, rng, counted, margin, together[0].statement)
+                        found = _cells(draw, margin, together, counted)
                         for said, cell in zip(together, found, strict=True):
                             cells[said.words, structure.name, fall.name + suffix].append(cell)
                         if not suffix and margin == _CHECKED_AT and fall is not FOUND:
-                            check(structure, draw(_CHECKED), margin, gains=fall.gains > 0)
+                            check(counted, draw(_CHECKED), margin, gains=fall.gains > 0)
 
 
 def _cells(draw: Callable[[int], Drawn], margin: float, together: Sequence[Said], structure: Structure) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.evidence.worlds import Drawn, Structure
+from benchmarks.evidence.worlds import Counts, Drawn, Structure
 from taugate.calibration.comparison.rule import QuantitySample
 from taugate.calibration.comparison.verdicts import mean_difference
 from taugate.calibration.gate.baseline import RankingOutcomes
@@ -13,7 +13,7 @@ from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.certify import LossLimit, certify
-from taugate.calibration.risk.e_values import DocumentBets, log_e
+from taugate.calibration.risk.e_values import DocumentBets
 from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
@@ -38,13 +38,15 @@ def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
 
 def of_documents(drawn: Drawn, margin: float) -> PValues:
     """Gate and promotion, the average document: `DocumentLosses`."""
-    return _by_document(drawn, margin, np.ones_like(drawn.sizes[:1]))
+    ones = np.ones_like(drawn.sizes[:1])
+    return _by_document(drawn.sums / drawn.sizes, ones, ones, margin)
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
     """The tests about the average query: gate and promotion, and the certificate, which counts found answers only."""
-    weights = drawn.sizes if drawn.found is None else drawn.found
-    return _by_document(drawn, margin, weights[:1] if (weights == weights[0]).all() else weights)
+    return _by_document(
+        drawn.sums.astype(np.float64), drawn.sizes, drawn.sizes if drawn.found is None else drawn.found, margin
+    )
 
 
 def tilted(drawn: Drawn, margin: float) -> PValues:
@@ -104,19 +106,11 @@ def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.flo
     return np.where(place < np.repeat(np.abs(sums), sizes), np.repeat(np.sign(sums), sizes), 0).astype(np.float64)
 
 
-def _by_document(drawn: Drawn, margin: float, weights: NDArray[np.int64]) -> PValues:
-    """1 / e-value of each trial; (trials, d) weights of documents, or (1, d) if they are those of every trial."""
-    terms, found = (
-        drawn.sums / np.maximum(drawn.sizes if drawn.found is None else drawn.found, 1),
-        np.empty(len(drawn.sums)),
-    )
-    for at, weight in enumerate(weights.astype(np.float64)):
-        trials = slice(None) if len(weights) == 1 else slice(at, at + 1)
-        bets = DocumentBets.against(
-            margin, weight, total=weight.sum() if drawn.found is None else drawn.sizes[at].sum()
-        )
-        stakes, (rows, columns) = bets.stakes(weight), np.nonzero(terms[trials])  # what loses nothing adds nothing
-        changes = np.log1p(-stakes[:, columns] * terms[trials][rows, columns])
-        wealth = np.array([np.bincount(rows, change, minlength=len(terms[trials])) for change in changes])
-        found[trials] = log_e(wealth, bets.log_worst(margin))
+def _by_document(losses: NDArray[np.float64], sizes: Counts, losable: Counts, margin: float) -> PValues:
+    """1 / e-value of each trial; (trials, d), or (1, d) for sizes and largest losses that all trials share."""
+    found = np.empty(len(losses))
+    for at in range(len(losses)):
+        of_trial, most = (each[min(at, len(each) - 1)].astype(np.float64) for each in (sizes, losable))
+        bets = DocumentBets.against(margin, most, of_trial)
+        found[at] = bets.log_e(bets.log_wealth(losses[at], of_trial).sum(axis=1))
     return np.exp(-np.maximum(0.0, found))

@@ -1,7 +1,7 @@
 """Worlds of known truth: which document has how many queries, and how losses of a known mean fall on them."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -48,6 +48,12 @@ class Structure:
     def units(self) -> SamplingUnits:
         """Number its queries, document by document."""
         return SamplingUnits.from_clusters(np.repeat(np.arange(len(self.sizes)), self.sizes))
+
+    @property
+    def counted(self) -> Self:
+        """The documents with as many queries as count by default in a certificate."""
+        cap = self.units.capped(None).cap
+        return self if cap is None or self.units.unit == "query" else replace(self, sizes=np.minimum(self.sizes, cap))
 
 
 def structures(experiment: Experiment) -> list[Structure]:

@@ -25,7 +25,6 @@ from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
 
 SETS = (
@@ -125,10 +124,7 @@ class AskedSet:
         of_crops = JudgedQueries.judge(cropped.answerable, crops.answerable, index, K)
         units = SamplingUnits.from_clusters(clusters(cropped.answerable))
         roles = QueryRoles.assign(np.arange(len(of_crops)), units, seed)
-        nothing = TopK(np.empty((0, K), np.float32), np.empty((0, K), np.int64)), crops.answerable[:0]
-        fitted = roles and estimate_relevance(
-            of_crops, crops.answerable, nothing, roles, crops.documents, crops.lengths
-        )
+        fitted = roles and estimate_relevance(of_crops, crops.answerable, roles, crops.documents, crops.lengths)
         if not fitted:
             raise ValueError(f"{name}: no model can be fitted on its crops")
         relevant = judged.grades >= 1

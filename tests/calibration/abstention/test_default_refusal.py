@@ -6,16 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.abstention.probes import LabelledParts, Probes
-from taugate.calibration.abstention.refusal import (
-    LostShares,
-    ProbedKinds,
-    RightAnswers,
-    can_limit,
-    choose_rho,
-    off_topic_refused,
-    refusal_record,
-)
+from taugate.calibration.abstention.refusal import LostShares, RefusalEvidence, ScoredQuestions, can_limit, choose_rho
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
 from taugate.calibration.risk.certify import LossLimit, certify
@@ -74,26 +65,41 @@ def test_share_needs_enough_queries_to_be_limited() -> None:
     assert not can_limit(0.015, 65)
 
 
-def test_record_counts_reported_questions_alone() -> None:
-    scores, half = float32(0.1, 0.2, 0.3, 0.9), np.array([True, False, True, False])
-    off_topic = Probes(scores, half, ~half, np.arange(4))
-    right = RightAnswers(float32(0.2, 0.5, 0.6, 0.7), singles(4))
-    record = refusal_record(0.25, right, ProbedKinds(off_topic, None, None, 3), provisional=False)
-    assert (record.off_topic.queries, record.off_topic.refused, record.left_out) == (2, 1, 3)
+def kind(scores: np.ndarray, chooses: bool = True) -> ScoredQuestions:
+    return ScoredQuestions(scores, singles(len(scores)), np.full(len(scores), chooses))
+
+
+def test_kept_rho_is_recorded_for_every_kind() -> None:
+    right, scores = kind(float32(0.2, 0.5, 0.6, 0.7)), kind(float32(0.1, 0.2, 0.3, 0.9))
+    record = RefusalEvidence(right, scores, None, None, 3, DEFAULT, kept=0.25).record(provisional=False)
+    assert (record.off_topic.queries, record.off_topic.refused, record.left_out) == (4, 2, 3)
     assert record.lost.mean == 0.25
     assert record.lost.upper == pytest.approx(0.751, abs=1e-3)  # Clopper–Pearson, 1 of 4
     assert record.lost.lower < 0.25
 
 
 def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
-    scores = np.linspace(0.1, 0.3, 34, dtype=np.float32)
-    probes = Probes(scores, np.arange(34) % 2 == 0, np.arange(34) % 2 == 1, np.arange(34))
-    kinds = ProbedKinds(probes, None, None, 0)
-    rho = choose_rho(float32(), kinds.choosing(float32(), DEFAULT), DEFAULT)
-    assert int((scores < np.float32(rho)).sum()) == 31  # nine in ten
-    counted = off_topic_refused(float32(), kinds, DEFAULT)
+    off_topic = kind(np.linspace(0.1, 0.3, 34, dtype=np.float32))
+    evidence = RefusalEvidence(None, off_topic, None, None, 0, DEFAULT)
+    assert int((off_topic.scores < np.float32(evidence.rho)).sum()) == 31  # nine in ten
+    counted = evidence.record(provisional=True).off_topic
     assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself
     assert 0.7 < counted.lower < 30 / 34
+
+
+def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
+    """Of 133 right answers one may be lost; without a fold that has the lowest, ρ is the second or third lowest."""
+    right = kind(np.linspace(0.2, 0.9, 133, dtype=np.float32))
+    evidence = RefusalEvidence(
+        right, kind(np.full(34, 0.95, dtype=np.float32)), None, None, 0, LostShares(0.015, 0.015)
+    )
+    assert (right.scores < np.float32(evidence.rho)).sum() == 1
+    lost = [
+        right.scores[row]
+        < np.float32(choose_rho(np.delete(right.scores, np.arange(row % 50, 133, 50)), [float32(1)], DEFAULT))
+        for row in range(133)
+    ]
+    assert evidence.refused(right).tolist() == lost
 
 
 def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
@@ -102,13 +108,18 @@ def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) 
     assert record["off_topic"]["queries"] + record["left_out"] == len(english)
 
 
-def test_unanswerable_queries_about_certified_documents_never_choose() -> None:
-    limits, certifies = np.array([True, False, False]), np.array([False, True, True])
-    parts = LabelledParts(limits, ~limits, certifies, np.array([0, 1, 2, 0, 1, 2, 4]))
-    probes = parts.of_unanswerable(float32(0.1, 0.2, 0.3, 0.4))
-    assert not probes.chooses[[1, 2]].any()
-    assert probes.chooses[0]
-    assert (probes.chooses != probes.reports).all()
+def test_certifying_queries_do_not_move_rho() -> None:
+    scores, limits = np.linspace(0.2, 0.9, 400, dtype=np.float32), np.arange(400) % 3 == 0
+    off_topic = kind(np.linspace(0.5, 0.8, 34, dtype=np.float32))
+    whole, part = (
+        RefusalEvidence(
+            ScoredQuestions(scores[rows], singles(rows.sum()), limits[rows]), off_topic, None, None, 0, DEFAULT
+        )
+        for rows in (np.ones(400, dtype=np.bool_), limits)
+    )
+    assert whole.rho == part.rho
+    certifying = whole.refused(whole.right)[~limits]  # type: ignore[arg-type]
+    assert (certifying == (scores[~limits] < np.float32(whole.rho))).all()
 
 
 def _certified_loss(rng: np.random.Generator, queries: int) -> float:

@@ -81,9 +81,9 @@ def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
 
 
 def test_named_options_certify(tmp_path: Path, calibrate: Capture) -> None:
-    """100 documents, one of them with ten queries, the others with two, 30 % held out: every option named is enough."""
-    data, encoder = small(tmp_path, 208, texts=100)
-    repeat_first(data, range(200, 208))
+    """100 documents, one with seven queries, the others with two, 30 % held out: every option named is enough."""
+    data, encoder = small(tmp_path, 205, texts=100)
+    repeat_first(data, range(200, 205))
     code, _, error = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.06", *OPTIONS[2:])
     assert code == 3
     (named,) = re.findall(r"any of these can be certified: (.*?)\. [A-Z]", error)
@@ -98,7 +98,7 @@ def test_refusal_that_loses_too_many_answers_is_named(
 ) -> None:
     data, encoder = small(tmp_path, 300, texts=300)
     monkeypatch.setattr(
-        "taugate.calibration.study.refusing.choose_rho", lambda right, *_: float(np.quantile(right, 0.2))
+        "taugate.calibration.abstention.refusal.choose_rho", lambda right, *_: float(np.quantile(right, 0.2))
     )
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS)
     assert (code, manifest["policy"]["kind"]) == (3, "none")

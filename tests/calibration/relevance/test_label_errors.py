@@ -12,7 +12,6 @@ from taugate.calibration.relevance.label_errors import DoubtfulLabels, cross_fit
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.top_k import TopK
 from tests.vectors import unit
 
 K, QUERIES, DIMENSION = 5, 600, 24
@@ -37,9 +36,8 @@ class World:
         self.judged = replace(self.judged, grades=grades)
 
     def estimated(self, judged: JudgedQueries | None = None) -> EstimatedRelevance:
-        nothing = TopK(np.empty((0, K), np.float32), np.empty((0, K), np.int64)), self.vectors[:0]
         lengths = np.full(QUERIES, 100)
-        result = estimate_relevance(judged or self.judged, self.vectors, nothing, ROLES, self.documents, lengths)
+        result = estimate_relevance(judged or self.judged, self.vectors, ROLES, self.documents, lengths)
         assert result is not None
         return result
 

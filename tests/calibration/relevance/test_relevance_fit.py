@@ -152,9 +152,7 @@ class World:
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 
     def estimated(self) -> EstimatedRelevance:
-        result = estimate_relevance(
-            self.judged, self.queries, self.unanswerable, self.parts, self.documents, self.lengths
-        )
+        result = estimate_relevance(self.judged, self.queries, self.parts, self.documents, self.lengths)
         assert result is not None
         return result
 
@@ -269,9 +267,8 @@ def test_larger_k_keeps_first_estimates(world: World, estimated: EstimatedReleva
     assert np.isfinite(wide).all()
 
 
-def test_unanswerable_queries_use_same_model(world: World, estimated: EstimatedRelevance) -> None:
+def test_no_queries_get_no_relevance(world: World, estimated: EstimatedRelevance) -> None:
     top, vectors = world.unanswerable
-    assert estimated.unanswerable.tobytes() == estimated.relevance.estimate(vectors, top).tobytes()
     none = estimated.relevance.estimate(vectors[:0], TopK(top.scores[:0], top.positions[:0]))
     assert none.shape == (0, K)
 
@@ -285,10 +282,7 @@ def test_repeated_calibration_gives_same_bits(world: World, estimated: Estimated
 def test_fitting_without_hits_gives_no_model() -> None:
     world = World()
     world.judged.grades[world.parts.fit] = 0
-    assert (
-        estimate_relevance(world.judged, world.queries, world.unanswerable, world.parts, world.documents, world.lengths)
-        is None
-    )
+    assert estimate_relevance(world.judged, world.queries, world.parts, world.documents, world.lengths) is None
 
 
 def test_results_equal_brute_force_search(world: World) -> None:
@@ -330,7 +324,7 @@ def test_further_chunks_are_not_learned() -> None:
     estimated = []
     for grades in (judged.grades, np.where(judged.labelled, judged.grades, 0)):
         item = dataclasses.replace(judged, grades=grades)
-        result = estimate_relevance(item, queries, world.unanswerable, world.parts, world.documents, world.lengths)
+        result = estimate_relevance(item, queries, world.parts, world.documents, world.lengths)
         assert result is not None
         estimated.append((result.answerable.tobytes(), relevance_record(result, world.parts, item, UNITS, None, 0)))
     assert estimated[0] == estimated[1]

@@ -43,16 +43,15 @@ class World:
         learns = np.zeros(QUERIES, dtype=np.bool_)
         learns[self.roles.not_fitting[::2]] = True
         rows = np.arange(200)
+        self.foreign = UnansweredQuestions(index.search(foreign, K), foreign, QUERIES + rows)
+        self.removed = UnansweredQuestions(removed, self.queries, np.arange(QUERIES))
         self.unanswered = Unanswered(
-            UnansweredQuestions(index.search(foreign, K), foreign, rows % 2 == 0, rows % 2 == 1, QUERIES + rows),
-            (UnansweredQuestions(removed, self.queries, learns, ~learns, np.arange(QUERIES)),),
+            [self.foreign.take(rows % 2 == 0), self.removed.take(learns)],
+            [self.foreign.take(rows % 2 == 1), self.removed.take(~learns)],
         )
 
     def estimated(self, unanswered: Unanswered | None) -> EstimatedRelevance:
-        nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0]), self.queries[:0]
-        result = estimate_relevance(
-            self.judged, self.queries, nothing, self.roles, self.documents, self.lengths, unanswered
-        )
+        result = estimate_relevance(self.judged, self.queries, self.roles, self.documents, self.lengths, unanswered)
         assert result is not None
         return result
 
@@ -75,7 +74,7 @@ def error_on_mixture(world: World, estimated: EstimatedRelevance, fresh: World) 
     queries = unit(world.documents[targets] + 0.25 * rng.standard_normal((600, DIMENSION)))
     wide = index.search(queries, K + 1)
     is_answer = wide.positions == targets[:, None]
-    foreign = fresh.unanswered.off_topic.vectors
+    foreign = fresh.foreign.vectors
     rest = np.argsort(is_answer, axis=1, kind="stable")[:, :K]
     removed = TopK(np.take_along_axis(wide.scores, rest, axis=1), np.take_along_axis(wide.positions, rest, axis=1))
     model = estimated.relevance
@@ -98,7 +97,7 @@ def test_relevance_comes_true_on_a_half_unanswerable_mixture(world: World, estim
 
 
 def test_off_topic_questions_get_almost_no_relevance(world: World, estimated: EstimatedRelevance) -> None:
-    foreign = world.unanswered.off_topic.take(world.unanswered.off_topic.measures)
+    foreign = world.unanswered.measuring[0]
     found = estimated.relevance.estimate(foreign.vectors, foreign.top)
     before = world.estimated(None).relevance.estimate(foreign.vectors, foreign.top)
     assert found.mean() < before.mean() / 2
@@ -120,24 +119,15 @@ def test_certifying_queries_move_no_result_past_another(world: World, estimated:
     rng = np.random.default_rng(2)
     grades = world.judged.grades.copy()
     grades[world.roles.certify] = rng.integers(0, 2, size=(len(world.roles.certify), K))
-    (removed,) = world.unanswered.close
     other = World()
     other.judged = replace(world.judged, grades=grades)
-    other.unanswered = replace(world.unanswered, close=(replace(removed, learns=removed.measures),))
+    other.unanswered = replace(world.unanswered, learning=[world.unanswered.learning[0], world.unanswered.measuring[1]])
     changed = other.estimated(other.unanswered)
     assert changed.fit.model.on_topic == estimated.fit.model.on_topic
     assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
     assert changed.relevance.model.recalibration != estimated.relevance.model.recalibration
     order = np.argsort(estimated.answerable, axis=None, kind="stable")
     assert (np.diff(changed.answerable.ravel()[order]) >= -1e-6).all()
-
-
-def test_without_questions_that_learn_nothing_changes(world: World) -> None:
-    off_topic = world.unanswered.off_topic
-    idle = replace(world.unanswered, off_topic=replace(off_topic, learns=np.zeros(200, dtype=np.bool_)))
-    found, alone = world.estimated(idle), world.estimated(None)
-    assert found.answerable.tobytes() == alone.answerable.tobytes()
-    assert found.unanswered is None
 
 
 def test_record_is_of_the_mixture(world: World, estimated: EstimatedRelevance) -> None:

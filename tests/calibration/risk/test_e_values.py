@@ -1,7 +1,6 @@
 """Evidence by document against its definition, written out, and where the truth is known."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.certify import p_values, upper_limit
-from taugate.calibration.risk.e_values import MIXTURE, DocumentBets, DocumentLosses, log_e
+from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
@@ -22,41 +21,11 @@ TRIALS = 2000
 ALLOWED = 0.05 + 2 * math.sqrt(0.05 * 0.95 / TRIALS)
 
 
-def literal_smallest_full(stake: float, delta: float, weights: np.ndarray) -> float:
-    """c = θ·κ at which the worst case with one stake θ for all documents loses δ, by bisection."""
-    low, high = 0.0, float(weights.max())
-    for _ in range(200):
-        middle = (low + high) / 2
-        lost = np.clip((1 - middle / weights) / stake, 0, 1) @ weights
-        low, high = (middle, high) if lost > delta * weights.sum() else (low, middle)
-    return high
-
-
-def literal_worst(stakes: np.ndarray, delta: float, weights: np.ndarray) -> float:
-    """ln of the largest Π (1 − s·μ) with Σ n·μ = δ·Σ n and μ ≤ 1, by an optimiser."""
-    best = optimize.minimize(
-        lambda losses: -np.log1p(-stakes * losses).sum(),
-        np.full(len(weights), delta),
-        jac=lambda losses: stakes / (1 - stakes * losses),
-        bounds=[(-100, 1 - 1e-9)] * len(weights),
-        constraints={
-            "type": "eq",
-            "fun": lambda losses: losses @ weights / weights.sum() - delta,
-            "jac": lambda _: weights / weights.sum(),
-        },
-        options={"ftol": 1e-13, "maxiter": 1000},
-    )
-    return -float(best.fun)
-
-
-def literal_e(terms: np.ndarray, weights: np.ndarray, margin: float) -> float:
-    """Σ w Π (1 − s·x) / W: one factor for each document."""
-    total = 0.0
-    for stake, multiple, share in MIXTURE.tolist():
-        full = multiple * literal_smallest_full(stake, max(margin, 0.0), weights)
-        stakes = stake * np.minimum(1, weights / full)
-        total += share * np.prod(1 - stakes * terms) / math.exp(literal_worst(stakes, margin, weights))
-    return total
+def literal_e(losses: np.ndarray, sizes: np.ndarray, margin: float) -> float:
+    """Σ w Π (1 + λ·(δ·n − L)): one factor for each document."""
+    largest = max(sizes * (1 - margin))
+    mixture = ((1 - 1e-6, 0.5), (0.95, 0.3), (0.7, 0.2))
+    return sum(share * np.prod(1 + part / largest * (margin * sizes - losses)) for part, share in mixture)
 
 
 def random_losses(seed: int, documents: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +47,7 @@ def test_p_value_inverts_document_product(seed: int, margin: float) -> None:
     assert result.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, np.ones(30), margin)), rel=1e-4)
     of_queries = DocumentLosses.from_clusters(losses, labels, "query")
     assert of_queries.mean == pytest.approx(losses.mean())
-    assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, sizes, margin)), rel=1e-4)
+    assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means * sizes, sizes, margin)), rel=1e-4)
 
 
 @pytest.mark.parametrize("statement", ["document", "query"])
@@ -92,8 +61,8 @@ def test_limits_invert_p_value(statement: str) -> None:
 
 
 def test_limit_after_passed_test_is_below_its_margin() -> None:
-    """One document has most of the queries and loses nothing, and several small ones lose everything."""
-    labels = np.concatenate([np.zeros(400, dtype=int), np.repeat(np.arange(1, 61), 20)])
+    """The largest document loses nothing, and several small ones lose everything."""
+    labels = np.concatenate([np.zeros(60, dtype=int), np.repeat(np.arange(1, 61), 20)])
     passed = 0
     for lost in range(8):
         result = DocumentLosses.from_clusters(((labels > 0) & (labels <= lost)).astype(float), labels, "query")
@@ -131,19 +100,16 @@ def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
     assert steps.documents is not None
     assert steps.documents.sizes.tolist() == [int((units.clusters == document).sum()) for document in range(15)]
     everything = np.ones(len(decisions)) if name == "empty" else queries.lost(name, decisions > 9)  # type: ignore[arg-type]
-    np.testing.assert_allclose(steps.documents.capacity, np.bincount(units.clusters, everything))
+    np.testing.assert_allclose(steps.documents.losable, np.bincount(units.clusters, everything))
     above = [*(np.nextafter(steps.candidates, np.float32(9))), np.float32(-1)]
     for place, tau in zip([*range(1, len(steps.candidates) + 1), 0], above, strict=True):
         kept = keep(decisions, tau)
         lost = 1.0 - kept.any(axis=1) if name == "empty" else queries.lost(name, kept)  # type: ignore[arg-type]
         sums = np.array([lost[units.clusters == document].sum() for document in range(15)])
         assert steps.documents.losses_at(place).mean == pytest.approx(lost.mean())
-        can_lose = steps.documents.capacity > 0
-        capacity = steps.documents.capacity[can_lose]
         bets = steps.documents.bets(0.2)
-        wealth = np.log1p(-bets.stakes(capacity) * sums[can_lose] / capacity).sum(axis=1)
-        np.testing.assert_allclose(steps.documents.log_wealth(bets)[:, place], wealth, atol=1e-8)
-        literal = log_e(wealth, bets.log_worst(0.2))
+        literal = float(bets.log_e(bets.log_wealth(sums, steps.documents.sizes).sum(axis=1)))
+        assert steps.documents.log_e(0.2)[place] == pytest.approx(literal, abs=1e-8)
         assert p_values(steps, 0.2)[place] == pytest.approx(min(1.0, math.exp(-literal)))
         assert steps.documents.losses_at(place).p_value(0.2) == pytest.approx(p_values(steps, 0.2)[place])
     assert (np.diff(p_values(steps, 0.2)) >= 0).all(), "what loses more is less certain"
@@ -153,51 +119,32 @@ def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
     assert upper_limit(steps, tau, 0.9, requested=limit + 0.01) <= limit + 0.01
 
 
-# The null hypothesis that is hardest to tell from a smaller loss.
+# The null hypothesis: the expected wealth is at most 1.
 
 
-@pytest.mark.parametrize("delta", [0.02, 0.1, 0.5, -0.2])
-def test_worst_case_equals_optimizer(delta: float) -> None:
-    sizes = np.random.default_rng(0).integers(1, 12, 8).astype(float)
-    for tested in (0.02, 0.1):
-        bets = DocumentBets.against(tested, sizes)
-        for stakes, worst in zip(bets.stakes(sizes), bets.log_worst(delta), strict=True):
-            assert worst == pytest.approx(literal_worst(stakes, delta, sizes), abs=1e-5)
-
-
-@pytest.mark.parametrize("delta", [0.001, 0.05, 0.7, -0.1])
-def test_equal_sizes_share_worst_case(delta: float) -> None:
-    """It is (1 − s·δ) ^ documents, and the size itself does not matter."""
-    bets = DocumentBets.against(delta, np.full(60, 7))
-    stakes = bets.stakes(np.full(1, 7.0))[:, 0]
-    np.testing.assert_allclose(bets.log_worst(delta), 60 * np.log1p(-stakes * delta), rtol=1e-9)
-    np.testing.assert_allclose(stakes, DocumentBets.against(delta, np.ones(60)).stakes(np.ones(1))[:, 0])
-
-
-def test_worst_case_is_upper_bound_with_gains() -> None:
-    """Σ n·μ = δ·Σ n, however losses and gains fall."""
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("delta", [0.02, 0.3, 0.5, -0.1])
+def test_expected_wealth_is_at_most_one_for_given_sizes(delta: float) -> None:
+    """Σ E L = δ·Σ n, however losses and gains fall on the documents."""
+    rng, tried = np.random.default_rng(1), 0
     sizes = rng.integers(1, 20, 50).astype(float)
-    bets = DocumentBets.against(0.1, sizes)
-    stakes, worst, tried = bets.stakes(sizes), bets.log_worst(0.1), 0
+    bets = DocumentBets.against(delta, sizes, sizes)
     for _ in range(400):
         losses = rng.random(50) ** rng.integers(1, 20) - rng.choice([0.0, 0.2]) * rng.random(50)
-        losses *= 0.1 * sizes.sum() / (losses @ sizes)
+        losses *= delta * sizes.sum() / (losses @ sizes)
         if np.abs(losses).max() <= 1:
             tried += 1
-            assert (np.log1p(-stakes * losses).sum(axis=1) <= worst + 1e-9).all()
-    assert tried > 100
+            assert float(bets.log_e(bets.log_wealth(losses * sizes, sizes).sum(axis=1))) <= 1e-9
+    assert tried > 5
 
 
-def test_small_documents_have_smaller_stakes_at_no_cost() -> None:
-    """The first bet has the worst case of the same stake on all documents, and loses less on the small ones."""
-    sizes = np.repeat([1.0, 2.0, 5.0, 15.0], [100, 60, 30, 10])
-    bets = DocumentBets.against(0.05, sizes)
-    stakes = bets.stakes(sizes)[0]
-    equal = replace(bets, full=np.full(len(MIXTURE), 1e-9)).stakes(sizes)[0]
-    assert stakes[0] < stakes[-1] == equal[0]
-    lost = np.clip((1 - literal_smallest_full(equal[0], 0.05, sizes) / sizes) / equal[0], 0, 1)
-    assert bets.log_worst(0.05)[0] == pytest.approx(np.log1p(-equal * lost).sum(), abs=1e-6)
+@pytest.mark.parametrize("delta", [0.02, 0.1])
+def test_expected_wealth_is_one_for_drawn_documents(delta: float) -> None:
+    """Documents of 1, 2 or 9 queries are lost whole, all or only the largest, with E L = δ·E n."""
+    sizes, shares = np.array([1.0, 2.0, 9.0]), np.array([0.7, 0.2, 0.1])
+    bets = DocumentBets.against(delta, sizes, sizes)
+    lost, kept = (np.exp(bets.log_wealth(losses, sizes)) for losses in (sizes, np.zeros(3)))
+    for chances in (np.full(3, delta), np.array([0, 0, delta * (sizes @ shares) / (9 * 0.1)])):
+        np.testing.assert_allclose((lost * chances + kept * (1 - chances)) @ shares, 1)
 
 
 # How often what is false is said. The loss is the margin, exactly.
@@ -224,7 +171,7 @@ def test_partial_document_losses_hold_level() -> None:
         for complete in range(20):
             for half in range(41 - complete):
                 counts = np.array([40 - complete - half, half, complete], dtype=float)
-                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), np.ones(3), counts, 40.0)
+                result = DocumentLosses(np.array([0.0, 0.5, 1.0]), np.ones(3), counts, np.ones(3))
                 if result.mean < margin and result.p_value(margin) <= 0.05:
                     size += stats.multinomial.pmf(counts, 40, [1 - whole_share - half_share, half_share, whole_share])
         assert size <= 0.05
@@ -234,13 +181,13 @@ def rejected(terms: np.ndarray, weights: np.ndarray, margin: float) -> float:
     """Share of trials whose e-value reaches 20.
 
     Args:
-        terms: (trials, documents).
+        terms: (trials, documents), the part of each document that is lost.
         weights: (documents,).
         margin: True mean loss, which is tested.
     """
-    bets = DocumentBets.against(margin, weights)
-    wealth = np.array([np.log1p(-stakes * terms).sum(axis=1) for stakes in bets.stakes(weights)])
-    return float((log_e(wealth, bets.log_worst(margin)) >= math.log(20)).mean())
+    bets = DocumentBets.against(margin, weights, weights)
+    wealth = bets.log_wealth(terms * weights, np.broadcast_to(weights, terms.shape)).sum(axis=2)
+    return float((bets.log_e(wealth) >= math.log(20)).mean())
 
 
 LARGE_AND_SMALL = np.repeat([1.0, 2.0, 5.0, 15.0], [100, 60, 30, 10])
@@ -268,25 +215,22 @@ def test_cut_holds_level_if_found_answers_are_chance(found: float, together: boo
         number = sizes.astype(int)
         hits = np.where(rng.random(len(sizes)) < found, number, 0) if together else rng.binomial(number, found)
         lost = hits * (rng.random(len(sizes)) < lost_share)
-        losses = DocumentLosses.from_parts(lost[hits > 0] / hits[hits > 0], hits[hits > 0].astype(float), sizes.sum())
+        losses = DocumentLosses.from_documents(lost.astype(float), sizes, hits.astype(float))
         passed += losses.p_value(delta) <= 0.05
     assert passed / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
 
 
 @pytest.mark.parametrize("gains", [0.0, 0.5])
 def test_worst_case_losses_hold_level(gains: float) -> None:
-    """Each document is lost whole with the probability that the first bet's worst case has, and some are gained."""
+    """Large documents are lost whole so often that no loss at all is as likely as it can be, and some are gained."""
     rng, sizes, margin = np.random.default_rng(3), LARGE_AND_SMALL, 0.12
-    bets = DocumentBets.against(margin, sizes)
-    kappa = literal_smallest_full(1 - 1e-6, margin, sizes)
+    kappa = optimize.brentq(lambda kappa: np.clip(sizes - kappa, 0, None).sum() - margin * sizes.sum(), 0, 15)
     losses = np.clip(1 - kappa / sizes, 0, 1)
     assert losses @ sizes / sizes.sum() == pytest.approx(margin, rel=1e-4)
     uniform = rng.random((TRIALS, len(sizes)))
     gained = gains * np.minimum(losses, 1 - losses) / 2
     terms = (uniform < losses + gained).astype(float) - (uniform > 1 - gained)
-    size = rejected(terms, sizes, margin)
-    assert bets.full[0] == pytest.approx(kappa, rel=1e-5)
-    assert size <= ALLOWED
+    assert rejected(terms, sizes, margin) <= ALLOWED
 
 
 @pytest.mark.parametrize(("documents", "margin"), [(100, 0.05), (400, 0.01)])

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.abstention.probes import removed_documents, seem_answered
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.probes import removed_documents, seem_answered
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.unanswered import question_parts
 from taugate.ingestion.dataset.beir import Dataset, read_dataset

@@ -28,10 +28,12 @@ def evidence(world: World, calibration: np.ndarray | None = None) -> Calibration
     parts = QueryRoles.draw(members, ALONE, 0) if len(members) >= MIN_CALIBRATING else None
     estimated, relevance = None, (None, None)
     if parts is not None:
-        estimated = estimate_relevance(
-            world.judged, world.queries, world.unanswerable, parts, world.documents, world.lengths
+        estimated = estimate_relevance(world.judged, world.queries, parts, world.documents, world.lengths)
+        relevance = (
+            (estimated.answerable, estimated.relevance.estimate(*world.unanswerable[::-1]))
+            if estimated
+            else (None, None)
         )
-        relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
     scored = ScoredQueries(world.judged, world.unanswerable[0], *relevance)
     rows = np.random.default_rng(0).integers(0, len(members), size=(50, 40))
     return CalibrationQueries(scored, members, rows, parts, estimated, ALONE, 0)

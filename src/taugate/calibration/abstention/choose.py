@@ -89,38 +89,6 @@ class ChosenScore:
     curves: Mapping[str, tuple[Float32, Float32]]
 
 
-@dataclass(frozen=True)
-class QueryLabels:
-    """Labels of q queries of both kinds.
-
-    Attributes:
-        has_answer: (q,) whether the query has an answer.
-        clusters: (q,) cluster of the query.
-        eligible: (q,) whether the query may choose or certify.
-    """
-
-    has_answer: NDArray[np.bool_]
-    clusters: NDArray[np.int64]
-    eligible: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class LearntScore:
-    """The outcome of the choice.
-
-    Attributes:
-        name: Name of the score.
-        model: None unless the score is the model.
-        candidates: The compared scores.
-        learns: (q,) mask of the queries that fitted and chose.
-    """
-
-    name: ScoreName
-    model: Logistic | None
-    candidates: list[ScoreCandidate]
-    learns: NDArray[np.bool_]
-
-
 def choose_score(
     answerable: QueryGroup,
     unanswerable: QueryGroup,
@@ -152,43 +120,51 @@ def choose_score(
         values = np.concatenate(
             [signals.values(SIGNALS, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
         )
-        learnt = learn_score(values, QueryLabels(has_answer, clusters, eligible), empty, seed)
-        score = AnswerScore(learnt.name, signals.needed(learnt.name), learnt.model)
-        scores = score.from_values(_columns(values, signals_of(learnt.name)))
+        name, model, candidates, learns = _learn(values, has_answer, clusters, eligible, empty, seed)
+        score = AnswerScore(name, signals.needed(name), model)
+        scores = score.from_values(_columns(values, signals_of(name)))
     best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
-    certifies = np.flatnonzero(eligible & ~learnt.learns)
+    certifies = np.flatnonzero(eligible & ~learns)
     return ChosenScore(
         score,
         scores[:size],
         scores[size:],
         certifies[certifies < size],
         certifies[certifies >= size] - size,
-        learnt.candidates,
-        {"best_similarity": (best[:size], best[size:]), learnt.name: (scores[:size], scores[size:])},
+        candidates,
+        {"best_similarity": (best[:size], best[size:]), name: (scores[:size], scores[size:])},
     )
 
 
-def learn_score(values: Float64, queries: QueryLabels, empty: float, seed: int) -> LearntScore:
-    """Choose a score from precomputed signals, as `choose_score` does.
+def _learn(
+    values: Float64,
+    has_answer: NDArray[np.bool_],
+    clusters: NDArray[np.int64],
+    eligible: NDArray[np.bool_],
+    empty: float,
+    seed: int,
+) -> tuple[ScoreName, Logistic | None, list[ScoreCandidate], NDArray[np.bool_]]:
+    """Return the chosen score, its model if it has one, the compared scores, and which queries fitted and chose, (q,).
 
     Args:
         values: (q, len(SIGNALS)) float64.
-        queries: Labels of the q queries.
+        has_answer: (q,) whether the query has an answer.
+        clusters: (q,) cluster of each query.
+        eligible: (q,) whether the query may choose or certify.
         empty: γ, the share of answerable queries that may be refused.
         seed: Seed of the calibration.
     """
     rng = np.random.default_rng([seed, 5])
-    order, learns = _learning_queries(queries.clusters, queries.eligible, rng)
-    has_answer = queries.has_answer
+    order, learns = _learning_queries(clusters, eligible, rng)
     if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND:
         learns[:] = False
-    choosing = learns if learns.any() else queries.eligible
+    choosing = learns if learns.any() else eligible
     considered: dict[ScoreName, Float64] = {"best_similarity": values[choosing, SIGNALS.index("best_similarity")]}
     if learns.any():
         considered = _considered(values[choosing], has_answer[choosing], order[choosing])
     name, candidates = _compare(considered, has_answer[choosing], order[choosing], empty, rng)
     model = fit_score_model(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
-    return LearntScore(name, model, candidates, learns)
+    return name, model, candidates, learns
 
 
 def _learning_queries(

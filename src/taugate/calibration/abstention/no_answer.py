@@ -5,18 +5,14 @@ from typing import Literal
 import numpy as np
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.risk.certify import upper_limit
-from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.retrieval.index.top_k import TopK
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.evidence import EvidenceRecord
 from taugate.retrieval.release.manifest import PolicyRecord
-from taugate.retrieval.release.records import NoAnswerRecord, RefusalRecord
-from taugate.retrieval.vectors.queries import QueryVectors
+from taugate.retrieval.release.records import NoAnswerRecord
 
 
 def answered_unanswerable(
@@ -44,43 +40,27 @@ def answered_unanswerable(
 
 
 def answered_off_topic(
-    top: TopK, vectors: QueryVectors, relevance: Relevance | None, policy: PolicyRecord
+    questions: UnansweredQuestions, relevance: Relevance | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
     """Measure how many questions from another field get a result; they are searched and cut as any query is.
 
     Args:
-        top: (n, K) results of the questions.
-        vectors: (n, d) float32.
+        questions: The questions with their results.
         relevance: Model of relevance, None without one.
         policy: Policy in force.
     """
-    estimated = None if relevance is None else relevance.estimate(vectors, top)
-    decisions = decision_scores(policy.kind, top.scores, estimated)
+    estimated = None if relevance is None else relevance.estimate(questions.vectors, questions.top)
+    decisions = decision_scores(policy.kind, questions.top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.from_clusters(np.arange(len(vectors))))
-
-
-def answered_of(record: RefusalRecord) -> NoAnswerRecord:
-    """Count answered unanswerable queries under the default refusal; off-topic questions if there are none."""
-    kind: Literal["unanswerable", "off_topic"] = "off_topic" if record.unanswerable is None else "unanswerable"
-    counted = record.unanswerable or record.off_topic
-    return NoAnswerRecord(
-        asked=kind,
-        queries=counted.queries,
-        answered=1 - counted.refused / counted.queries,
-        upper=1 - counted.lower,
-        evidence=counted.evidence or EvidenceRecord(unit="query", units=counted.queries, design_effect=1.0),
-    )
+    return _record("off_topic", answered, SamplingUnits.from_clusters(questions.clusters))
 
 
 def _record(kind: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
-    """Count answers as losses: the staircase has one step, between answered and unanswered queries."""
-    steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
     return NoAnswerRecord(
         asked=kind,
         queries=len(answered),
         answered=float(answered.mean()),
-        upper=upper_limit(steps, 0.5, CONFIDENCE),
+        upper=share_at_most(answered, units),
         evidence=units.record,
     )

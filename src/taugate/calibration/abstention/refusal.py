@@ -2,7 +2,11 @@
 
 ρ refuses nearly all questions about other subjects, and as many of the user's unanswerable queries as it can, while few
 right answers are lost. It is the lowest threshold that does so, because users' queries score lower than labelled ones
-more often than higher.
+more often than higher. Near misses are only counted: they score among the right answers, so that refusing more of them
+costs about as many.
+
+What is reported did not choose: queries and questions are divided into folds by cluster, and those that choose ρ are
+counted by the ρ that the other folds choose.
 
 No query that certifies a loss influences ρ: held-out queries limit it then. Given these, ρ is a constant, and the loss
 of a query, 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls
@@ -10,19 +14,19 @@ as τ rises. So the tests of `calibration/risk` hold for the sum of both losses 
 (`ScoredQueries.certifying`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from scipy import stats
 
-from taugate.calibration.abstention.probes import Probes
-from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import upper_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
@@ -36,6 +40,8 @@ _SHARE_OF_LOSS = 1 / 8
 # Share of each kind of question that may remain: the last few cost the most right answers. On the sample, .1 loses .7 %
 # of them and .03 loses 1.2 %; on a folder of 27 documents with 34 questions of people, 0 and 6 %.
 _REMAINING = 0.1
+# More folds than off-topic questions of one language, so that each of these is counted by the ρ of all others.
+_FOLDS = 50
 
 
 @dataclass(frozen=True)
@@ -54,60 +60,32 @@ class DefaultRefusal:
 
 
 @dataclass(frozen=True)
-class RightAnswers:
-    """Answerable queries that find a relevant document in their top K.
+class ScoredQuestions:
+    """Queries or questions of one kind, with the scores by which they are refused.
 
     Attributes:
-        scores: (n,) float32, their best similarities.
-        units: Sampling units of the n queries.
+        scores: (n,) float32, best similarities.
+        units: Sampling units of the n questions.
+        chooses: (n,) bool, whether the question helps to choose ρ.
     """
 
     scores: Float32
     units: SamplingUnits
+    chooses: Mask
 
     @classmethod
-    def of(cls, scores: Float32, found: Mask, part: Mask, units: SamplingUnits) -> Self:
-        """Take the queries of a part that find their answer.
+    def of(cls, scores: Float32, clusters: ClusterIds, chooses: Mask) -> Self | None:
+        """Take (n,) questions by their scores and clusters; None if there are none."""
+        return cls(scores, SamplingUnits.from_clusters(clusters), chooses) if len(scores) else None
 
-        Args:
-            scores: (q,) float32 scores of all answerable queries.
-            found: (q,) whether the query finds its answer.
-            part: (q,) whether the query is in the part.
-            units: Sampling units of all answerable queries.
-        """
-        rows = np.flatnonzero(found & part)
-        return cls(scores[rows], units.take(rows))
+    @property
+    def folds(self) -> ClusterIds:
+        """Fold of each question, (n,)."""
+        return self.units.clusters % _FOLDS
 
-
-@dataclass(frozen=True)
-class ProbedKinds:
-    """Questions of each kind that no document answers; None if there are none.
-
-    Attributes:
-        off_topic: Questions about other subjects.
-        near_miss: Near misses.
-        unanswerable: The user's unanswerable queries.
-        left_out: Number of off-topic questions that the documents seem to answer, which are not in `off_topic`.
-    """
-
-    off_topic: Probes
-    near_miss: Probes | None
-    unanswerable: Probes | None
-    left_out: int
-
-    def choosing(self, right: Float32, lost: "LostShares") -> list[Float32]:
-        """Return scores that choose ρ, one array per kind; all off-topic questions, because one language has few.
-
-        Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
-        limit what that loses, off-topic questions choose alone.
-
-        Args:
-            right: (n,) float32 scores of right answers that limit ρ.
-            lost: Shares of right answers that may be lost.
-        """
-        unanswerable = self.unanswerable if can_limit(lost.planned, len(right)) else None
-        kinds = [self.off_topic.scores] if unanswerable is None else [self.off_topic.scores, unanswerable.choosing]
-        return [scores for scores in kinds if len(scores)]
+    def choosing(self, without: int | None) -> Float32:
+        """Return the scores of the questions that choose, less those of a fold."""
+        return self.scores[self.chooses if without is None else self.chooses & (self.folds != without)]
 
 
 @dataclass(frozen=True)
@@ -140,12 +118,12 @@ def choose_rho(right: Float32, kinds: list[Float32], lost: LostShares) -> float:
 
     Args:
         right: (n,) float32 scores of right answers.
-        kinds: Scores of the questions without an answer, one array per kind.
+        kinds: Scores of the questions without an answer, one array per kind; without any, nothing is refused.
         lost: Shares of right answers that may be lost.
     """
     above = [np.nextafter(np.sort(kind), np.float32(np.inf)) for kind in kinds]  # the lowest thresholds that refuse
     enough = [float(scores[int(np.ceil((1 - _REMAINING) * len(scores))) - 1]) for scores in above]
-    return min(max(enough), _ceiling(right, lost))
+    return min(max(enough, default=-np.inf), _ceiling(right, lost))
 
 
 def _ceiling(right: Float32, lost: LostShares) -> float:
@@ -164,73 +142,96 @@ def _ceiling(right: Float32, lost: LostShares) -> float:
     return float(np.float32(tail))
 
 
-def off_topic_refused(right: Float32, kinds: ProbedKinds, lost: LostShares) -> RefusedQuestions:
-    """Count the off-topic questions that are refused by the ρ that all others choose; see `choose_rho`."""
-    scores, *others = kinds.choosing(right, lost)
-    refused: Mask = np.zeros(len(scores), dtype=np.bool_)
-    for row in range(len(scores) if len(scores) > 1 else 0):
-        refused[row] = scores[row] < np.float32(choose_rho(right, [np.delete(scores, row), *others], lost))
-    return _count(refused, SamplingUnits.from_clusters(kinds.off_topic.clusters))
+@dataclass(frozen=True)
+class RefusalEvidence:
+    """Right answers, and questions of each kind that no document answers; None if there are none of a kind.
 
-
-def refusal_record(
-    rho: float,
-    right: RightAnswers,
-    kinds: ProbedKinds,
-    off_topic: RefusedQuestions | None = None,
-    *,
-    provisional: bool,
-) -> RefusalRecord:
-    """Record how many questions of each kind ρ refuses, and how many right answers, among those that report.
-
-    Args:
-        rho: The threshold.
-        right: Right answers to report.
-        kinds: Questions without an answer.
-        off_topic: Off-topic questions refused; None to count those that ρ refuses.
-        provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
+    Attributes:
+        right: Answerable queries that find a relevant document in their top K.
+        off_topic: Questions about other subjects.
+        near_miss: Near misses; none of them chooses.
+        unanswerable: The user's unanswerable queries.
+        left_out: Number of off-topic questions that the documents seem to answer, which are not in `off_topic`.
+        lost: Shares of right answers that may be lost.
+        kept: ρ of an earlier release, None to choose it.
     """
-    refused = right.scores < np.float32(rho)
-    lost = Interval(mean=0.0, lower=0.0, upper=1.0)
-    if len(refused):
-        lost = Interval(
-            mean=float(refused.mean()),
-            lower=1 - share_at_most(~refused, right.units),
-            upper=share_at_most(refused, right.units),
+
+    right: ScoredQuestions | None
+    off_topic: ScoredQuestions
+    near_miss: ScoredQuestions | None
+    unanswerable: ScoredQuestions | None
+    left_out: int
+    lost: LostShares
+    kept: float | None = None
+
+    @cached_property
+    def rho(self) -> float:
+        """The threshold, chosen by all that choose."""
+        return self._rho() if self.kept is None else self.kept
+
+    def _rho(self, without: int | None = None) -> float:
+        """Choose ρ without a fold.
+
+        Unanswerable queries score like answerable ones, and can raise ρ to its limit. With too few right answers to
+        limit what that loses, off-topic questions choose alone.
+        """
+        right = self.off_topic.scores[:0] if self.right is None else self.right.choosing(without)
+        kinds = [self.off_topic.choosing(without)]
+        if self.unanswerable is not None and can_limit(self.lost.planned, len(right)):
+            kinds.append(self.unanswerable.choosing(without))
+        return choose_rho(right, [scores for scores in kinds if len(scores)], self.lost)
+
+    @cached_property
+    def _rhos(self) -> Float32:
+        """ρ without each fold, (_FOLDS,)."""
+        rhos = [self._rho(fold) if self.kept is None else self.kept for fold in range(_FOLDS)]
+        return np.array(rhos, dtype=np.float32)
+
+    def refused(self, questions: ScoredQuestions) -> Mask:
+        """Return which questions are refused, (n,): those that choose by the ρ of the other folds, the others by ρ."""
+        refused: Mask = questions.scores < np.where(
+            questions.chooses, self._rhos[questions.folds], np.float32(self.rho)
         )
-    return RefusalRecord(
-        score="best_similarity",
-        rho=rho,
-        provisional=provisional,
-        off_topic=off_topic or _refused(kinds.off_topic, rho),
-        near_miss=_refused(kinds.near_miss, rho) if kinds.near_miss else None,
-        unanswerable=_refused(kinds.unanswerable, rho) if kinds.unanswerable else None,
-        lost=lost,
-        left_out=kinds.left_out,
-    )
+        return refused
 
+    def record(self, *, provisional: bool) -> RefusalRecord:
+        """Record how many questions of each kind are refused, and how many right answers.
 
-def answer_rule(rho: float, k: int) -> AnswerRule:
-    """Return the rule that serves ρ."""
-    return AnswerRule(AnswerScore("best_similarity", Signals(k)), rho)
+        Args:
+            provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
+        """
+        lost = Interval(mean=0.0, lower=0.0, upper=1.0)
+        if self.right is not None:
+            refused = self.refused(self.right)
+            lost = Interval(
+                mean=float(refused.mean()),
+                lower=1 - share_at_most(~refused, self.right.units),
+                upper=share_at_most(refused, self.right.units),
+            )
+        return RefusalRecord(
+            score="best_similarity",
+            rho=self.rho,
+            provisional=provisional,
+            off_topic=self._count(self.off_topic),
+            near_miss=self._count(self.near_miss) if self.near_miss else None,
+            unanswerable=self._count(self.unanswerable) if self.unanswerable else None,
+            lost=lost,
+            left_out=self.left_out,
+        )
+
+    def _count(self, questions: ScoredQuestions) -> RefusedQuestions:
+        refused, units = self.refused(questions), questions.units
+        lower = 1 - share_at_most(~refused, units)
+        evidence = units.record if units.unit == "document" else None
+        return RefusedQuestions(queries=len(refused), refused=int(refused.sum()), lower=lower, evidence=evidence)
 
 
 def share_at_most(happened: Mask, units: SamplingUnits) -> float:
-    """Return the one-sided 95 % upper limit of a share.
+    """Return the one-sided 95 % upper limit of a share; every query counts as one.
 
     Args:
         happened: (n,) bool, n ≥ 1.
         units: Sampling units of the n queries.
     """
-    steps = LossSteps.of_empty((~happened).astype(np.float32)[:, None], units)
+    steps = LossSteps.of_empty((~happened).astype(np.float32)[:, None], replace(units, cap=None))
     return upper_limit(steps, 0.5, CONFIDENCE)
-
-
-def _refused(probes: Probes, rho: float) -> RefusedQuestions:
-    return _count(probes.reported < np.float32(rho), probes.reported_units)
-
-
-def _count(refused: Mask, units: SamplingUnits) -> RefusedQuestions:
-    lower = 1 - share_at_most(~refused, units)
-    evidence = units.record if units.unit == "document" else None
-    return RefusedQuestions(queries=len(refused), refused=int(refused.sum()), lower=lower, evidence=evidence)

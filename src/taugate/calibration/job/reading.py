@@ -99,6 +99,4 @@ def sampling_units(dataset: Dataset, settings: CalibrationSettings, job: Job) ->
             "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
             "they were drawn one by one, such as from a log, --drawn queries certifies more"
         )
-    if cap is None or units.unit == "query":
-        return units
-    return units.capped(cap)
+    return units if units.unit == "query" else units.capped(cap)

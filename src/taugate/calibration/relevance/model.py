@@ -27,7 +27,6 @@ from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import Fold, QueryRoles, cluster_folds
 from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, mixture_weights
-from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.background import (
     Background,
     ComputedBackground,
@@ -86,14 +85,12 @@ class AppliedRelevance:
     Attributes:
         relevance: The model with the background that describes queries and results.
         answerable: (n, K) float32 probabilities of the answerable queries' results.
-        unanswerable: (u, K) float32 probabilities of the unanswerable queries' results.
         unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
             query has an answer.
     """
 
     relevance: Relevance
     answerable: Float32
-    unanswerable: Float32
     unanswered: Unanswered | None
 
 
@@ -110,10 +107,9 @@ class EstimatedRelevance(AppliedRelevance):
     choosing: Float32
 
 
-def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and documents)
+def estimate_relevance(
     judged: JudgedQueries,
     vectors: QueryVectors,
-    unanswerable: tuple[TopK, QueryVectors],
     roles: QueryRoles,
     documents: CorpusVectors,
     lengths: Lengths,
@@ -130,7 +126,6 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
     Args:
         judged: The n answerable queries with their results.
         vectors: (n, d) float32 vectors of these queries.
-        unanswerable: The top-K of the u unanswerable queries, and their (u, d) vectors.
         roles: Roles of the queries.
         documents: (N, d) float32, in memory or not.
         lengths: (N,) bytes of each document.
@@ -147,7 +142,7 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
             return None
         unseen = roles.not_fitting
         questions: list[Float64] = []
-        if unanswered is not None and unanswered.off_topic.learns.any():
+        if unanswered is not None:
             questions = [_features_of(kind, background, k) for kind in unanswered.learning]
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
         model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
@@ -155,8 +150,7 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
         return EstimatedRelevance(
             relevance,
             answerable=model.probability(values).astype(np.float32),
-            unanswerable=relevance.estimate(unanswerable[1], unanswerable[0]),
-            unanswered=unanswered if questions else None,
+            unanswered=unanswered,
             fit=fitted,
             choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
         )
@@ -165,7 +159,6 @@ def estimate_relevance(  # noqa: PLR0913, PLR0917 (queries, questions and docume
 def apply_relevance(
     model: Logistic,
     judged: JudgedQueries,
-    unanswerable: TopK,
     encoded: EncodedTexts,
     describing: NDArray[np.int64],
     unanswered: Unanswered | None = None,
@@ -178,7 +171,6 @@ def apply_relevance(
     Args:
         model: Model with its recalibration.
         judged: The n answerable queries with their results.
-        unanswerable: The top-K of the unanswerable queries.
         encoded: Vectors of documents and queries.
         describing: Positions of the answerable queries that describe documents, those that would fit a model.
         unanswered: Questions that no document answers, to measure a model that was fitted with such questions.
@@ -189,7 +181,6 @@ def apply_relevance(
         return AppliedRelevance(
             relevance,
             relevance.estimate(encoded.answerable, judged.top),
-            relevance.estimate(encoded.unanswerable, unanswerable),
             None if model.on_topic is None else unanswered,
         )
 

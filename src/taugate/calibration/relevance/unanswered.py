@@ -5,7 +5,7 @@ assumed to have none. The share decides how far relevance falls for a query that
 a half in the traffic, the true odds of relevance are between those returned and (1 − s) / s times as high.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -28,15 +28,12 @@ class UnansweredQuestions:
     Attributes:
         top: Their (m, K) results, best first.
         vectors: (m, d) float32.
-        learns: (m,) bool, whether the model may learn from the question.
-        measures: (m,) bool, whether the question measures the model; never both.
-        clusters: (m,) cluster of each question, numbered with those of the answerable queries.
+        clusters: (m,) cluster of each question, numbered with those of the labelled queries; questions made from one
+            query, or about one document, share it.
     """
 
     top: TopK
     vectors: QueryVectors
-    learns: Mask
-    measures: Mask
     clusters: ClusterIds
 
     def __len__(self) -> int:
@@ -45,31 +42,21 @@ class UnansweredQuestions:
     def take(self, part: Mask) -> Self:
         """Take the questions in a (m,) mask."""
         top = TopK(self.top.scores[part], self.top.positions[part])
-        return type(self)(top, self.vectors[part], self.learns[part], self.measures[part], self.clusters[part])
+        return type(self)(top, self.vectors[part], self.clusters[part])
 
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Questions that no document answers, by kind.
+    """Questions that no document answers, by kind, without empty kinds; no question is in both parts.
 
     Attributes:
-        off_topic: Questions about other subjects, which also fit the chance that a query is about the documents.
-        close: Questions close to the documents, of several kinds: without the documents that answer them, with changed
-            words, or the user's own.
+        learning: Questions that the model learns from. The first kind are those about other subjects, which also fit
+            the chance that a query is about the documents.
+        measuring: Questions that measure the model.
     """
 
-    off_topic: UnansweredQuestions
-    close: tuple[UnansweredQuestions, ...] = ()
-
-    @property
-    def learning(self) -> list[UnansweredQuestions]:
-        """The questions that the model learns from, by kind, without empty kinds."""
-        return _some(kind.take(kind.learns) for kind in (self.off_topic, *self.close))
-
-    @property
-    def measuring(self) -> list[UnansweredQuestions]:
-        """The questions that measure the model, by kind, without empty kinds."""
-        return _some(kind.take(kind.measures) for kind in (self.off_topic, *self.close))
+    learning: Sequence[UnansweredQuestions]
+    measuring: Sequence[UnansweredQuestions]
 
 
 def mixture_weights(answerable: int, kinds: Sequence[int]) -> NDArray[np.float64]:
@@ -85,7 +72,3 @@ def mixture_weights(answerable: int, kinds: Sequence[int]) -> NDArray[np.float64
     total = answerable * UNANSWERABLE_SHARE / (1 - UNANSWERABLE_SHARE)
     weights = [np.full(questions, total / len(kinds) / questions) for questions in kinds]
     return np.concatenate([np.ones(answerable), *weights])
-
-
-def _some(kinds: Iterable[UnansweredQuestions]) -> list[UnansweredQuestions]:
-    return [kind for kind in kinds if len(kind)]

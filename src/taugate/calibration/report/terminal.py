@@ -114,7 +114,7 @@ def table(manifest: Manifest) -> str:
     """Format every metric of every part of the queries with its 95 % interval, and the rule in force."""
     parts = list(manifest.metrics)
     lines = _standing(manifest)
-    if manifest.refusal is None and manifest.no_answer is not None:
+    if manifest.no_answer is not None and manifest.refusal is None:
         lines.append(f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}")
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():

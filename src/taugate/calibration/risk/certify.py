@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import log_e
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import ThresholdRule
@@ -74,9 +73,7 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
     """
     if steps.documents is not None:
-        bets = steps.documents.bets(delta)
-        evidence = log_e(steps.documents.log_wealth(bets), bets.log_worst(delta))
-        return np.exp(-np.maximum(0.0, evidence))
+        return np.exp(-np.maximum(0.0, steps.documents.log_e(delta)))
     p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
     return p_value(steps.losses, steps.queries, delta)
 
@@ -110,10 +107,11 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
         return bounds.queries_for_confidence(limit.delta, rule.confidence)
     if rule.statement == "expected-loss":
         return math.ceil(limit.steps.queries / limit.steps.total * limit.steps.largest * (1 / limit.delta - 1) - 1e-9)
-    worst = documents.bets(limit.delta).log_worst(limit.delta)
+    bets = documents.bets(limit.delta)
+    wealth = documents.lossless(bets)
 
     def short(factor: float) -> float:
-        return float(log_e(np.zeros(len(worst)), factor * worst)) + math.log(alpha)
+        return float(bets.log_e(factor * wealth)) + math.log(alpha)
 
     high = 1.0
     while short(high) < 0:

@@ -22,19 +22,19 @@ class DocumentSteps:
     """The staircase by document: each step raises the loss of one document.
 
     Attributes:
-        sizes: (d,) number of queries that each document counts for: its own, or the cap.
+        sizes: (d,) float64, number of queries that each document counts for: its own, or the cap.
         cap: Largest number of queries that a document counts for, None without a limit.
-        capacity: (d,) float64, total loss of these queries if everything is dropped.
+        losable: (d,) float64, total loss of these queries if everything is dropped.
         documents: (s,) document of each step.
         places: (s,) place in the staircase from which on the step counts, 1…c.
-        before: (s,) float64, part of the document's capacity that is lost below the step, 0…1.
+        before: (s,) float64, loss of the document below the step.
         after: (s,) float64, the same above it.
         length: c + 1, the length of the staircase.
     """
 
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.float64]
     cap: int | None
-    capacity: NDArray[np.float64]
+    losable: NDArray[np.float64]
     documents: NDArray[np.int64]
     places: NDArray[np.int64]
     before: NDArray[np.float64]
@@ -43,21 +43,26 @@ class DocumentSteps:
 
     def bets(self, delta: float) -> DocumentBets:
         """Return the bets against a mean loss of δ per query."""
-        return DocumentBets.against(delta, self.capacity, total=float(self.sizes.sum()))
+        return DocumentBets.against(delta, self.losable, self.sizes)
 
-    def log_wealth(self, bets: DocumentBets) -> NDArray[np.float64]:
-        """Return the logarithm of Π (1 − s·x) over documents for each bet and place, (b, c + 1) float64."""
-        capacity = self.capacity[self.documents]
-        changes = bets.log_wealth(self.after, capacity) - bets.log_wealth(self.before, capacity)
+    def log_e(self, delta: float) -> NDArray[np.float64]:
+        """Return the logarithm of the e-value against δ at each place, (c + 1,) float64."""
+        bets, sizes = self.bets(delta), self.sizes[self.documents]
+        changes = bets.log_wealth(self.after, sizes) - bets.log_wealth(self.before, sizes)
         steps = np.array([np.bincount(self.places, change, minlength=self.length) for change in changes])
-        return np.cumsum(steps, axis=1, dtype=np.float64)
+        return bets.log_e(self.lossless(bets)[:, None] + np.cumsum(steps, axis=1, dtype=np.float64))
+
+    def lossless(self, bets: DocumentBets) -> NDArray[np.float64]:
+        """Return the logarithm of the wealth of each bet if nothing is lost, (b,)."""
+        wealth: NDArray[np.float64] = bets.log_wealth(np.zeros(len(self.sizes)), self.sizes).sum(axis=1)
+        return wealth
 
     def losses_at(self, place: int) -> DocumentLosses:
         """Return the losses of the average query at one place of the staircase."""
         passed = self.places <= place
         rises = (self.after - self.before)[passed]
-        parts = np.bincount(self.documents[passed], rises, minlength=len(self.sizes)).astype(np.float64)
-        return DocumentLosses.from_parts(np.clip(parts, 0.0, 1.0), self.capacity, float(self.sizes.sum()))
+        losses = np.bincount(self.documents[passed], rises, minlength=len(self.sizes)).astype(np.float64)
+        return DocumentLosses.from_documents(np.clip(losses, 0.0, self.losable), self.sizes, self.losable)
 
 
 @dataclass(frozen=True)
@@ -209,14 +214,14 @@ def _by_document(
 ) -> DocumentSteps:
     """Add up the steps of queries by document."""
     document = np.unique(units.clusters, return_inverse=True)[1]
-    sizes = np.bincount(document).astype(np.int64)
     order = np.lexsort((candidate, document[owners]))  # by document, then from its lowest step to its highest
     step_document, heights = document[owners[order]], height[order]
     total = np.cumsum(heights)
     first = np.searchsorted(step_document, step_document, side="left")
-    before = np.concatenate([[0.0], total])[first]
-    capacity = np.bincount(step_document, heights, minlength=len(sizes)).astype(np.float64)
-    after = np.minimum((total - before) / capacity[step_document], 1.0)
-    down = np.clip((total - before - heights) / capacity[step_document], 0.0, 1.0)
-    counted, place = sizes if units.cap is None else np.minimum(sizes, units.cap), candidate[order] + 1
-    return DocumentSteps(counted, units.cap, capacity, step_document, place, down, after, candidates + 1)
+    below = np.concatenate([[0.0], total])[first]
+    sizes = np.bincount(document).astype(np.float64)
+    sizes = sizes if units.cap is None else np.minimum(sizes, units.cap)
+    losable = np.bincount(step_document, heights, minlength=len(sizes)).astype(np.float64)
+    after, places = np.minimum(total - below, losable[step_document]), candidate[order] + 1
+    before = np.maximum(total - below - heights, 0.0)
+    return DocumentSteps(sizes, units.cap, losable, step_document, places, before, after, candidates + 1)

@@ -89,7 +89,7 @@ class ThresholdRule(Options):
     ] = Field(
         default=None,
         description="certify the loss with each document counted for at most this many queries; auto: as many as nine "
-        "in ten documents have",
+        "in ten documents have; by default as many as let 98 % of the queries count",
     )
     tau: Annotated[
         Annotated[float, Field(allow_inf_nan=False)] | None,

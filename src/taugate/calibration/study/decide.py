@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.no_answer import answered_of, answered_off_topic, answered_unanswerable
+from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
@@ -143,14 +143,15 @@ def _reliability(study: Study, inputs: CalibrationInputs, inherited: Inherited |
     return None
 
 
-def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerRecord:
-    """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries."""
+def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerRecord | None:
+    """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
+
+    None with the default refusal, whose record counts them.
+    """
     scored, search = study.scored, study.search
     if isinstance(study.refusing, DefaultRefusal):
-        return answered_of(study.refusing.record)
+        return None
     if len(scored.unanswerable):
-        units = SamplingUnits.from_clusters(study.clusters[len(scored.judged) :])
+        units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, study.refusing)
-    model, off_topic = None if study.estimated is None else study.estimated.relevance, search.encoded.off_topic
-    top = search.index.search(off_topic, scored.judged.grades.shape[1])
-    return answered_off_topic(top, off_topic, model, policy)
+    return answered_off_topic(search.off_topic, None if study.estimated is None else study.estimated.relevance, policy)

@@ -1,84 +1,59 @@
 """Sets the default refusal of a study: collects the questions that no document answers, chooses ρ and measures it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from taugate.calibration.abstention.probes import LabelledParts, Probes, off_topic_probes, removed_documents
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
     DefaultRefusal,
     LostShares,
-    ProbedKinds,
-    RightAnswers,
-    answer_rule,
+    RefusalEvidence,
+    ScoredQuestions,
     can_limit,
-    choose_rho,
-    off_topic_refused,
-    refusal_record,
 )
-from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.metrics.measure import QueryPart
-from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries
+from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.top_k import Index, TopK
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.records import RefusalRecord
 
 
 @dataclass(frozen=True)
-class LabelledSearch:
-    """A data set after its labelled queries were searched.
+class LabelledParts:
+    """The parts that the answerable queries take.
 
     Attributes:
-        dataset: Labelled queries and documents.
-        encoded: Vectors of the data set.
-        index: Index of the documents.
-        judged: Results of the answerable queries.
-        unanswerable: Results of the unanswerable queries.
-        units: Sampling units of the answerable queries.
+        limits: (n,) bool, whether the query limits how many right answers ρ loses.
+        certifies: (n,) bool, whether the query may certify a loss, so that ρ must not depend on it.
     """
 
-    dataset: Dataset
-    encoded: EncodedTexts
-    index: Index
-    judged: JudgedQueries
-    unanswerable: TopK
-    units: SamplingUnits
+    limits: Mask
+    certifies: Mask
 
 
-def divide(
-    parts: Mapping[str, QueryPart],
-    roles: QueryRoles | None,
-    rule: ThresholdRule,
-    cluster_ids: ClusterIds,
-) -> LabelledParts:
-    """Decide which answerable queries limit ρ, and which report how many right answers it loses.
+def divide(parts: Mapping[str, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
+    """Decide which answerable queries limit ρ: calibration queries, or held-out ones if those certify a loss.
 
-    Calibration queries limit ρ, and held-out ones report. If a loss is certified, it is the other way round, because
-    the calibration queries certify; without held-out queries, those that fit the model of relevance limit ρ and
-    certify nothing.
+    Without held-out queries, those that fit the model of relevance limit ρ and certify nothing.
 
     Args:
         parts: "calibration" and, with a holdout, "heldout".
         roles: None with too few queries.
         rule: Rule of the threshold.
-        cluster_ids: As in LabelledParts.
     """
     members = parts["calibration"].members
-    limiting = members
-    if rule.statement is not None:
-        limiting = parts["heldout"].members if "heldout" in parts else roles.fit if roles else members[:0]
     limits, certifies = (np.zeros(sum(len(part.members) for part in parts.values()), dtype=np.bool_) for _ in range(2))
-    limits[limiting] = True
-    if rule.statement is not None:
+    if rule.statement is None:
+        limits[members] = True
+    else:
+        limits[parts["heldout"].members if "heldout" in parts else roles.fit if roles else members[:0]] = True
         certifies[members] = ~limits[members]
-    reports = limits if limits.all() else ~limits
-    return LabelledParts(limits, reports, certifies, cluster_ids)
+    return LabelledParts(limits, certifies)
 
 
 def refuse_by_default(
@@ -99,47 +74,49 @@ def refuse_by_default(
         rule: Rule of the threshold.
         kept: Record of the earlier release; None to choose ρ.
     """
-    judged, k = search.judged, search.judged.grades.shape[1]
-    scores = judged.top.scores[:, 0]
-    found: Mask = judged.accuracy() > 0
-    limiting, reported = (RightAnswers.of(scores, found, part, search.units) for part in (parts.limits, parts.reports))
-    kinds = _kinds(search, parts, limiting)
-    if not kinds.off_topic.reports.any():
+    # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
+    generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
+    provisional = generated or not can_limit(MAX_LOST, len(search.units)) if kept is None else kept.provisional
+    evidence = _evidence(search, parts, rule, None if kept is None else kept.rho, provisional=provisional)
+    if evidence is None:
         return None
-    off_topic = None
-    if kept is not None:
-        rho, provisional = kept.rho, kept.provisional
-    else:
-        # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
-        generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
-        provisional = generated or not can_limit(MAX_LOST, len(search.units))
-        lost = LostShares.under(rule)
-        # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
-        # certified for them.
-        right = limiting.scores[:0] if provisional and rule.statement is None else limiting.scores
-        rho = choose_rho(right, kinds.choosing(right, lost), lost)
-        off_topic = off_topic_refused(right, kinds, lost)
-    record = refusal_record(rho, reported, kinds, off_topic, provisional=provisional)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
-        scores, search.unanswerable.scores[:, 0], np.float32(rho), certified=True, fitted=fitted
+        search.judged.top.scores[:, 0],
+        search.unanswerable.scores[:, 0],
+        np.float32(evidence.rho),
+        certified=True,
+        fitted=fitted,
     )
-    return DefaultRefusal(answer_rule(rho, k), record, answering)
+    rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
+    return DefaultRefusal(rule_served, evidence.record(provisional=provisional), answering)
 
 
-def _kinds(search: LabelledSearch, parts: LabelledParts, right: RightAnswers) -> ProbedKinds:
-    """Score the questions of every kind. A kind without a question to report is left out."""
-    dataset, encoded, index = search.dataset, search.encoded, search.index
-    off_topic, left_out = off_topic_probes(dataset, encoded, index, right.scores)
-    removed, rows = removed_documents(dataset, encoded, index, 1)
-    sources: Sequence[Probes] = [parts.of_sources(removed.scores[:, 0], rows)]
-    if encoded.near_misses is not None and len(encoded.near_misses.vectors):
-        top = index.search(encoded.near_misses.vectors, 1)
-        sources = [*sources, parts.of_sources(top.scores[:, 0], encoded.near_misses.sources)]
-    near_miss, unanswerable = Probes.joined(sources), parts.of_unanswerable(search.unanswerable.scores[:, 0])
-    return ProbedKinds(
-        off_topic,
-        near_miss if near_miss.reports.any() else None,
-        unanswerable if unanswerable.reports.any() else None,
-        left_out,
+def _evidence(
+    search: LabelledSearch, parts: LabelledParts, rule: ThresholdRule, kept: float | None, *, provisional: bool
+) -> RefusalEvidence | None:
+    """Score the questions of every kind; None without a question about other subjects."""
+    scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
+    spoken = search.off_topic_remaining(scores[:0], any_language=False)
+    remains = search.off_topic_remaining(scores[found][parts.limits[found]], any_language=False)
+    every = np.ones(int(remains.sum()), dtype=np.bool_)
+    off_topic = ScoredQuestions.of(search.off_topic.top.scores[remains, 0], search.off_topic.clusters[remains], every)
+    if off_topic is None:
+        return None
+    # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
+    # certified for them.
+    limits = parts.limits[found] & (not provisional or rule.statement is not None)
+    near = [kind for kind, _ in search.near_misses]
+    near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
+    own, certified = search.own, search.cluster_ids[: len(scores)][parts.certifies]
+    return RefusalEvidence(
+        right=ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None,
+        off_topic=off_topic,
+        near_miss=ScoredQuestions.of(
+            near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
+        ),
+        unanswerable=ScoredQuestions.of(own.top.scores[:, 0], own.clusters, ~np.isin(own.clusters, certified)),
+        left_out=int((spoken & ~remains).sum()),
+        lost=LostShares.under(rule),
+        kept=kept,
     )

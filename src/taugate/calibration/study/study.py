@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import ClusterIds, sampling_clusters
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.metrics.measure import QueryPart
@@ -27,10 +27,11 @@ from taugate.calibration.relevance.model import (
     apply_relevance,
     estimate_relevance,
 )
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import LabelledSearch, divide, refuse_by_default
-from taugate.calibration.study.unanswered import collect_unanswered, question_parts
+from taugate.calibration.study.refusing import divide, refuse_by_default
+from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
@@ -66,7 +67,6 @@ class Study:
         search: The data set with the results of its labelled queries.
         scored: Every labelled query with its results and decision scores.
         parts: "calibration" and, with a holdout, "heldout".
-        clusters: (n + u,) clusters of the answerable queries, then of the unanswerable ones.
         roles: Calibration queries that fit, help to choose and certify, None if there are too few.
         estimated: Model of relevance with its probabilities, None without one.
         abstention: Certified rule that refuses queries as a whole; None without one.
@@ -79,7 +79,6 @@ class Study:
     search: LabelledSearch
     scored: ScoredQueries
     parts: dict[str, ScoredPart]
-    clusters: ClusterIds
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
     abstention: CertifiedAbstention | None
@@ -131,26 +130,26 @@ def study(inputs: CalibrationInputs, encoded: EncodedTexts, index: Index, inheri
         parts = {name: _scored(part, encoded.answerable, index) for name, part in inputs.drawn.parts.items()}
         _check_similarities(search)
     members = parts["calibration"].members
-    clusters = sampling_clusters(dataset.answerable + dataset.unanswerable, units.drawn)
     kept = None if inherited is None else inherited.refusal
     refuses = settings.refusal or kept is not None
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
-        estimated = _estimate(search, parts, roles, clusters, inherited, refuses=refuses)
+        estimated = _estimate(search, parts, roles, inherited, refuses=refuses)
     with job.stage("abstention"):
-        abstention = _abstain(search, clusters, members, settings, inherited)
+        abstention = _abstain(search, members, settings, inherited)
         refusal = None
         if refuses:
-            divided = divide(parts, roles, settings.rule, clusters)
+            divided = divide(parts, roles, settings.rule)
             refusal = refuse_by_default(search, divided, roles, settings.rule, kept)
         refusing = abstention or refusal
         answering = None if refusing is None else refusing.answering
         scored = ScoredQueries(judged, unanswerable, None, None, answering)
         if estimated is not None:
-            relevance, of_unanswerable = estimated.answerable, estimated.unanswerable
-            scored = replace(scored, relevance=relevance, unanswerable_relevance=of_unanswerable)
+            with threadpool_limits(limits=1):  # the same data give the same bits
+                of_unanswerable = estimated.relevance.estimate(encoded.unanswerable, unanswerable)
+            scored = replace(scored, relevance=estimated.answerable, unanswerable_relevance=of_unanswerable)
     with job.stage("labels"):
-        few_labels = FewLabels.search(dataset, encoded, index, judged, unanswerable, clusters, settings.seed)
+        few_labels = FewLabels.of(search, settings.seed)
     with job.stage("query set"):
         query_set, wording = _query_set(search, parts, settings.seed)
     records = {
@@ -160,14 +159,13 @@ def study(inputs: CalibrationInputs, encoded: EncodedTexts, index: Index, inheri
         "abstention": abstention and abstention.record,
         "refusal": refusal and refusal.record,
     }
-    return Study(search, scored, parts, clusters, roles, estimated, abstention, refusal, few_labels, wording, records)
+    return Study(search, scored, parts, roles, estimated, abstention, refusal, few_labels, wording, records)
 
 
 def _estimate(
     search: LabelledSearch,
     parts: Mapping[str, ScoredPart],
     roles: QueryRoles | None,
-    clusters: ClusterIds,
     inherited: Inherited | None,
     *,
     refuses: bool,
@@ -179,19 +177,16 @@ def _estimate(
     judged, encoded = search.judged, search.encoded
     unanswered = None
     if refuses and roles:
-        unanswered = collect_unanswered(search, clusters, roles, question_parts(parts, roles, len(judged)))
+        unanswered = divide_unanswered(search, roles, question_parts(parts, roles, len(judged)))
     if inherited is not None:
         if inherited.relevance is None:
             return None
         describing = parts["calibration"].members if roles is None else roles.fit
         model = inherited.relevance.model
-        return apply_relevance(model, judged, search.unanswerable, encoded, describing, unanswered)
+        return apply_relevance(model, judged, encoded, describing, unanswered)
     if roles is None:
         return None
-    no_answer = (search.unanswerable, encoded.unanswerable)
-    return estimate_relevance(
-        judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths, unanswered
-    )
+    return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
 
 
 def _query_set(search: LabelledSearch, parts: Mapping[str, ScoredPart], seed: int) -> tuple[QuerySetRecord, Wording]:
@@ -207,19 +202,16 @@ def _query_set(search: LabelledSearch, parts: Mapping[str, ScoredPart], seed: in
 
 def _abstain(
     search: LabelledSearch,
-    clusters: ClusterIds,
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
     inherited: Inherited | None,
 ) -> CertifiedAbstention | None:
-    """Choose and certify the abstention policy, or reuse the inherited one; None if there is none.
-
-    `clusters` are of the answerable queries, followed by the unanswerable ones.
-    """
+    """Choose and certify the abstention policy, or reuse the inherited one; None if there is none."""
     kept = None if inherited is None else inherited.abstention
     if settings.abstention is None and kept is None:
         return None
-    dataset, encoded, answerable = search.dataset, search.encoded, len(search.dataset.answerable)
+    dataset, encoded, clusters = search.dataset, search.encoded, search.cluster_ids
+    answerable = len(dataset.answerable)
     groups = (
         QueryGroup(
             [query.text for query in dataset.answerable], encoded.answerable, search.judged.top, clusters[:answerable]

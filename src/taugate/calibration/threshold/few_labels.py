@@ -7,20 +7,19 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.few_labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.few_labels.population import QueryPopulation, ScoredResults, Scores, Scoring, SourceComparison
 from taugate.calibration.few_labels.shares import Float64, ShareEstimates
 from taugate.calibration.few_labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
-from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
-from taugate.calibration.metrics.own_documents import search_excluding_own
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.own_documents import OwnPassages, search_excluding_own
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.threshold.machine import ResultScorer
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.top_k import Searchable, TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Certificate, Estimate, Interval
 from taugate.retrieval.release.labels import (
     LabelsRecord,
@@ -56,33 +55,20 @@ class FewLabels:
     machine: Machine | None
 
     @classmethod
-    def search(  # noqa: PLR0913, PLR0917 (the state of the study)
-        cls,
-        dataset: Dataset,
-        encoded: EncodedTexts,
-        index: Searchable,
-        judged: JudgedQueries,
-        unanswerable: TopK,
-        cluster_ids: ClusterIds,
-        seed: int,
-    ) -> "FewLabels | None":
+    def of(cls, search: LabelledSearch, seed: int) -> "FewLabels | None":
         """Search the unjudged queries, and let the machine score the results of all queries.
 
         None if the data set was not read for estimates from few labels.
 
         Args:
-            dataset: Data set with judged queries and the others.
-            encoded: Vectors of all queries.
-            index: Index of the documents.
-            judged: The answerable judged queries with their results.
-            unanswerable: Results of the unanswerable judged queries.
-            cluster_ids: Clusters of the answerable queries, then of the unanswerable ones.
+            search: The searched data set, with the judged queries.
             seed: Seed of the division of the generated queries into those that fit the machine and those that
                 recalibrate it.
 
         Raises:
             InputError: If no answerable query was completely judged.
         """
+        dataset, judged, unanswerable = search.dataset, search.judged, search.unanswerable
         additional = dataset.other_queries
         if additional is None:
             return None
@@ -98,19 +84,12 @@ class FewLabels:
             np.concatenate([judged.top.scores, unanswerable.scores]),
             np.concatenate([judged.top.positions, unanswerable.positions]),
         )
-        relevance, unjudged = top.scores, None
-        machine: Machine | None = None
-        if encoded.unjudged is not None and len(encoded.unjudged):
-            unjudged_top = search_excluding_own(index, additional.unjudged_own, encoded.unjudged, top.scores.shape[1])
-            scorer = ResultScorer.fit(dataset, encoded, index, top.scores.shape[1], seed)
-            machine = scorer.name
-            relevance = scorer.score(concatenate([encoded.answerable, encoded.unanswerable]), top)
-            unjudged = ScoredResults(unjudged_top.scores, scorer.score(encoded.unjudged, unjudged_top))
+        machine, relevance, unjudged = _machine_scores(search, additional.unjudged_own, top, seed)
         relevant = np.concatenate([judged.relevant, np.zeros(unanswerable.scores.shape, dtype=np.bool_)])
         return cls(
             QueryPopulation(
                 judged=ScoredResults(top.scores, relevance),
-                documents=cluster_ids,
+                documents=search.cluster_ids,
                 weights=np.array([query.weight for query in queries]),
                 answerable=answerable,
                 hits=np.asarray(relevant.any(axis=1)),
@@ -118,7 +97,7 @@ class FewLabels:
                 unjudged=unjudged,
             ),
             relevant=relevant,
-            units=SamplingUnits.from_clusters(cluster_ids),
+            units=SamplingUnits.from_clusters(search.cluster_ids),
             judged=judged,
             splits=additional.splits,
             machine=machine,
@@ -302,6 +281,26 @@ class FewLabels:
             f"shown to lose at most {100 * rule.max_loss:.4g} % ({100 * rule.confidence:.4g} % confidence); labels "
             f"alone need {certificate.queries_needed:,} or more."
         )
+
+
+def _machine_scores(
+    search: LabelledSearch, unjudged_own: OwnPassages, top: TopK, seed: int
+) -> tuple[Machine | None, Float32, ScoredResults | None]:
+    """Return the machine with its scores of judged and unjudged queries; without the latter, scores are similarities.
+
+    Args:
+        search: The searched data set.
+        unjudged_own: Passages that are the unjudged queries themselves.
+        top: Results of the judged queries.
+        seed: As in `FewLabels.of`.
+    """
+    encoded, index, k = search.encoded, search.index, top.scores.shape[1]
+    if encoded.unjudged is None or not len(encoded.unjudged):
+        return None, top.scores, None
+    unjudged = search_excluding_own(index, unjudged_own, encoded.unjudged, k)
+    scorer = ResultScorer.fit(search.dataset, encoded, index, k, seed)
+    judged = scorer.score(concatenate([encoded.answerable, encoded.unanswerable]), top)
+    return scorer.name, judged, ScoredResults(unjudged.scores, scorer.score(encoded.unjudged, unjudged))
 
 
 def _no_cut(tau: float | None) -> np.float32:

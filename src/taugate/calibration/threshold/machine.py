@@ -51,8 +51,7 @@ class ResultScorer:
         roles = QueryRoles.assign(np.arange(len(judged)), SamplingUnits.from_clusters(clusters(generated)), seed)
         if roles is None:
             return similarity
-        no_queries = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), encoded.generated[:0]
-        fitted = estimate_relevance(judged, encoded.generated, no_queries, roles, encoded.documents, encoded.lengths)
+        fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
         return similarity if fitted is None else cls(fitted.relevance)
 
     @property

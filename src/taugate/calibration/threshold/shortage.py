@@ -20,7 +20,7 @@ from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
 from taugate.calibration.metrics.splits import held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant, all_certify
-from taugate.calibration.risk.e_values import DocumentBets, log_e
+from taugate.calibration.risk.e_values import DocumentLosses
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
@@ -68,21 +68,19 @@ class LabelledDocuments:
         sizes = np.append(self.sizes, np.full(documents, queries))
         return replace(self, sizes=sizes, answers=np.append(self.answers, answers))
 
-    def counted(self, documents: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float64], float]:
-        """Return what documents can lose, (c,), and their number of queries, both as far as they count."""
+    def counted(self, documents: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what documents can lose, and their numbers of queries, (c,) each, as far as they count."""
         rows = np.arange(len(self.sizes)) if documents is None else documents
         weights = np.ones(len(rows)) if self.cap is None else np.minimum(1.0, self.cap / self.sizes[rows])
-        return self.answers[rows] * weights, float(self.sizes[rows] @ weights)
+        return self.answers[rows] * weights, self.sizes[rows] * weights
 
     def certify(self, documents: NDArray[np.int64] | None = None) -> bool:
         """Return whether the product's test certifies δ by these documents, all if None, if nothing is lost."""
-        answers, queries = self.counted(documents)
+        answers, sizes = self.counted(documents)
         if self.sizes @ self.sizes <= MAX_DESIGN_EFFECT * self.sizes.sum():  # the unit is the query
-            return -queries * math.log1p(-self.delta) >= self.nats
-        if answers.sum() <= self.delta * queries:  # as much cannot be lost
-            return True
-        worst = DocumentBets.against(self.delta, answers, total=queries).log_worst(self.delta)
-        return float(log_e(np.zeros(len(worst)), worst)) >= self.nats
+            return -float(sizes.sum()) * math.log1p(-self.delta) >= self.nats
+        lossless = DocumentLosses.from_documents(np.zeros(len(sizes)), sizes, answers)
+        return lossless.p_value(self.delta) <= math.exp(-self.nats)
 
     def chance(self, settings: CalibrationSettings) -> float:
         """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
@@ -120,11 +118,11 @@ def with_shortage(
     guarantee, unlabelled, usual = policy.guarantee, _unlabelled(dataset), math.ceil(len(units) / units.documents)
     corpus = labelled.with_queries(unlabelled, usual)
     if units.drawn != "queries" and not corpus.certify():
-        answers, queries = corpus.counted()
+        answers, sizes = corpus.counted()
         missing["min_loss"] = optimize.bisect(lambda loss: replace(corpus, delta=loss).certify() - 0.5, 1e-9, 1 - 1e-9)
         equal = replace(corpus, sizes=np.full_like(corpus.sizes, usual), answers=np.full_like(answers, answers.mean()))
-        largest = answers.max() / queries if equal.certify() else None
-        by_any_test = evidence_bound(answers, queries, corpus.delta) < nats
+        largest = corpus.answers.max() / corpus.sizes.sum() if equal.certify() else None
+        by_any_test = evidence_bound(answers, float(sizes.sum()), corpus.delta) < nats
         guarantee = words.impossible(rule, policy.certificates, len(answers), largest, by_any_test=by_any_test)
     elif units.unit == "document":
         for queries_each in (1, usual):  # about each further document, as few as are enough
@@ -166,8 +164,9 @@ def _request(settings: CalibrationSettings) -> RuleVariant:
 def _options(labelled: LabelledDocuments, evidence: CalibrationQueries, all_queries: str) -> list[str]:
     """Return the options with which these labels certify δ: those for all queries, a cap, or only both together."""
     tried = {all_queries: labelled.certify()} if all_queries else {}
-    if labelled.cap is None:
-        cap, document = evidence.units.usual_cap(), np.unique(evidence.units.clusters, return_inverse=True)[1]
+    cap = evidence.units.usual_cap()
+    if labelled.cap is None or cap < labelled.cap:
+        document = np.unique(evidence.units.clusters, return_inverse=True)[1]
         capped = replace(labelled, cap=cap)
         tried[f"--count-at-most {cap}"] = capped.certify(np.unique(document[evidence.calibration]))
         if all_queries:

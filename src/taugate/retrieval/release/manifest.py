@@ -296,7 +296,7 @@ class Manifest(Record):
         abstention: Rule that refuses queries as a whole; None if there is none.
         refusal: Rule that refuses queries by default; None, and not written, without one.
         summary: What the release keeps, loses and refuses, as one sentence; None, and not written, by older versions.
-        no_answer: Share of queries without an answer that still get a result.
+        no_answer: Share of queries without an answer that still get a result; None if `refusal` counts them.
         drift: Smallest shift of the traffic that an alarm detects.
         erasure: None for a release as it was calibrated.
         update: None, and not written, unless an update made the release.

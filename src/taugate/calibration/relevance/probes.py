@@ -1,0 +1,154 @@
+"""Questions that no document answers, with their results: what ρ and relevance are chosen by and measured on.
+
+There are three kinds: questions about other subjects, which ship with Taugate; near misses, made from labelled queries
+(`taugate.ingestion.queries.near_misses`, and labelled queries without the documents that answer them); and the user's
+own unanswerable queries.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.metrics.clusters import SamplingUnits, sampling_clusters
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.retrieval.index.top_k import Index, TopK
+from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.vectors.similarity import Float32
+
+Positions = NDArray[np.int64]
+# Words of four letters or more carry the subject of a question; shorter ones are mostly function words.
+_WORD = re.compile(r"\w{4,}")
+# A question is about the corpus if its best result has at least half of its words, as relevant results do; on
+# squad_v2_dev and scifact no question about another subject has as many and scores as high as the median answer.
+_MIN_SHARED = 0.5
+# Further results that a search fetches, so that some remain once the relevant ones are taken out.
+_BEYOND = 20
+
+
+@dataclass(frozen=True)
+class LabelledSearch:
+    """A data set after its labelled queries were searched.
+
+    Attributes:
+        dataset: Labelled queries and documents.
+        encoded: Vectors of the data set.
+        index: Index of the documents.
+        judged: Results of the n answerable queries.
+        unanswerable: Results of the u unanswerable queries.
+        units: Sampling units of the answerable queries.
+    """
+
+    dataset: Dataset
+    encoded: EncodedTexts
+    index: Index
+    judged: JudgedQueries
+    unanswerable: TopK
+    units: SamplingUnits
+
+    @cached_property
+    def cluster_ids(self) -> NDArray[np.int64]:
+        """Clusters of the answerable queries, then of the unanswerable ones, (n + u,)."""
+        return sampling_clusters(self.dataset.answerable + self.dataset.unanswerable, self.units.drawn)
+
+    @cached_property
+    def off_topic(self) -> UnansweredQuestions:
+        """The questions about other subjects in the order of their table, each a cluster of its own."""
+        vectors = self.encoded.off_topic
+        clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
+        return UnansweredQuestions(self.index.search(vectors, self._k), vectors, clusters)
+
+    @cached_property
+    def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
+        """Two kinds made from answerable queries, each with the (m,) positions of these; the second may be missing."""
+        top, rows = removed_documents(self.dataset, self.encoded, self.index, self._k)
+        kinds = [(UnansweredQuestions(top, self.encoded.answerable[rows], self.cluster_ids[rows]), rows)]
+        near = self.encoded.near_misses
+        if near is not None and len(near.vectors):
+            top = self.index.search(near.vectors, self._k)
+            kinds.append((UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
+        return kinds
+
+    @property
+    def own(self) -> UnansweredQuestions:
+        """The user's unanswerable queries."""
+        clusters = self.cluster_ids[len(self.judged) :]
+        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters)
+
+    @property
+    def _k(self) -> int:
+        return int(self.judged.top.scores.shape[1])
+
+    def off_topic_remaining(self, right_answers: Float32, *, any_language: bool = True) -> Mask:
+        """Return which questions about other subjects the corpus does not seem to answer, (o,) bool.
+
+        Args:
+            right_answers: (n,) float32, best scores of queries that find a relevant document.
+            any_language: Whether questions in all languages count. An encoder of one language gives foreign questions
+                low scores, so these would hide how many of the users' own are answered. If no question is in the
+                language of the labelled queries, all count.
+        """
+        remains = ~seem_answered(self.dataset, self.off_topic.top, right_answers)
+        language = QuestionRule.for_texts([query.text for query in self.dataset.answerable]).language
+        spoken = np.array([question.language == language for question in off_topic_table()])
+        return remains if any_language or not spoken.any() else remains & spoken
+
+
+def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
+    """Return a mask of the off-topic questions that the corpus seems to answer, (o,) bool.
+
+    Such a question scores above the median right answer, and its best result has half of its words.
+
+    Args:
+        dataset: Documents and questions.
+        top: Results of the o questions, one or more each.
+        right_answers: (n,) float32, best scores of queries that find a relevant document; without any, no question
+            seems answered.
+    """
+    answered = np.zeros(len(top), dtype=np.bool_)
+    if len(right_answers):
+        for row in np.flatnonzero(top.scores[:, 0] > np.median(right_answers)).tolist():
+            text = dataset.documents[int(top.positions[row, 0])].encoded_text
+            answered[row] = _shares_words(dataset.off_topic[row], text)
+    return answered
+
+
+def removed_documents(dataset: Dataset, encoded: EncodedTexts, index: Index, k: int) -> tuple[TopK, Positions]:
+    """Search answerable queries, and take the documents that answer them out of the results.
+
+    Args:
+        dataset: Labelled queries and documents.
+        encoded: Vectors of the queries.
+        index: Index of the documents.
+        k: Number of results of a query.
+
+    Returns:
+        The (m, k) results, and positions, (m,), of the answerable queries of which k results remain.
+    """
+    top = index.search(encoded.answerable, min(k + _BEYOND, len(dataset.documents)))
+    parents = dataset.documents.parents
+    documents = top.positions if parents is None else parents[top.positions]
+    removed = np.array(
+        [
+            [document in query.relevant or position in query.own_passages for position, document in found]
+            for query, found in zip(dataset.answerable, np.dstack([top.positions, documents]).tolist(), strict=True)
+        ]
+    )
+    rows = np.flatnonzero((~removed).sum(axis=1) >= k)
+    order = np.argsort(removed[rows], axis=1, kind="stable")[:, :k]
+    kept = TopK(
+        np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
+    )
+    return kept, rows
+
+
+def _shares_words(question: str, text: str) -> bool:
+    words = {*_WORD.findall(question.casefold())}
+    return bool(words) and len(words & {*_WORD.findall(text.casefold())}) >= _MIN_SHARED * len(words)
