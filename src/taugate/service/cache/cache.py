@@ -63,11 +63,9 @@ class MemoryCache(LRUCache[str, object]):
         super().__init__(max_bytes, getsizeof=_size)
 
     def put(self, key: str, value: object) -> None:
-        """Store a value, and evict the least recently used ones. A value larger than the limit is not stored.
+        """Store a value, of which `sys.getsizeof` must return all the memory that it takes.
 
-        Args:
-            key: The key.
-            value: `sys.getsizeof` must return all the memory that it takes.
+        The least recently used values are evicted. A value larger than the limit is not stored.
         """
         if _size(value) <= self.maxsize:
             self[key] = value

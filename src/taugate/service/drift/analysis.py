@@ -22,13 +22,7 @@ from taugate.service.drift.canary import Canary
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
-from taugate.service.drift.query_log import (
-    Judged,
-    QueryLog,
-    ServedReply,
-    judgements,
-    observations,
-)
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
 from taugate.service.settings import Settings
 
@@ -135,10 +129,7 @@ class TrafficAnalysis:
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
         """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
 
-        Args:
-            served: The replies that were sent.
-            judged: The judgements.
-            lost: Number of further queries, which were answered faster than they could be analyzed.
+        `lost` is the number of further queries, which were answered faster than they could be analyzed.
         """
         self._gauges.lost.inc(lost)
         if self._fleet is not None and served:
@@ -167,11 +158,7 @@ class TrafficAnalysis:
         return self._live.overlap
 
     def close(self, *, forget: bool) -> None:
-        """Update the alarms with the remaining traffic and reset the metrics.
-
-        Args:
-            forget: Delete the shared state as well, because the release has left.
-        """
+        """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
         self._update_alarms()
         if forget:
             self.alarms.forget()

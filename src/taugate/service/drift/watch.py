@@ -52,14 +52,7 @@ class DriftWatch:
         self._task = asyncio.create_task(self._run())
 
     def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
-        """Take a reply that is being sent, cached or not: drift counts what users see.
-
-        Args:
-            query_id: Id of the reply, 32 hexadecimal digits.
-            query: The query.
-            record: The answered search.
-            key: Name of the API key, None without keys.
-        """
+        """Take a reply that is being sent, cached or not: drift counts what users see. See ServedReply."""
         self._recent.add(query_id, time.monotonic(), record.results)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
             self._characters += len(query.text)
@@ -78,11 +71,7 @@ class DriftWatch:
         return self._analysis.overlap
 
     async def close(self, *, forget: bool = False) -> None:
-        """Analyze the remaining traffic and reset the metrics.
-
-        Args:
-            forget: Delete the alarms' shared state, because the release has left.
-        """
+        """Analyze the remaining traffic and reset the metrics; `forget` a release that has left: its shared state."""
         if self._task.cancel():  # false at a second call
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)

@@ -94,8 +94,7 @@ class ActiveRelease:
     async def close(self, *, replaced: bool = False) -> None:
         """Finish the current queries, refuse the waiting ones, and stop watching.
 
-        Args:
-            replaced: Whether another release is active now, so that this one's drift alarms are deleted.
+        If another release has `replaced` this one, its drift alarms are deleted.
         """
         await asyncio.to_thread(self.search.pipeline.close)
         if self.drift is not None:
@@ -119,13 +118,9 @@ class Serving:
     def __init__(
         self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
     ) -> None:
-        """Prepare to serve, without loading a release.
+        """Prepare to serve, without loading a release, which must have the fields that filters of keys name.
 
-        Args:
-            settings: Settings of the service.
-            metrics: Metrics of the process.
-            access: The API keys; a release must have the fields that their filters name.
-            load_release: See ReleaseLoader.
+        See ReleaseLoader for `load_release`.
         """
         self._settings, self._metrics, self._access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)

@@ -29,14 +29,7 @@ class Shadow:
     """
 
     def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:
-        """Start the thread.
-
-        Args:
-            release: The release on trial; closed by `close`.
-            current: The pipeline of the active release.
-            share: Share of the queries, 0…1.
-            registry: Registry of the shadow's metrics alone.
-        """
+        """Start the thread, which answers a share of the queries, 0…1; `close` closes the release on trial."""
         self.release = release
         self.current = current
         self._share = share
