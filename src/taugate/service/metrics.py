@@ -135,13 +135,9 @@ class Metrics(MetricGroup):
         self._cache_outcomes[outcome].inc()
 
     def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
-        """Record a reply.
+        """Record a reply with so many documents, of those considered; `reason` says why there are none.
 
-        Args:
-            kept: Number of returned documents.
-            considered: Number of retrieved documents.
-            reason: Reason why none was returned, None if there are any.
-            explored: Number of documents below the threshold that were returned in order to be judged.
+        Of these, `explored` are below the threshold, and were returned in order to be judged.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
@@ -188,12 +184,7 @@ class AllWorkersCollector(Collector):
     """Collects the metrics that all workers store in one folder."""
 
     def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
-        """Read the folder of the workers.
-
-        Args:
-            folder: Folder in which the workers store their metrics.
-            release_registry: This process's metrics of the release in service.
-        """
+        """Read the folder of the workers; the registry has this process's metrics of the release in service."""
         self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
         self._release_registry = release_registry
 

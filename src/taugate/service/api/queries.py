@@ -13,12 +13,7 @@ def results_to_consider(request: SearchFields, release: Release) -> int:
 
 
 def to_query(request: SearchFields, release: Release, permitted: Filter = ()) -> Query:
-    """Return the query that a request stands for.
-
-    Args:
-        request: Fields of a search.
-        release: The release to search.
-        permitted: Documents that the caller may see.
+    """Return the query of a release that a request stands for; `permitted` says which documents the caller may see.
 
     Raises:
         InputError: If fields contradict each other or do not fit the release. The message starts with the field.

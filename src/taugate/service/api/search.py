@@ -73,7 +73,7 @@ class SearchHandlers:
         Exploration is off, because the dialects cannot mark a result as below the threshold.
 
         Args:
-            request: The request, for its key and connection.
+            request: The request.
             searches: The translated requests.
             form: Format of the replies.
             release: Id of the requested release, or `current`.
@@ -163,12 +163,7 @@ def read_query(
 ) -> Query:
     """Convert the fields of a request to a query.
 
-    Args:
-        request: Fields of a search, from `/search` or another route.
-        active: The active release.
-        settings: The limits.
-        allowed: The filter of the caller's key.
-        name: Prefix of field names in messages, for a query of a batch.
+    `allowed` is the filter of the caller's key, and `name` a prefix of field names in messages, for a batch.
 
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.

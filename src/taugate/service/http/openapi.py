@@ -88,10 +88,9 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
 
 
 def judging(results: str) -> dict[str, Any]:
-    """Return an OpenAPI link from a search reply to the judgement of its first result.
+    """Return an OpenAPI link from a reply to the judgement of its first result.
 
-    Args:
-        results: JSON pointer to the reply to one query, "" if it is the whole body.
+    `results` is the JSON pointer to the reply to one query, "" if it is the whole body.
     """
     return {
         "JudgeFirstResult": {

@@ -40,16 +40,9 @@ class Operation(APIRoute):
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:
-        """Bind a handler to the row with a name.
+        """Bind a handler to the row with a name; `reply` is the model of a successful reply, None for no JSON.
 
-        Args:
-            name: Name of the row.
-            handler: See the class.
-            reply: Model of a successful reply, None for no JSON.
-            described: Further fields of a successful reply for openapi.json, such as `links`.
-            queries: See the class.
-            error_form: See the class.
-            description: Further arguments of FastAPI's APIRoute for openapi.json, such as `response_class`.
+        `described` has further fields of that reply for openapi.json, such as `links`.
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form

@@ -33,13 +33,7 @@ class QueryLimits:
     """
 
     def __init__(self, max_queries: int, deadline_seconds: float, observe_depth: Callable[[int], object]) -> None:
-        """Set the limits.
-
-        Args:
-            max_queries: Queries waiting or being processed.
-            deadline_seconds: Time until the reply to each.
-            observe_depth: Called with the depth whenever it changes.
-        """
+        """Set the limits; `observe_depth` is called with the depth whenever it changes."""
         self.depth = 0
         self._max_queries, self._deadline_seconds, self._observe_depth = max_queries, deadline_seconds, observe_depth
 

@@ -24,14 +24,7 @@ from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
-from taugate.service.pipeline.queue import (
-    EncodedQueries,
-    PendingQuery,
-    QueryQueue,
-    deliver,
-    failing,
-    shutting_down,
-)
+from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import Trace
@@ -64,10 +57,10 @@ class SearchPipeline:
         observe: Observe = lambda stage, seconds: None,
         observe_batch: Callable[[int], object] = lambda queries: None,
     ) -> None:
-        """Start the threads.
+        """Start the threads. The caller closes the release after calling `close`.
 
         Args:
-            release: A loaded release; the caller closes it after calling `close`.
+            release: A loaded release.
             encoder_threads: Batches encoded at the same time.
             search_threads: FAISS's threads for one search.
             observe: Called with the name and the seconds of each stage.
@@ -92,10 +85,9 @@ class SearchPipeline:
         self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
 
     async def search(self, pending: PendingQuery) -> SearchRecord:
-        """Search for a query. If the caller is cancelled before the query's turn, no work is done.
+        """Search for a query, which is encoded unless its vector is set.
 
-        Args:
-            pending: The query; if its vector is set, it is not encoded.
+        If the caller is cancelled before the query's turn, no work is done.
 
         Raises:
             NotReady: If the pipeline is closed before the query's turn.
@@ -214,12 +206,9 @@ def _vectors(group: Sequence[PendingQuery]) -> Float32:
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """Return a function that observes a stage and adds it to the trace of every request in a batch.
+    """Return a function that observes a stage, and adds it to the trace of every request in a batch that has one.
 
-    Args:
-        observe: Called with the stage and its seconds.
-        traces: A trace per query, None if not traced. Each request gets the times of the whole batch, because it
-            waited for all of it.
+    Each request gets the times of the whole batch, because it waited for all of it.
     """
     traced = {trace for trace in traces if trace is not None}
     if not traced:

@@ -9,14 +9,7 @@ BEGIN, END = "<!-- settings: make settings -->", "<!-- end of settings -->"
 
 
 def page(before: str) -> str:
-    """Return a page with current tables between its two marks.
-
-    Args:
-        before: The page as it was.
-
-    Raises:
-        ValueError: If a mark is missing.
-    """
+    """Return a page with current tables between its two marks; raises ValueError if a mark is missing."""
     head, old_tables_and_tail = before.split(BEGIN)
     _, tail = old_tables_and_tail.split(END)
     return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"

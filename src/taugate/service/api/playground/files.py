@@ -31,13 +31,7 @@ _MEDIA_TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file of the page.
-
-    Attributes:
-        content: Content of the file.
-        media_type: Media type with the charset.
-        etag: Hash of the content, in quotes.
-    """
+    """A file of the page: its content, its media type with the charset, and a hash of the content, in quotes."""
 
     content: bytes
     media_type: str
@@ -45,10 +39,9 @@ class PageFile:
 
 
 def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
-    """Read the files of the page, by path. The page itself has the path "", and links to the other two.
+    """Read the files of the page, by path; in the mode "judge" for `taugate judge --web`.
 
-    Args:
-        mode: "judge" for the page of `taugate judge --web`.
+    The page itself has the path "", and links to the other two.
     """
     return {"" if name == "app.html" else f"playground/{name}": _read(name, mode) for name in _MEDIA_TYPES}
 
