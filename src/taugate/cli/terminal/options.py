@@ -99,7 +99,7 @@ def variable_help(name: str) -> str:
 
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
-    return f"{variable.info.description} ({variable.name}{default})"
+    return f"{variable.description} ({variable.name}{default})"
 
 
 def add_setting_flags(parser: Parser) -> None:

@@ -41,7 +41,7 @@ def _table(group: str) -> str:
 def _row(variable: Variable) -> str:
     """Return the row of a variable: name, default, and description with its older names."""
     older = "".join(f"; older name: `TAUGATE_{name.upper()}`" for name in variable.names[1:])
-    return f"| `{variable.name}` | {variable.default} | {variable.info.description}{older} |"
+    return f"| `{variable.name}` | {variable.default} | {variable.description}{older} |"
 
 
 if __name__ == "__main__":
