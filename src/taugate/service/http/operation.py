@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from taugate.service.errors import ApiError
 from taugate.service.http.endpoints import ENDPOINTS
-from taugate.service.http.openapi import error_replies, success_reply
+from taugate.service.http.openapi import SECURITY, error_replies, success_reply
 from taugate.service.settings import Part
 
 # Handlers have the parameters `request`, of Starlette, and `body` if the endpoint has one.
@@ -46,6 +46,7 @@ class Operation(APIRoute):
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
+        secured = {} if self.row.public else {"security": SECURITY}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
         super().__init__(
             self.row.path,
@@ -58,7 +59,7 @@ class Operation(APIRoute):
             response_model=None,
             responses={self.row.status: success_reply(reply, described or {}), **error_replies(self.row)},
             generate_unique_id_function=lambda route: route.name,
-            **description,
+            **{**description, "openapi_extra": secured | description.get("openapi_extra", {})},
         )
 
 
