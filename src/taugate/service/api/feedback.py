@@ -60,11 +60,10 @@ class FeedbackHandler:
         Raises:
             Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
-        caller = current_caller()
-        key = caller.key
+        key = current_caller().key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
-        query, form = read_search(SearchRequest(query=text), active, self._settings, caller.filter)
+        query, form = read_search(SearchRequest(query=text), active, self._settings)
         record = active.search.cached(query, form)
         if record is None:
             (record,) = await while_connected(request, active.search.records([(query, form)]))
