@@ -37,11 +37,11 @@ class FeedbackHandler:
             try:
                 if body.query_id is None:
                     query_id, shown = await self._search(request, str(body.query), active)
-                elif may_judge(current_caller().filter, body.query_id):
+                elif may_judge(current_caller.get().filter, body.query_id):
                     query_id, shown = body.query_id, await feedback.find(body.query_id)
                 else:
                     raise feedback.unknown()
-                key, relevant = current_caller().key_name, body.relevant
+                key, relevant = current_caller.get().key_name, body.relevant
                 is_new = await feedback.judge(
                     query_id, shown, body.document_id, relevant=relevant, key=key, query=body.query
                 )
@@ -60,7 +60,7 @@ class FeedbackHandler:
         Raises:
             Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
-        key = current_caller().key
+        key = current_caller.get().key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
         query, form = read_search(SearchRequest(query=text), active, self._settings)

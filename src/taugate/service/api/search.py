@@ -89,7 +89,7 @@ class SearchHandlers:
         self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
     ) -> list[bytes]:
         """Run the searches that are not cached, and return every reply as JSON with a new id."""
-        caller = current_caller()
+        caller = current_caller.get()
         records = [active.search.cached(query, form) for query, form in searches]
         missing = [search for search, record in zip(searches, records, strict=True) if record is None]
         computed = iter(await while_connected(request, active.search.records(missing)) if missing else [])
@@ -110,7 +110,7 @@ class SearchHandlers:
         if record.truncated:
             self._metrics.queries_truncated.inc()
         if active.drift is not None:
-            active.drift.observe(query_id, query, record, current_caller().key_name)
+            active.drift.observe(query_id, query, record, current_caller.get().key_name)
         if self._serving.shadowing.active is not None:
             self._serving.shadowing.active.offer(query)
 
@@ -161,6 +161,6 @@ def read_query(request: SearchFields, active: ActiveRelease, settings: Settings,
     if request.k is not None and request.k > settings.requests.max_k:  # the loader has checked K of the release
         raise Invalid(f"{name}k: {request.k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     try:
-        return to_query(request, active.release, current_caller().filter)
+        return to_query(request, active.release, current_caller.get().filter)
     except InputError as error:
         raise Invalid(f"{name}{error}") from error

@@ -102,6 +102,7 @@ class TrafficAnalysis:
 
     Attributes:
         alarms: The drift alarms; any thread may read their `report`.
+        live: The live window; any thread may read its `overlap`.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class TrafficAnalysis:
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
         self.alarms = DriftAlarms(release, settings, self._gauges, fleet)
-        self._live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
+        self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
         self._canary = Canary(release, pipeline.single_threaded)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
@@ -144,18 +145,13 @@ class TrafficAnalysis:
             self._update_alarms()
         if now >= self._window_set_at + _SHOW_SECONDS:
             self._window_set_at = now
-            self._live.show(time.time())
+            self.live.show(time.time())
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
             self._forget_texts()
         if now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
             self._run_canaries()
-
-    @property
-    def overlap(self) -> LiveOverlap:
-        """Live COE and ROE, as the gauges show them; any thread may read it."""
-        return self._live.overlap
 
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
@@ -169,9 +165,9 @@ class TrafficAnalysis:
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
-            self._live.add_queries(queries)
+            self.live.add_queries(queries)
         if len(columns):
-            self._live.add_judgements(columns)
+            self.live.add_judgements(columns)
         self.alarms.update(queries, columns)
         if self._query_log is not None:
             self._query_log.write(served, judged)

@@ -68,7 +68,7 @@ class DriftWatch:
     @property
     def overlap(self) -> LiveOverlap:
         """COE and ROE of this process's latest queries and judgements, some seconds old."""
-        return self._analysis.overlap
+        return self._analysis.live.overlap
 
     async def close(self, *, forget: bool = False) -> None:
         """Analyze the remaining traffic and reset the metrics; `forget` a release that has left: its shared state."""

@@ -169,7 +169,7 @@ class Connection(H11Protocol):
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        _current.set(self)
+        current_connection.set(self)
         await self._application(scope, receive, send_and_announce_end)
 
     def _has_next_request(self) -> bool:
@@ -182,12 +182,8 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-_current: ContextVar[Connection | None] = ContextVar("connection", default=None)
-
-
-def current_connection() -> Connection | None:
-    """Return the connection of the request in progress, None if another server runs the application."""
-    return _current.get()
+# The connection of the request in progress, None if another server runs the application.
+current_connection: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 
 def _raw_reply(error: ApiError) -> bytes:

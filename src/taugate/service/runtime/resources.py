@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import sys
 import threading
 from pathlib import Path
@@ -69,10 +70,6 @@ def release_memory() -> None:
 
 def raise_file_limit() -> None:
     """Raise the open-file limit as far as the system allows; the soft limit is often 1,024, because of select()."""
-    if sys.platform == "win32":
-        return
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS reports "unlimited", but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -80,10 +77,6 @@ def raise_file_limit() -> None:
 
 def connections_that_fit(requested: int) -> int:
     """Return the number of connections that fit within the open-file limit, at most the requested number."""
-    if sys.platform == "win32":
-        return requested
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return requested if soft == resource.RLIM_INFINITY else max(1, min(requested, soft - _RESERVED_FILES))
 

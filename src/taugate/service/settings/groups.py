@@ -33,7 +33,6 @@ Dialect = Literal["openai", "dify"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 # Parts of the service that can be off. Their paths do not exist then.
 Part = Dialect | Literal["playground"]
-PARTS: frozenset[Part] = frozenset({*DIALECTS, "playground"})
 MAX_QUERIES = 1024  # largest value of TAUGATE_MAX_BATCH
 REFUSED = "refused_setting"  # type of the errors raised in this module; their messages are shown without the value
 

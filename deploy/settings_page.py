@@ -1,9 +1,10 @@
-"""The tables of docs/settings.md: `python -m taugate.service.settings docs/settings.md` updates them."""
+"""Writes the tables of docs/settings.md from the settings: `python -m deploy.settings_page` (`make settings`)."""
 
-import sys
 from pathlib import Path
 
-from taugate.service.settings.settings import VARIABLES, Settings, Variable
+from taugate.service.settings import VARIABLES, Settings, Variable
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
 BEGIN, END = "<!-- settings: make settings -->", "<!-- end of settings -->"
 
@@ -45,5 +46,4 @@ def _row(variable: Variable) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
