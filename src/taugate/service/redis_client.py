@@ -141,11 +141,7 @@ OnChange = Callable[[Exception | None], None]
 
 
 class RedisUnavailable(Exception):
-    """Redis did not reply as expected, or is not used after a failure.
-
-    Attributes:
-        tried: Whether it was used.
-    """
+    """Redis did not reply as expected, or was not even `tried` after a failure."""
 
     def __init__(self, *, tried: bool) -> None:
         super().__init__("Redis is not responding")

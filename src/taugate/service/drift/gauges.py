@@ -12,8 +12,7 @@ from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.metric_group import MetricGroup, counter, gauge
-from taugate.service.metrics import SIMILARITY
+from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge
 
 
 class BulkHistogram(Histogram):

@@ -34,12 +34,7 @@ def is_id(query_id: str) -> bool:
 
 
 class Mark(NamedTuple):
-    """How a judgement relates to earlier ones.
-
-    Attributes:
-        new: Whether the same judgement of this result was not made before.
-        counts: Whether it is the first of the reply that judges a result relevant.
-    """
+    """Whether a judgement of a result is new, and whether it counts: as the first of its reply that is "relevant"."""
 
     new: bool
     counts: bool
@@ -58,9 +53,6 @@ class ReplyRing:
 
     A slot is valid while it has the first half of an id, which is written last and removed first (0), so that a
     half-written slot is never read. A reply with more results than a slot can hold takes several slots.
-
-    Attributes:
-        slots: Number of slots.
     """
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:

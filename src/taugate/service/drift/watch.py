@@ -30,11 +30,7 @@ _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 
 
 class DriftWatch:
-    """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority.
-
-    Attributes:
-        feedback: Takes judgements of the replies.
-    """
+    """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority."""
 
     def __init__(self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry) -> None:
         """Start watching; `registry` is for the drift metrics."""

@@ -31,13 +31,7 @@ _Result = TypeVar("_Result")
 
 
 class WatchedCollection:
-    """A Watched collection: calls fail at once while the engine is known to be down.
-
-    Attributes:
-        name: Name of the collection.
-        dimension: Dimension of its vectors.
-        kind: Kind of its engine.
-    """
+    """A Watched collection, with the kind of its engine: calls fail at once while the engine is known to be down."""
 
     def __init__(self, watch: "EngineWatch", record: EngineRecord, collection: Collection, seconds: float) -> None:
         """Start with a collection that responds, whose probes end after so many seconds.

@@ -112,9 +112,6 @@ class ReleaseLoader:
 
     Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
     and EngineUnavailable if its engine is not responding.
-
-    Attributes:
-        engine: Watches the engine of releases that need one.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:

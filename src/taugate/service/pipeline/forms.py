@@ -32,11 +32,7 @@ class ReplyForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """The form of /search.
-
-    Attributes:
-        include_text: Whether results carry title and text.
-    """
+    """The form of /search, whose results carry title and text if `include_text` is set."""
 
     include_text: bool = True
 
