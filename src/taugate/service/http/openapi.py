@@ -1,17 +1,15 @@
 """The OpenAPI document: FastAPI's description of the operations, plus the limits of the settings."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
 
 from taugate.service.http.endpoints import Endpoint
 from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
 from taugate.service.settings.groups import RequestSettings
 
-_REQUEST_ID = {
+REQUEST_ID = {
     "X-Request-ID": {
         "description": "id of the request, also in the log; taken from the request if it has a valid X-Request-ID",
         "required": True,
@@ -66,11 +64,6 @@ _LIMITED = {
 }
 
 
-def success_reply(model: type[BaseModel] | None, further: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a successful reply by its model, None for no JSON, and further OpenAPI fields such as `links`."""
-    return {"model": model, "headers": _REQUEST_ID, **further}
-
-
 def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
     """Describe the errors of an endpoint, by status."""
     statuses = {400, 408, 431, 500, 503, *row.errors}
@@ -84,7 +77,7 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
         status: {
             "model": ErrorResponse,
             "description": _ERRORS[status],
-            "headers": _REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {}),
+            "headers": REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {}),
         }
         for status in sorted(statuses)
     }

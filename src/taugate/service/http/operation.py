@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from taugate.service.errors import ApiError
 from taugate.service.http.endpoints import ENDPOINTS
-from taugate.service.http.openapi import SECURITY, error_replies, success_reply
+from taugate.service.http.openapi import REQUEST_ID, SECURITY, error_replies
 from taugate.service.settings import Part
 
 # Handlers have the parameters `request`, of Starlette, and `body` if the endpoint has one.
@@ -57,7 +57,10 @@ class Operation(APIRoute):
             tags=[] if self.row.tag is None else [self.row.tag],
             include_in_schema=self.row.tag is not None,
             response_model=None,
-            responses={self.row.status: success_reply(reply, described or {}), **error_replies(self.row)},
+            responses={
+                self.row.status: {"model": reply, "headers": REQUEST_ID, **(described or {})},
+                **error_replies(self.row),
+            },
             generate_unique_id_function=lambda route: route.name,
             **{**description, "openapi_extra": secured | description.get("openapi_extra", {})},
         )
