@@ -18,6 +18,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import Release, load
 from tests.service.test_metrics import scrape
+from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
@@ -28,19 +29,18 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """Releases of the sample with more metadata: a number, a boolean, gaps, and names and values in other scripts."""
-    folder = tmp_path_factory.mktemp("rich")
-    data = shutil.copytree(sample, folder / "data")
-    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
-    for row, record in enumerate(lines):
-        record["metadata"] |= {"year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0), "år": "å" if row % 2 else "z"}
-        record["metadata"]["day"] = f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else "")
-        record["metadata"] |= {"checked": row % 5 == 0} if row % 4 else {"checked": None}
-        if row % 3:
-            record["metadata"]["tags"] = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
-    (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    calibrate = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
-    assert cli.main(calibrate) == 0
-    return folder / "releases"
+
+    def more(row: int) -> dict[str, Any]:
+        tags = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
+        return {
+            "year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0),
+            "år": "å" if row % 2 else "z",
+            "day": f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else ""),
+            "checked": row % 5 == 0 if row % 4 else None,
+            **({"tags": tags} if row % 3 else {}),
+        }
+
+    return with_metadata(sample, encoder, tmp_path_factory.mktemp("rich"), more)
 
 
 @pytest.fixture(scope="module")
