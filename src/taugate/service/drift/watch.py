@@ -19,7 +19,7 @@ from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.resources import search_in_background
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class DriftWatch:
         seconds = settings.drift.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
         self._analysis = TrafficAnalysis(pipeline, settings, registry, self._fleet)
-        self._thread = ThreadPoolExecutor(1, "taugate-drift", _lower_priority)
+        self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
         folder = os.environ.get(SHARED_FOLDER)
         results = pipeline.release.manifest.policy.k
         self._recent = RecentReplies(Path(folder) if folder else None, release_id, results, seconds)
@@ -89,9 +89,3 @@ class DriftWatch:
         judged, lost = self.feedback.take(), self._lost
         self._characters = self._lost = 0
         await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
-
-
-def _lower_priority() -> None:
-    """Give way to the threads that answer requests."""
-    set_search_threads(1)
-    lower_priority()

@@ -14,7 +14,7 @@ from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
-from taugate.service.cache.cache import open_cache
+from taugate.service.cache.cache import TieredCache
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import EngineAway, NotReady, ReloadFailed
@@ -129,7 +129,7 @@ class Serving:
         self._limits = QueryLimits(
             settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
         )
-        self._cache = open_cache(settings, metrics)
+        self._cache = TieredCache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._stopping = self._ending_announced = self._engine_away = False

@@ -26,7 +26,7 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
 from taugate.service.pipeline.record import SearchRecord
-from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
 
 # Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
@@ -82,7 +82,7 @@ class SearchPipeline:
         for thread in self._threads:
             thread.start()
         # One at a time: an explanation compares its query with every document, and searches have priority.
-        self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
+        self._explanations = ThreadPoolExecutor(1, "taugate-explain", search_in_background, (search_threads,))
 
     async def search(self, pending: PendingQuery) -> SearchRecord:
         """Search for a query, which is encoded unless its vector is set.
@@ -137,7 +137,7 @@ class SearchPipeline:
 
     def _run(self) -> None:
         """Process batches until the pipeline is closed."""
-        self._prepare_thread()
+        search_in_background(self._search_threads)  # the event loop, which replies to requests, has priority
         thread = threading.get_ident()
         while batch := self._queue.next_batch():
             self._busy.add(thread)
@@ -147,10 +147,6 @@ class SearchPipeline:
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
             self._busy.discard(thread)
-
-    def _prepare_thread(self) -> None:
-        set_search_threads(self._search_threads)
-        lower_priority()  # the event loop, which replies to and refuses requests, has priority
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
         """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""

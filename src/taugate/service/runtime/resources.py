@@ -31,11 +31,6 @@ def limit_blas_threads() -> None:
     threadpool_limits(1, user_api="blas")
 
 
-def set_search_threads(threads: int) -> None:
-    """Set the number of threads, including the calling one, that FAISS uses for searches of the calling thread."""
-    faiss.omp_set_num_threads(threads)
-
-
 def lower_priority() -> None:
     """Give the calling thread a lower priority than threads that are not niced, such as the event loop.
 
@@ -43,6 +38,12 @@ def lower_priority() -> None:
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def search_in_background(threads: int = 1) -> None:
+    """Lower the priority of the calling thread, for whose searches FAISS uses so many threads, including itself."""
+    faiss.omp_set_num_threads(threads)
+    lower_priority()
 
 
 def freeze_objects() -> None:
