@@ -192,9 +192,9 @@ class Metrics(MetricGroup):
         self._cache_outcomes[outcome].inc()
 
     def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
-        """Record a reply with so many documents, of those considered; `reason` says why there are none.
+        """Record a reply with `kept` of the documents considered; `reason` says why there are none.
 
-        Of these, `explored` are below the threshold, and were returned in order to be judged.
+        Of those kept, `explored` are below the threshold, and were returned in order to be judged.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)

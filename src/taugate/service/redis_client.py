@@ -141,7 +141,7 @@ OnChange = Callable[[Exception | None], None]
 
 
 class RedisUnavailable(Exception):
-    """Redis did not reply as expected, or was not even `tried` after a failure."""
+    """Redis did not reply as expected, or was not `tried` because it had failed before."""
 
     def __init__(self, *, tried: bool) -> None:
         super().__init__("Redis is not responding")

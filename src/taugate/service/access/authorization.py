@@ -173,7 +173,7 @@ class AllowedHosts:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Allow `host`, and `allowed_hosts`: names and commas, "*.example.org" for all subdomains, "*" for any name."""
+        """Allow `host` and the names in `allowed_hosts`: "*.example.org" for all subdomains, "*" for any name."""
         listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
         names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" does not allow an empty name
         self._allow_any = "*" in names
@@ -182,7 +182,7 @@ class AllowedHosts:
         self._cached_is_allowed = lru_cache(_CACHED_HOSTS)(self._is_allowed)
 
     def check(self, host: bytes) -> None:
-        """Check a Host header, which is empty if the request has none: HTTP/1.0 allows that, and no browser does it.
+        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it.
 
         Raises:
             Forbidden: If the name is not allowed.

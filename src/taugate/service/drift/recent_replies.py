@@ -34,7 +34,7 @@ def is_id(query_id: str) -> bool:
 
 
 class Mark(NamedTuple):
-    """Whether a judgement of a result is new, and whether it counts: as the first of its reply that is "relevant"."""
+    """Whether a judgement is new, and whether it counts, as the first that judges a result of its reply relevant."""
 
     new: bool
     counts: bool

@@ -67,7 +67,10 @@ class DriftWatch:
         return self._analysis.live.overlap
 
     async def close(self, *, forget: bool = False) -> None:
-        """Analyze the remaining traffic and reset the metrics; `forget` a release that has left: its shared state."""
+        """Analyze the remaining traffic and reset the metrics.
+
+        Of a release that has left, `forget` also deletes the alarms' shared state.
+        """
         if self._task.cancel():  # false at a second call
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)

@@ -32,7 +32,7 @@ class Shadowing:
         return None if self.active is None else self.active.release.manifest.release_id
 
     def is_behind(self, configured: str | None, active: str) -> bool:
-        """Return whether `renew` would change anything, given the ids of the configured shadow and the release."""
+        """Return whether `renew` would change anything, given the ids of the configured shadow and of the release."""
         if not self._share or (configured is not None and configured == self.refused):
             return False
         return (None if configured == active else configured) != self.release_id
