@@ -148,7 +148,7 @@ structure: $(VENV)/.sample ## write the lines of our own code into docs/dependen
 	$(BIN)/python -m benchmarks.structure.own_code docs/dependencies.md
 
 settings: $(VENV)/.sample ## write the tables of docs/settings.md from the declarations of settings
-	$(BIN)/python -m taugate.service.settings docs/settings.md
+	$(BIN)/python -m deploy.settings_page
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
 	$(BIN)/python -m deploy.grafana.generate

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
@@ -49,6 +49,12 @@ class ServiceProcess:
                 pass
             time.sleep(0.05)
         raise AssertionError("the service did not become ready")
+
+    def search(self, query: str = "What does a building permit cost?", **fields: Any) -> dict[str, Any]:
+        """Return the reply to a search."""
+        reply = self.http.post("/search", json={"query": query, **fields})
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
 
     def stop(self, sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Signal the process; returns its exit code and its log."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.settings_page import page as settings_page
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.service.settings import VARIABLES
-from taugate.service.settings.__main__ import page as settings_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "taugate"

@@ -43,7 +43,7 @@ def _field(variable: Variable, **options: Any) -> Any:  # noqa: ANN401 (a type a
     info = variable.info
     bounded = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
     optional = bounded | None  # type: ignore[operator]  # an annotation is not a class
-    return (optional, Field(default=None, description=f"{info.description}; null: {variable.default}", **options))
+    return (optional, Field(default=None, description=f"{variable.description}; null: {variable.default}", **options))
 
 
 def _model() -> type[_Plain]:

@@ -42,8 +42,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
 
     Args:
         settings: Settings of the service.
-        load_release: Function that opens a release folder, given the number of encoder threads and the precision; by
-            default one that trusts the keys in the settings.
+        load_release: See ReleaseLoader.
         accept_when_ready: Accept connections only once a release is loaded, or cannot be loaded yet because its engine
             is down. For a process that shares its socket with others, which can reply in the meantime.
     """

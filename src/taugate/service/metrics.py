@@ -5,12 +5,12 @@ If several worker processes share a socket, the two collectors at the end show t
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
-from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -18,7 +18,6 @@ from prometheus_client.samples import Sample
 
 from taugate.retrieval.query import Reason
 from taugate.retrieval.release.manifest import Manifest
-from taugate.service.metric_group import MetricGroup, counter, gauge, histogram
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"
@@ -38,6 +37,64 @@ REFUSALS = (
 _UNANSWERABLE: Reason = "unanswerable"  # a query that the release refuses; its request is answered
 # These values must not be added up: the start time of the service, and the open-file limit of a process.
 _COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
+
+
+# How prometheus_client combines the gauges of several processes.
+MultiprocessMode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Declared(Generic[M]):
+    """A declaration; the attribute of an instance is the metric itself, which MetricGroup sets."""
+
+    def __init__(self, make: Callable[[CollectorRegistry], M]) -> None:
+        """Make the metric of an instance with `make`, from its registry."""
+        self.make: Callable[[CollectorRegistry], M] = make
+
+    def __get__(self, instance: object, owner: type) -> M:
+        """Fail, because the attribute of an instance hides the declaration of its class."""
+        raise AttributeError("metrics exist after MetricGroup.__init__")
+
+
+class MetricGroup:
+    """Base of classes that declare their metrics as attributes; every instance registers its own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the metrics that the class declares, in its order."""
+        self.registry = registry
+        for name, declared in vars(type(self)).items():
+            if isinstance(declared, Declared):
+                setattr(self, name, declared.make(registry))
+
+
+def counter(name: str, meaning: str, *labels: str, values: Iterable[str] = ()) -> Declared[Counter]:
+    """Declare a counter.
+
+    Args:
+        name: Its name, without `_total`.
+        meaning: Its description.
+        labels: Names of its labels.
+        values: Values of its only label that start at 0, so that the first count of each is an increase.
+    """
+
+    def make(registry: CollectorRegistry) -> Counter:
+        made = Counter(name, meaning, labels, registry=registry)
+        for value in values:
+            made.labels(value)
+        return made
+
+    return Declared(make)
+
+
+def gauge(name: str, meaning: str, *labels: str, mode: MultiprocessMode = "livemostrecent") -> Declared[Gauge]:
+    """Declare a gauge, whose values in several processes are combined by `mode`."""
+    return Declared(lambda registry: Gauge(name, meaning, labels, registry=registry, multiprocess_mode=mode))
+
+
+def histogram(name: str, meaning: str, *labels: str, buckets: Iterable[float]) -> Declared[Histogram]:
+    """Declare a histogram with the upper bounds of its buckets."""
+    bounds = tuple(buckets)
+    return Declared(lambda registry: Histogram(name, meaning, labels, buckets=bounds, registry=registry))
 
 
 class Metrics(MetricGroup):
@@ -135,13 +192,9 @@ class Metrics(MetricGroup):
         self._cache_outcomes[outcome].inc()
 
     def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
-        """Record a reply.
+        """Record a reply with `kept` of the documents considered; `reason` says why there are none.
 
-        Args:
-            kept: Number of returned documents.
-            considered: Number of retrieved documents.
-            reason: Reason why none was returned, None if there are any.
-            explored: Number of documents below the threshold that were returned in order to be judged.
+        Of those kept, `explored` are below the threshold, and were returned in order to be judged.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
@@ -188,12 +241,7 @@ class AllWorkersCollector(Collector):
     """Collects the metrics that all workers store in one folder."""
 
     def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
-        """Read the folder of the workers.
-
-        Args:
-            folder: Folder in which the workers store their metrics.
-            release_registry: This process's metrics of the release in service.
-        """
+        """Read the folder of the workers; the registry has this process's metrics of the release in service."""
         self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
         self._release_registry = release_registry
 

@@ -119,15 +119,10 @@ def _limit_replies(pool: ConnectionPool, limit: int) -> None:
 
 
 def connect(url: str, timeout: float, max_reply_bytes: int) -> Redis:
-    """Make a client for one event loop, which connects on first use.
+    """Make a client for one event loop, which connects on first use; raises ValueError if the URL is malformed.
 
-    Args:
-        url: URL with the scheme redis, rediss or unix.
-        timeout: Longest wait for a connection, for a reply, and for a free connection, in seconds.
-        max_reply_bytes: Largest reply to a command or a pipeline.
-
-    Raises:
-        ValueError: If the URL is malformed.
+    It waits at most `timeout` seconds for a connection, for a free connection, and for a reply to a command or pipeline
+    of at most `max_reply_bytes`.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -146,11 +141,7 @@ OnChange = Callable[[Exception | None], None]
 
 
 class RedisUnavailable(Exception):
-    """Redis did not reply as expected, or is not used after a failure.
-
-    Attributes:
-        tried: Whether it was used.
-    """
+    """Redis did not reply as expected, or was not `tried` because it had failed before."""
 
     def __init__(self, *, tried: bool) -> None:
         super().__init__("Redis is not responding")
@@ -229,12 +220,9 @@ class CircuitBreaker:
 
 
 def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] = lambda up: None) -> OnChange:
-    """Return a function for CircuitBreaker that logs each change.
+    """Return a function for CircuitBreaker that logs each change, and calls `on_change` with whether Redis responds.
 
-    Args:
-        purpose: Use of Redis, for the log.
-        timeout: Longest wait for a reply, in seconds, for the log.
-        on_change: Function that is also called, with whether Redis is responding.
+    The log names the purpose of Redis, and the timeout, in seconds.
     """
 
     def changed(error: Exception | None) -> None:

@@ -145,9 +145,8 @@ def refuse_handshakes(listener: socket.socket) -> bool:
     requests. After this call there soon are none. An ignored client tries again a second later, and is then refused
     before it has sent anything. All duplicates of the socket are affected, in all processes.
 
-    Returns:
-        False if the system cannot do this (macOS) or forbids it (containers with a strict seccomp profile). The drain
-        period then ends without this step.
+    Returns False if the system cannot do this (macOS) or forbids it (containers with a strict seccomp profile). The
+    drain period then ends without this step.
     """
     if sys.platform != "linux":
         return False

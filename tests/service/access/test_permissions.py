@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
@@ -26,6 +25,7 @@ from tests.prometheus_process import until
 from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse
 from tests.service.process.test_start import refusal
+from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
 
 A, ALSO_A, B, BOTH, YEARS, ALL = "key-a", "key-also-a", "key-b", "key-both", "key-years", "key-all"
@@ -49,26 +49,10 @@ QUERY = "What does a building permit cost?"
 KEEP_ALL = -2.0
 
 
-def calibrated(data: Path, releases: Path, encoder: Path, **more: Any) -> Path:
-    """Releases of the sample, whose documents have more metadata, or with None in its place no metadata at all."""
-    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
-    for row, record in enumerate(lines):
-        record["metadata"] |= {name: of(row) for name, of in more.items()}
-        if not more:
-            record["metadata"] = {}
-    (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    command = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
-    assert cli.main(command) == 0
-    return releases
-
-
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     folder = tmp_path_factory.mktemp("permissions")
-    data = shutil.copytree(sample, folder / "data")
-    return calibrated(
-        data, folder / "releases", encoder, year=lambda row: 1990 + row % 40, checked=lambda row: row % 3 == 0
-    )
+    return with_metadata(sample, encoder, folder, lambda row: {"year": 1990 + row % 40, "checked": row % 3 == 0})
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +285,7 @@ def test_unfit_release_or_keys_replace_nothing(rich: Path, sample: Path, encoder
     keys = write(tmp_path / "keys.json", ENTRIES)
     with ServiceProcess(folder, TAUGATE_KEYS_FILE=str(keys)) as service:
         before = ids(search(service.ready(), A))
-        calibrated(shutil.copytree(sample, tmp_path / "data"), folder, encoder)
+        with_metadata(sample, encoder, tmp_path, None)
         promote(folder, next(each.name for each in folder.iterdir() if each.is_dir() and each.name != old))
         reply = service.http.post("/admin/reload", headers=bearer(OPS))
         assert (reply.status_code, reply.json()["error"]["code"]) == (409, "reload_failed")

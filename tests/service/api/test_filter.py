@@ -18,6 +18,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import Release, load
 from tests.service.test_metrics import scrape
+from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
 
 QUERY = "What does a building permit cost?"
@@ -28,19 +29,18 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """Releases of the sample with more metadata: a number, a boolean, gaps, and names and values in other scripts."""
-    folder = tmp_path_factory.mktemp("rich")
-    data = shutil.copytree(sample, folder / "data")
-    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
-    for row, record in enumerate(lines):
-        record["metadata"] |= {"year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0), "år": "å" if row % 2 else "z"}
-        record["metadata"]["day"] = f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else "")
-        record["metadata"] |= {"checked": row % 5 == 0} if row % 4 else {"checked": None}
-        if row % 3:
-            record["metadata"]["tags"] = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
-    (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    calibrate = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
-    assert cli.main(calibrate) == 0
-    return folder / "releases"
+
+    def more(row: int) -> dict[str, Any]:
+        tags = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
+        return {
+            "year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0),
+            "år": "å" if row % 2 else "z",
+            "day": f"20{row % 30:02}-05-{1 + row % 28:02}" + ("T10:30:00+02:00" if row % 2 else ""),
+            "checked": row % 5 == 0 if row % 4 else None,
+            **({"tags": tags} if row % 3 else {}),
+        }
+
+    return with_metadata(sample, encoder, tmp_path_factory.mktemp("rich"), more)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,6 @@ def release(rich: Path) -> Release:
 def filtering(rich: Path) -> Iterator[ServiceProcess]:
     with ServiceProcess(rich) as process:
         yield process.ready()
-
-
-def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
-    reply = service.http.post("/search", json={"query": QUERY, **fields})
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 def brute_force(release: Release, meets: Any, k: int) -> list[tuple[str, float]]:
@@ -113,7 +107,7 @@ def tags_of(metadata: dict[str, Any]) -> list[str]:
 
 def test_tags_keep_their_order(filtering: ServiceProcess) -> None:
     shown = [
-        each["metadata"]["tags"] for each in search(filtering, filter={"tags": "odd"}, threshold=KEEP_ALL)["results"]
+        each["metadata"]["tags"] for each in filtering.search(filter={"tags": "odd"}, threshold=KEEP_ALL)["results"]
     ]
     assert shown and all(tags[0] == "odd" and tags[1].startswith("tag") for tags in shown)
 
@@ -125,7 +119,7 @@ def test_filtered_top_k_equals_brute_force(
     filtering: ServiceProcess, release: Release, query_filter: dict[str, Any], meets: Any
 ) -> None:
     for k in (1, 5, 100):
-        reply = search(filtering, filter=query_filter, k=k, threshold=KEEP_ALL)
+        reply = filtering.search(filter=query_filter, k=k, threshold=KEEP_ALL)
         expected = brute_force(release, meets, k)
         assert [(result["id"], result["score"]) for result in reply["results"]] == expected
         assert reply["considered"] == len(expected)
@@ -135,15 +129,15 @@ def test_filtered_top_k_equals_brute_force(
 
 
 def test_empty_filter_equals_no_filter(filtering: ServiceProcess) -> None:
-    whole = search(filtering)
+    whole = filtering.search()
     for query_filter in (None, {}):
-        reply = search(filtering, filter=query_filter)
+        reply = filtering.search(filter=query_filter)
         assert reply | {"query_id": ""} == whole | {"query_id": ""}
         assert reply["calibrated"]
 
 
 def test_filtered_search_is_not_calibrated(filtering: ServiceProcess, release: Release) -> None:
-    reply = search(filtering, filter={"år": "z"}, k=5)
+    reply = filtering.search(filter={"år": "z"}, k=5)
     assert not reply["calibrated"]
     assert reply["threshold"] == release.retriever.policy.threshold
     assert all(result["score"] >= reply["threshold"] for result in reply["results"])
@@ -152,7 +146,7 @@ def test_filtered_search_is_not_calibrated(filtering: ServiceProcess, release: R
 
 def test_filter_without_matches_returns_reason(filtering: ServiceProcess) -> None:
     before = scrape(filtering)
-    reply = search(filtering, filter={"category": "nowhere"}, min_results=2)
+    reply = filtering.search(filter={"category": "nowhere"}, min_results=2)
     assert (reply["results"], reply["considered"], reply["dropped"], reply["best_score"]) == ([], 0, 0, None)
     assert (reply["reason"], reply["calibrated"]) == ("no_documents_match_filter", False)
     counted = Counter(scrape(filtering))
@@ -166,7 +160,7 @@ def test_batch_queries_have_own_filters(filtering: ServiceProcess) -> None:
         {"query": QUERY, "filter": query_filter, "k": 3, "threshold": KEEP_ALL} for query_filter, _ in FILTERS
     ]
     reply = filtering.http.post("/search/batch", json={"queries": [QUERY, *queries]})
-    alone = [search(filtering), *(search(filtering, **query) for query in queries)]
+    alone = [filtering.search(), *(filtering.search(**query) for query in queries)]
     names = ("results", "considered", "reason", "calibrated", "best_score")
     assert [{n: each[n] for n in names} for each in reply.json()["responses"]] == [
         {n: each[n] for n in names} for each in alone
@@ -270,8 +264,8 @@ def test_filter_integers_equal_corpus_integers() -> None:
 def test_filter_of_maximum_size_works(filtering: ServiceProcess, release: Release) -> None:
     years = [1990 + number / 2 for number in range(256)]
     assert (
-        search(filtering, filter={"year": years}, k=5, threshold=KEEP_ALL)["results"]
-        == (search(filtering, k=5, threshold=KEEP_ALL)["results"])
+        filtering.search(filter={"year": years}, k=5, threshold=KEEP_ALL)["results"]
+        == (filtering.search(k=5, threshold=KEEP_ALL)["results"])
     )
     assert len(release.metadata.columns) == 6
 
@@ -289,7 +283,7 @@ def test_documents_without_metadata_refuse_filters(rich: Path, sample: Path, enc
         reply = process.ready().http.post("/search", json={"query": QUERY, "filter": {"category": "bygglov"}})
         assert reply.status_code == 422
         assert reply.json()["error"]["message"] == ("filter: the documents have no metadata; remove the filter")
-        assert search(process, filter={})["results"]
+        assert process.search(filter={})["results"]
 
 
 def test_release_metadata_equals_documents(release: Release) -> None:

@@ -37,12 +37,6 @@ def grouping(chunks: Path) -> Iterator[ServiceProcess]:
         yield process.ready()
 
 
-def search(service: ServiceProcess, query: str, **fields: Any) -> dict[str, Any]:
-    reply = service.http.post("/search", json={"query": query, **fields})
-    assert reply.status_code == 200, reply.text
-    return dict(reply.json())
-
-
 def listed(release: Release, query: str) -> list[tuple[Document, float]]:
     """All passages, best first."""
     (answer,) = release.retriever.search([Query(query, len(release.documents), KEEP_ALL)])
@@ -60,12 +54,12 @@ def test_grouping_returns_best_passages(grouping: ServiceProcess, release: Relea
         best: dict[str, tuple[str, float]] = {}
         for passage, score in listed(release, query):
             best.setdefault(passage.document_id, (passage.id, score))
-        reply = search(grouping, query, k=k, group_by="document", threshold=KEEP_ALL)
+        reply = grouping.search(query, k=k, group_by="document", threshold=KEEP_ALL)
         found = [(each["document_id"], (each["id"], each["score"])) for each in reply["results"]]
         assert found == [*best.items()][:k]
         assert [each["rank"] for each in reply["results"]] == [*range(1, k + 1)]
         assert (reply["considered"], reply["dropped"]) == (k, 0)
-        cut = search(grouping, query, k=k, group_by="document")
+        cut = grouping.search(query, k=k, group_by="document")
         tau = cut["threshold"]
         assert [each["id"] for each in cut["results"]] == [name for _, (name, score) in found if score >= tau]
         assert (cut["considered"], cut["dropped"]) == (k, k - len(cut["results"]))
@@ -74,22 +68,22 @@ def test_grouping_returns_best_passages(grouping: ServiceProcess, release: Relea
 
 def test_ungrouped_search_counts_passages(grouping: ServiceProcess, release: Release) -> None:
     for query in QUERIES:
-        results = search(grouping, query, k=10, threshold=KEEP_ALL)["results"]
+        results = grouping.search(query, k=10, threshold=KEEP_ALL)["results"]
         expected = [(each.id, each.document_id) for each, _ in listed(release, query)[:10]]
         assert [(each["id"], each["document_id"]) for each in results] == expected
-        assert search(grouping, query, k=10, threshold=KEEP_ALL, group_by=None)["results"] == results
+        assert grouping.search(query, k=10, threshold=KEEP_ALL, group_by=None)["results"] == results
 
 
 def test_grouped_reply_is_cached_separately(grouping: ServiceProcess) -> None:
     bodies = [{"k": 50, "group_by": group, "threshold": KEEP_ALL, "query": QUERIES[0]} for group in ("document", None)]
-    grouped, plain = (search(grouping, **body) for body in bodies)
+    grouped, plain = (grouping.search(**body) for body in bodies)
     assert [each["id"] for each in grouped["results"]] != [each["id"] for each in plain["results"]]
     batch = grouping.http.post("/search/batch", json={"queries": bodies * 2}).json()["responses"]
     assert [without_id(each) for each in batch] == [without_id(each) for each in (grouped, plain)] * 2
 
 
 def test_grouped_search_is_calibrated_for_k_one(grouping: ServiceProcess) -> None:
-    replies = [search(grouping, QUERIES[0], k=k, group_by="document") for k in (1, 2, 5)]
+    replies = [grouping.search(QUERIES[0], k=k, group_by="document") for k in (1, 2, 5)]
     assert [reply["calibrated"] for reply in replies] == [True, False, False]
 
 
@@ -111,7 +105,7 @@ def test_drift_observes_passages_when_grouped(chunks: Path) -> None:
     with FastDriftService(chunks) as service:
         service.ready()
         for number, group in enumerate(("document", None), 1):
-            search(service, QUERIES[0], k=9, group_by=group)
+            service.search(QUERIES[0], k=9, group_by=group)
             until(lambda number=number: scrape(service)[name % "count"] == 5 * number)
             sums.append(scrape(service)[name % "sum"])
     assert sums[1] == pytest.approx(2 * sums[0], rel=1e-6)
@@ -120,13 +114,13 @@ def test_drift_observes_passages_when_grouped(chunks: Path) -> None:
 def test_grouping_without_chunks_changes_nothing(service: ServiceProcess) -> None:
     for query in QUERIES:
         for fields in ({}, {"k": 20, "threshold": 0.2}, {"k": 3, "min_results": 3}):
-            plain, grouped = (search(service, query, group_by=group, **fields) for group in (None, "document"))
+            plain, grouped = (service.search(query, group_by=group, **fields) for group in (None, "document"))
             assert without_id(plain) == without_id(grouped)
 
 
 def test_feedback_accepts_chunk_or_document_id(grouping: ServiceProcess) -> None:
     for name in ("id", "document_id"):
-        reply = search(grouping, QUERIES[1], k=5, group_by="document", threshold=KEEP_ALL)
+        reply = grouping.search(QUERIES[1], k=5, group_by="document", threshold=KEEP_ALL)
         chunk = next(each for each in reply["results"] if each["id"] != each["document_id"])
         body = {"query_id": reply["query_id"], "document_id": chunk[name], "relevant": True}
         judged = [grouping.http.post("/feedback", json=body).json()["status"] for _ in range(2)]
@@ -142,7 +136,7 @@ def test_replicas_share_only_grouped_vector(chunks: Path, tmp_path: Path) -> Non
             for _ in range(2):
                 with ServiceProcess(chunks, TAUGATE_REDIS_URL=redis.url, TAUGATE_REDIS_TIMEOUT_MS="500") as service:
                     service.ready()
-                    replies.append(search(service, f"{QUERIES[2]} {grouped}", **fields))
+                    replies.append(service.search(f"{QUERIES[2]} {grouped}", **fields))
                     count = scrape(service)["taugate_cache_requests_total{hit}"]
                     until(lambda grouped=grouped: len(redis.client.keys("*:vector:*")) == 2 - grouped)
             assert without_id(replies[0]) == without_id(replies[1])

@@ -26,12 +26,6 @@ def release(releases: Path) -> Release:
     return load(find(releases), threads=1)
 
 
-def search(service: ServiceProcess, query: str = QUERY, **fields: Any) -> dict[str, Any]:
-    reply = service.http.post("/search", json={"query": query, **fields})
-    assert reply.status_code == 200, reply.text
-    return reply.json()
-
-
 def expected(release: Release, query: Query) -> list[tuple[str, float]]:
     (answer,) = release.retriever.search([query])
     ids = [release.documents[position].id for position in answer.positions.tolist()]
@@ -65,7 +59,7 @@ def test_reply_has_exactly_contract_fields(service: ServiceProcess, release: Rel
 @pytest.mark.parametrize("threshold", [None, KEEP_ALL, 0.5])
 def test_scores_equal_retriever_scores(service: ServiceProcess, release: Release, threshold: float | None) -> None:
     for query in QUESTIONS[:20]:
-        reply = search(service, query, k=20, threshold=threshold)
+        reply = service.search(query, k=20, threshold=threshold)
         assert found(reply) == expected(release, Query(query, 20, threshold))
 
 
@@ -75,7 +69,7 @@ def test_scores_equal_retriever_scores(service: ServiceProcess, release: Release
 def test_reply_counts_add_up(
     service: ServiceProcess, release: Release, k: int | None, threshold: float | None, min_results: int
 ) -> None:
-    reply = search(service, k=k, threshold=threshold, min_results=min_results)
+    reply = service.search(k=k, threshold=threshold, min_results=min_results)
     results, cut = reply["results"], reply["threshold"]
     scores = [result["score"] for result in results]
     assert reply["considered"] == (k or release.manifest.policy.k)
@@ -90,41 +84,41 @@ def test_reply_counts_add_up(
 
 
 def test_score_equal_to_threshold_is_kept(service: ServiceProcess) -> None:
-    for _, score in found(search(service, k=20, threshold=KEEP_ALL)):
-        assert found(search(service, k=20, threshold=score))[-1][1] == score
+    for _, score in found(service.search(k=20, threshold=KEEP_ALL)):
+        assert found(service.search(k=20, threshold=score))[-1][1] == score
         above = float(np.nextafter(np.float32(score), np.float32(2)))
-        assert all(kept > score for _, kept in found(search(service, k=20, threshold=above)))
+        assert all(kept > score for _, kept in found(service.search(k=20, threshold=above)))
 
 
 def test_zero_is_a_threshold(service: ServiceProcess, release: Release) -> None:
-    reply = search(service, k=100, threshold=0.0)
+    reply = service.search(k=100, threshold=0.0)
     assert reply["threshold"] == 0.0
     assert 0 <= reply["results"][-1]["score"] < release.manifest.policy.tau
 
 
 def test_changed_k_or_threshold_is_uncalibrated(service: ServiceProcess, release: Release) -> None:
     k, tau = release.manifest.policy.k, release.manifest.policy.tau
-    assert all(search(service, k=each)["calibrated"] for each in (None, 1, k))
-    assert {search(service, k=each)["calibration"] for each in (None, k + 1)} == {"calibrated"}
-    assert not search(service, k=k + 1)["calibrated"]
-    assert not search(service, threshold=tau)["calibrated"]
-    assert not search(service, threshold=0.0)["calibrated"]
+    assert all(service.search(k=each)["calibrated"] for each in (None, 1, k))
+    assert {service.search(k=each)["calibration"] for each in (None, k + 1)} == {"calibrated"}
+    assert not service.search(k=k + 1)["calibrated"]
+    assert not service.search(threshold=tau)["calibrated"]
+    assert not service.search(threshold=0.0)["calibrated"]
 
 
 @pytest.mark.parametrize("least", [1, 3, 5])
 def test_min_results_returns_results_below_threshold(service: ServiceProcess, least: int) -> None:
-    reply = search(service, k=5, threshold=DROP_ALL, min_results=least)
-    assert found(reply) == found(search(service, k=5, threshold=KEEP_ALL))[:least]
+    reply = service.search(k=5, threshold=DROP_ALL, min_results=least)
+    assert found(reply) == found(service.search(k=5, threshold=KEEP_ALL))[:least]
     assert (reply["dropped"], reply["reason"]) == (5 - least, None)
     assert [result["below_threshold"] for result in reply["results"]] == [True] * least
 
 
 def test_result_below_threshold_clears_calibrated(service: ServiceProcess, release: Release) -> None:
     for query in QUESTIONS[:20]:
-        kept = len(search(service, query)["results"])
+        kept = len(service.search(query)["results"])
         for least in (1, kept, 5):
             for _ in ("worked out", "from the cache"):
-                reply = search(service, query, min_results=least)
+                reply = service.search(query, min_results=least)
                 below = [result["below_threshold"] for result in reply["results"]]
                 assert below == [result["score"] < reply["threshold"] for result in reply["results"]]
                 assert below == [False] * kept + [True] * max(0, least - kept)
@@ -132,7 +126,7 @@ def test_result_below_threshold_clears_calibrated(service: ServiceProcess, relea
 
 
 def test_include_text_false_omits_texts(service: ServiceProcess) -> None:
-    whole, bare = search(service)["results"], search(service, include_text=False)["results"]
+    whole, bare = service.search()["results"], service.search(include_text=False)["results"]
     assert bare == [result | {"title": None, "text": None} for result in whole]
 
 
@@ -152,7 +146,7 @@ UNUSUAL = [
 
 @pytest.mark.parametrize("query", UNUSUAL)
 def test_any_character_is_accepted(service: ServiceProcess, release: Release, query: str) -> None:
-    assert found(search(service, query, threshold=KEEP_ALL)) == expected(release, Query(query, 5, KEEP_ALL))
+    assert found(service.search(query, threshold=KEEP_ALL)) == expected(release, Query(query, 5, KEEP_ALL))
 
 
 def similarities(service: ServiceProcess, query: str) -> list[float]:

@@ -71,18 +71,12 @@ def asked(release: Release) -> dict[str, list[str]]:
     return found
 
 
-def search(service: ServiceProcess, query: str, **fields: Any) -> dict[str, Any]:
-    reply = service.http.post("/search", json={"query": query, **fields})
-    assert reply.status_code == 200, reply.text
-    return reply.json()
-
-
 def test_refused_query_has_reason_and_count(service: ServiceProcess, release: Release) -> None:
     before = scrape(service)
     refused = asked(release)["refused"]
     for query in refused:
         for _ in ("worked out", "from the cache"):
-            reply = search(service, query)
+            reply = service.search(query)
             assert (reply["results"], reply["reason"], reply["considered"]) == ([], "unanswerable", 5)
             assert reply["dropped"] == 5
             assert reply["calibrated"]
@@ -95,17 +89,17 @@ def test_refused_query_has_reason_and_count(service: ServiceProcess, release: Re
 
 def test_answered_query_has_best_result(service: ServiceProcess, release: Release) -> None:
     for query in asked(release)["answered"]:
-        reply = search(service, query)
+        reply = service.search(query)
         assert reply["reason"] is None
         assert reply["results"][0]["rank"] == 1
 
 
 def test_own_threshold_overrides_refusal(service: ServiceProcess, release: Release) -> None:
     query = asked(release)["refused"][0]
-    assert "refusal" not in search(service, query, threshold=-2.0)
-    assert len(search(service, query, threshold=-2.0)["results"]) == 5
-    assert search(service, query, threshold=2.0)["reason"] == "all_below_threshold"
-    forced = search(service, query, min_results=2)
+    assert "refusal" not in service.search(query, threshold=-2.0)
+    assert len(service.search(query, threshold=-2.0)["results"]) == 5
+    assert service.search(query, threshold=2.0)["reason"] == "all_below_threshold"
+    forced = service.search(query, min_results=2)
     assert ([result["rank"] for result in forced["results"]], forced["reason"]) == ([1, 2], None)
     assert ([result["below_threshold"] for result in forced["results"]], forced["calibrated"]) == ([True] * 2, False)
 

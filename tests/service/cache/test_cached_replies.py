@@ -14,7 +14,7 @@ from tests.redis_process import RedisProcess
 from tests.service.inprocess import Gated, until, with_gate
 from tests.service_process import ServiceProcess
 
-QUERY = "Do I need a building permit?"
+QUERY = "What does a building permit cost?"
 KNOBS = [
     {},
     {"k": 3},
@@ -36,12 +36,6 @@ def outcomes(service: ServiceProcess) -> dict[str, float]:
     return {line.split('"')[1]: float(line.split()[1]) for line in counted}
 
 
-def ask(service: ServiceProcess, **knobs: object) -> dict[str, object]:
-    reply = service.http.post("/search", json={"query": QUERY, **knobs})
-    assert reply.status_code == 200, reply.text
-    return dict(reply.json())
-
-
 def without_id(reply: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in reply.items() if name != "query_id"}
 
@@ -51,7 +45,7 @@ def uncached(releases: Path) -> list[dict[str, object]]:
     """Replies of a service without any cache."""
     with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0") as service:
         service.ready()
-        replies = [ask(service, **knobs) for knobs in KNOBS for _ in range(2)]
+        replies = [service.search(**knobs) for knobs in KNOBS for _ in range(2)]
         assert outcomes(service) == {"hit": 0, "miss": 0, "error": 0, "bypass": len(replies)}
     assert len({reply["query_id"] for reply in replies}) == len(replies)
     first, second = ([without_id(reply) for reply in replies[start::2]] for start in (0, 1))
@@ -60,8 +54,8 @@ def uncached(releases: Path) -> list[dict[str, object]]:
 
 
 def test_every_option_has_own_cache_entry(service: ServiceProcess, uncached: list[dict[str, object]]) -> None:
-    first = [ask(service, **knobs) for knobs in KNOBS]
-    again = [ask(service, **knobs) for knobs in KNOBS]
+    first = [service.search(**knobs) for knobs in KNOBS]
+    again = [service.search(**knobs) for knobs in KNOBS]
     assert [without_id(reply) for reply in first] == uncached
     assert [without_id(reply) for reply in again] == uncached
     assert len({reply["query_id"] for reply in first + again}) == 2 * len(KNOBS)
@@ -101,7 +95,7 @@ def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: 
     with RedisProcess(tmp_path) as server:
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as one:
             one.ready()
-            assert [without_id(ask(one, **knobs)) for knobs in KNOBS] == uncached
+            assert [without_id(one.search(**knobs)) for knobs in KNOBS] == uncached
             texts = len({knobs.get("query", QUERY) for knobs in KNOBS})  # type: ignore[attr-defined]  # JSON or YAML
             # Written in the background. Knobs of the cut share what was found.
             wait_until(lambda: len(list(server.client.scan_iter("*:found:*"))) == FOUND)
@@ -110,7 +104,7 @@ def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: 
         assert all("permit" not in key for key in keys)
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as two:
             two.ready()
-            assert [without_id(ask(two, **knobs)) for knobs in KNOBS] == uncached
+            assert [without_id(two.search(**knobs)) for knobs in KNOBS] == uncached
             assert outcomes(two)["hit"] == len(KNOBS)
             assert "taugate_redis_up 1.0" in two.http.get("/metrics").text
 
@@ -134,22 +128,22 @@ def test_invalid_redis_value_is_recomputed(
         one.ready()
         # On a slow machine the first use of Redis may time out, after which nothing is written for a while: ask again.
         wait_until(
-            lambda: without_id(ask(one)) == uncached[0] and len(list(server.client.scan_iter("taugate:5:*"))) == 2
+            lambda: without_id(one.search()) == uncached[0] and len(list(server.client.scan_iter("taugate:5:*"))) == 2
         )
         (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
         server.client.set(found, value)
-        assert without_id(ask(one)) == uncached[0]
+        assert without_id(one.search()) == uncached[0]
         numbers = [np.full(DIMENSION, number, dtype=np.float32).tobytes() for number in (np.nan, 1e30)]
         unflagged = np.zeros(DIMENSION, dtype=np.float32).tobytes()
         for strange in (b"x", *(each + b"\0" for each in numbers), unflagged, unflagged + b"\4"):
             server.client.set(vector, strange)
-            assert without_id(ask(one)) == uncached[0]
+            assert without_id(one.search()) == uncached[0]
 
 
 def test_unreachable_redis_changes_no_reply(releases: Path, uncached: list[dict[str, object]]) -> None:
     with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://127.0.0.1:1/0") as service:
         service.ready()
-        assert [without_id(ask(service, **knobs)) for knobs in KNOBS] == uncached
+        assert [without_id(service.search(**knobs)) for knobs in KNOBS] == uncached
         assert outcomes(service)["error"] >= 1
         assert "taugate_redis_up 0.0" in service.http.get("/metrics").text
 
@@ -157,7 +151,7 @@ def test_unreachable_redis_changes_no_reply(releases: Path, uncached: list[dict[
 @pytest.mark.slow
 def test_redis_password_is_not_logged(releases: Path) -> None:
     with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://:hunter2@127.0.0.1:1/0") as service:
-        ask(service.ready())
+        service.ready().search()
         code, log = service.stop()
     assert code == 0
     assert "hunter2" not in log

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from milvus_lite.server_manager import server_manager_instance
@@ -13,9 +14,9 @@ from tests.engine_release import write_pair
 from tests.redis_process import RedisProcess
 from tests.retrieval.engines.servers import NAMES, engine_url
 from tests.service.access.files import bearer, write
-from tests.service.access.test_permissions import calibrated
 from tests.service.drift.traffic import FastDriftService
 from tests.service.engines.pair import KEYS, WHOLE, Services
+from tests.service.with_metadata import with_metadata
 
 # Both engines pass the tests of tests/retrieval/engines; here milvus-lite, which takes longer, is for `make test-slow`.
 LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES]
@@ -24,17 +25,12 @@ LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" e
 @pytest.fixture(scope="package")
 def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """Releases of the sample, whose documents have metadata of every kind."""
-    folder = tmp_path_factory.mktemp("rich")
-    data = shutil.copytree(sample, folder / "data")
-    return calibrated(
-        data,
-        folder / "releases",
-        encoder,
-        year=lambda row: 1990 + row % 40,
-        checked=lambda row: row % 3 == 0,
-        day=lambda row: f"20{row % 20:02}-05-0{1 + row % 9}" + ("" if row % 2 else "T23:30:00-02:00"),
-        tags=lambda row: ["pump", "valve"][: row % 3],
-    )
+
+    def more(row: int) -> dict[str, Any]:
+        day = f"20{row % 20:02}-05-0{1 + row % 9}" + ("" if row % 2 else "T23:30:00-02:00")
+        return {"year": 1990 + row % 40, "checked": row % 3 == 0, "day": day, "tags": ["pump", "valve"][: row % 3]}
+
+    return with_metadata(sample, encoder, tmp_path_factory.mktemp("rich"), more)
 
 
 @pytest.fixture(scope="package", params=LEVELS)

@@ -205,7 +205,7 @@ def variable_help(name: str) -> str:
 
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
-    return f"{variable.info.description} ({variable.name}{default})"
+    return f"{variable.description} ({variable.name}{default})"
 
 
 def _type(kinds: list[Any]) -> Any:  # noqa: ANN401 (Click takes types of its own and Python's)

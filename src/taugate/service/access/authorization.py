@@ -69,10 +69,7 @@ class Authorizer:
         return True
 
     def serve(self, fields: Fields) -> None:
-        """Accept a release that is about to be served.
-
-        Args:
-            fields: Metadata fields of the release's documents.
+        """Accept a release that is about to be served, whose documents have these metadata fields.
 
         Raises:
             InputError: If the filter of a key does not fit the release.
@@ -93,9 +90,9 @@ class Authorizer:
         """Authorize a request, and return its key, None if no keys are configured.
 
         Args:
-            path: The path of the request, for messages.
-            headers: Request headers by lower-case name.
-            scope: Scope that the key needs, None if any key will do.
+            path: Named in messages.
+            headers: By lower-case name.
+            scope: None if any key will do.
             filtered: Whether replies are limited to documents within the key's filter.
 
         Raises:
@@ -130,13 +127,9 @@ class Authorizer:
 
 
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
-    """Return the entry of the key that a request sent, None if the key is unknown.
+    """Return the entry of a key in plain text, None if the key is unknown.
 
     Every entry is compared in full, so that the response time does not reveal which of them matched, if any.
-
-    Args:
-        keys: All configured keys.
-        sent: The key in plain text, as the request sent it.
     """
     hashed, matched = digest(sent).hex(), None
     for key in keys:
@@ -180,10 +173,7 @@ class AllowedHosts:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Read `allowed_hosts`: names separated by commas, "*.example.org" for all subdomains, "*" for any name.
-
-        The name in `host` is allowed as well.
-        """
+        """Allow `host` and the names in `allowed_hosts`: "*.example.org" for all subdomains, "*" for any name."""
         listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
         names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" does not allow an empty name
         self._allow_any = "*" in names
@@ -192,10 +182,7 @@ class AllowedHosts:
         self._cached_is_allowed = lru_cache(_CACHED_HOSTS)(self._is_allowed)
 
     def check(self, host: bytes) -> None:
-        """Check the Host header of a request.
-
-        Args:
-            host: Value of the header, empty if the request has none, which HTTP/1.0 allows and no browser does.
+        """Check a Host header, empty if the request has none: HTTP/1.0 allows that, and no browser sends it.
 
         Raises:
             Forbidden: If the name is not allowed.

@@ -64,11 +64,7 @@ def digest(key: bytes) -> bytes:
 
 
 def parse_keys(text: bytes, source: str) -> list[ApiKey]:
-    """Parse a JSON list of keys.
-
-    Args:
-        text: JSON in UTF-8.
-        source: File or variable that the text came from, for messages.
+    """Parse a JSON list of keys in UTF-8; messages name its source, a file or variable.
 
     Raises:
         InputError: If the text is not a list of keys. The message does not quote the text.
@@ -84,11 +80,7 @@ def parse_keys(text: bytes, source: str) -> list[ApiKey]:
 
 
 def check_keys(keys: Sequence[ApiKey], source: str) -> None:
-    """Check a list of keys as a whole.
-
-    Args:
-        keys: The keys, in their order.
-        source: File or variable that the keys came from, for messages.
+    """Check a list of keys as a whole; messages name its source, a file or variable.
 
     Raises:
         InputError: If two entries have the same name or key, or one has a filter together with a scope that concerns

@@ -29,21 +29,14 @@ class LocalRates:
     """Rate limits within one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with no query charged.
-
-        Args:
-            clock: A monotonic clock, in seconds.
-        """
+        """Begin with no query charged; `clock` is monotonic, in seconds."""
         self._clock = clock
         self._paid_until: dict[str, float] = {}  # by key name; bounded by the number of configured keys
 
     def spend(self, name: str, rate: float, queries: int) -> float:
-        """Charge queries and return 0.0 if they may pass; else charge nothing and return the seconds to wait.
+        """Charge queries to a key with a rate in queries per second.
 
-        Args:
-            name: Name of the key.
-            rate: Queries per second.
-            queries: Number of queries to charge.
+        Returns 0.0 if they may pass; else nothing is charged, and the seconds to wait are returned.
         """
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
@@ -74,15 +67,7 @@ class SharedRates:
     """Rate limits over all replicas, in Redis; belongs to one event loop."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        """Make a client, without connecting yet.
-
-        Args:
-            url: URL of Redis.
-            timeout: Longest wait for a reply, in seconds.
-
-        Raises:
-            ValueError: If the URL is malformed.
-        """
+        """Make a client that waits at most `timeout` seconds for a reply, without connecting yet."""
         self._redis = connect(url, timeout, MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
         self._timeout = timeout
@@ -129,9 +114,6 @@ class RateLimiter:
         For requests that are charged after their body was read: without this check, the bodies of a key over its rate
         would all be read.
 
-        Args:
-            key: Key of the request, None if it needed none.
-
         Raises:
             RateLimited: If the key was refused less than a second ago and would be refused again.
         """
@@ -141,11 +123,7 @@ class RateLimiter:
             raise self._over(key, wait - passed)
 
     async def charge(self, key: ApiKey | None, queries: int = 1) -> None:
-        """Charge a request.
-
-        Args:
-            key: Key of the request, None if it needed none.
-            queries: Number of its queries.
+        """Charge a request with so many queries; `key` is None if it needed none.
 
         Raises:
             RateLimited: If the key is over its rate. Nothing is charged then.

@@ -8,7 +8,7 @@ from taugate.retrieval.explanation import UnknownDocument
 from taugate.service.api.schemas import ExplainRequest, ExplainResponse
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.http.caller import current_caller, while_connected
+from taugate.service.http.caller import while_connected
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
@@ -25,7 +25,7 @@ def explain_operation(settings: Settings, serving: Serving) -> Operation:
         """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
         active = serving.active
         with active.in_flight:
-            query = read_query(body, active, settings, current_caller().filter)
+            query = read_query(body, active, settings)
             try:
                 explanation = await while_connected(request, active.search.explain(query, body.document_id))
             except UnknownDocument as error:

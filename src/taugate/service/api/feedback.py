@@ -8,7 +8,6 @@ from starlette.responses import Response
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
 from taugate.service.api.search import read_search
-from taugate.service.drift.feedback import Feedback
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import may_judge
@@ -16,6 +15,7 @@ from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
+from taugate.service.pipeline.record import Results
 from taugate.service.settings import Settings
 
 _ID_DIGITS = 32  # length of the id of a reply
@@ -35,13 +35,16 @@ class FeedbackHandler:
         feedback = active.drift.feedback
         with active.in_flight:
             try:
-                if body.query_id is not None:
-                    if not may_judge(current_caller().filter, body.query_id):
-                        raise feedback.unknown()
-                    key = current_caller().key_name
-                    is_new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
+                if body.query_id is None:
+                    query_id, shown = await self._search(request, str(body.query), active)
+                elif may_judge(current_caller.get().filter, body.query_id):
+                    query_id, shown = body.query_id, await feedback.find(body.query_id)
                 else:
-                    is_new = await self._judge_search(request, body, active, feedback)
+                    raise feedback.unknown()
+                key, relevant = current_caller.get().key_name, body.relevant
+                is_new = await feedback.judge(
+                    query_id, shown, body.document_id, relevant=relevant, key=key, query=body.query
+                )
             except (NotFound, Invalid):
                 self._metrics.feedback.labels("unknown").inc()
                 raise
@@ -49,29 +52,22 @@ class FeedbackHandler:
         self._metrics.feedback.labels(outcome).inc()
         return json_reply({"status": "accepted" if is_new else "repeated"}, 202)
 
-    async def _judge_search(
-        self, request: Request, body: FeedbackRequest, active: ActiveRelease, feedback: Feedback
-    ) -> bool:
-        """Run the search with the permissions of the key, and record the judgement of one of its results.
+    async def _search(self, request: Request, text: str, active: ActiveRelease) -> tuple[str, Results]:
+        """Search with the permissions of the key; returns an id in place of a reply's, and the results, (n,) RESULT.
 
         This search does not count as traffic: drift detection, shadow, query log and result metrics ignore it.
 
         Raises:
             Forbidden: If the key may not search, because the reply would reveal whether a search returns the document.
         """
-        caller = current_caller()
-        key = caller.key
+        key = current_caller.get().key
         if key is not None and "search" not in key.scopes:
             raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
-        search = SearchRequest(query=str(body.query))
-        query, form = read_search(search, active, self._settings, caller.filter)
+        query, form = read_search(SearchRequest(query=text), active, self._settings)
         record = active.search.cached(query, form)
         if record is None:
             (record,) = await while_connected(request, active.search.records([(query, form)]))
-        search_id = _id_of_search(key, query.text)
-        return await feedback.judge_search(
-            search_id, query.text, record, body.document_id, relevant=body.relevant, key=caller.key_name
-        )
+        return _id_of_search(key, query.text), record.results
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:

@@ -61,7 +61,7 @@ class OperatorHandlers:
 
     async def prometheus(self, request: Request) -> Response:
         """Get the metrics in Prometheus's text format, or in OpenMetrics if the scraper accepts it."""
-        encode, content_type = choose_encoder(current_caller().headers.get(b"accept", b"").decode("latin-1"))
+        encode, content_type = choose_encoder(current_caller.get().headers.get(b"accept", b"").decode("latin-1"))
         return Response(encode(self._metrics.scrape()), headers={"Content-Type": content_type})
 
     async def reload(self, request: Request) -> Response:

@@ -7,23 +7,13 @@ from taugate.retrieval.release.reader import Release
 from taugate.service.api.schemas import SearchFields
 
 
-def results_to_consider(request: SearchFields, release: Release) -> int:
-    """Return the request's `k`, by default the K of the calibration."""
-    return release.manifest.policy.k if request.k is None else request.k
-
-
 def to_query(request: SearchFields, release: Release, permitted: Filter = ()) -> Query:
-    """Return the query that a request stands for.
-
-    Args:
-        request: Fields of a search.
-        release: The release to search.
-        permitted: Documents that the caller may see.
+    """Return the query of a release that a request stands for; `permitted` says which documents the caller may see.
 
     Raises:
         InputError: If fields contradict each other or do not fit the release. The message starts with the field.
     """
-    k = results_to_consider(request, release)
+    k = release.manifest.policy.k if request.k is None else request.k
     if request.min_results > k:
         raise InputError(f"min_results: {request.min_results} is over k, which is {k}")
     if request.group_by is not None and release.retriever.passages.remote:

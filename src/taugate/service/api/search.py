@@ -8,12 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
-from taugate.service.access.keys import ApiKey
-from taugate.service.api.queries import results_to_consider, to_query
+from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.http.caller import current_caller, while_connected
@@ -49,17 +47,15 @@ class SearchHandlers:
         """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
-            search = read_search(body, active, self._settings, current_caller().filter)
-            (reply,) = await self._answer(request, [search], active)
+            (reply,) = await self._answer(request, [read_search(body, active, self._settings)], active)
         return EncodedJsonResponse(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Run several searches. Results come back in request order; limits apply per query."""
         active = self._serving.active
         with active.in_flight:
-            allowed = current_caller().filter
             searches = [
-                read_search(search, active, self._settings, allowed, name=f"queries.{position}.")
+                read_search(search, active, self._settings, name=f"queries.{position}.")
                 for position, search in enumerate(body.queries)
             ]
             replies = await self._answer(request, searches, active)
@@ -73,7 +69,7 @@ class SearchHandlers:
         Exploration is off, because the dialects cannot mark a result as below the threshold.
 
         Args:
-            request: The request, for its key and connection.
+            request: The request.
             searches: The translated requests.
             form: Format of the replies.
             release: Id of the requested release, or `current`.
@@ -86,39 +82,35 @@ class SearchHandlers:
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
-            allowed = current_caller().filter
-            queries = [read_query(search, active, self._settings, allowed) for search in searches]
-            return await self._answer(request, [(query, form) for query in queries], active)
+            queries = [(read_query(search, active, self._settings), form) for search in searches]
+            return await self._answer(request, queries, active)
 
     async def _answer(
         self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
     ) -> list[bytes]:
         """Run the searches that are not cached, and return every reply as JSON with a new id."""
-        caller = current_caller()
+        caller = current_caller.get()
         records = [active.search.cached(query, form) for query, form in searches]
         missing = [search for search, record in zip(searches, records, strict=True) if record is None]
         computed = iter(await while_connected(request, active.search.records(missing)) if missing else [])
-        allowed = caller.filter
-        drift = active.drift_report(allowed)
+        drift = active.drift_report(caller.filter)
         replies = []
         for (query, _), cached in zip(searches, records, strict=True):
             record = cached or next(computed)
-            query_id = reply_id(allowed)
-            self._notify(query, query_id, record, active, caller.key)
+            query_id = reply_id(caller.filter)
+            self._notify(query, query_id, record, active)
             replies.append(record.to_json(query_id, drift))
             if len(searches) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
         return replies
 
-    def _notify(
-        self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease, key: ApiKey | None
-    ) -> None:
+    def _notify(self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease) -> None:
         """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
         self._metrics.observe_reply(len(record.results), record.considered, record.reason, record.explored)
         if record.truncated:
             self._metrics.queries_truncated.inc()
         if active.drift is not None:
-            active.drift.observe(query_id, query, record, None if key is None else key.name)
+            active.drift.observe(query_id, query, record, current_caller.get().key_name)
         if self._serving.shadowing.active is not None:
             self._serving.shadowing.active.offer(query)
 
@@ -138,10 +130,10 @@ def search_operations(handlers: SearchHandlers) -> list[Operation]:
 
 
 def read_search(
-    request: SearchRequest, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
+    request: SearchRequest, active: ActiveRelease, settings: Settings, *, name: str = ""
 ) -> tuple[Query, SearchForm]:
     """Return the query of a request and the form of its reply; parameters and errors are those of `read_query`."""
-    query = read_query(request, active, settings, allowed, name=name)
+    query = read_query(request, active, settings, name=name)
     if request.explain:
         query = replace(query, with_parts=True)
     share = settings.drift.explore_share
@@ -158,27 +150,17 @@ def _may_explore(query: Query) -> bool:
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
-def read_query(
-    request: SearchFields, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
-) -> Query:
-    """Convert the fields of a request to a query.
-
-    Args:
-        request: Fields of a search, from `/search` or another route.
-        active: The active release.
-        settings: The limits.
-        allowed: The filter of the caller's key.
-        name: Prefix of field names in messages, for a query of a batch.
+def read_query(request: SearchFields, active: ActiveRelease, settings: Settings, *, name: str = "") -> Query:
+    """Convert the fields of a request to a query of the caller; `name` is a prefix of field names in messages.
 
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.
     """
     if len(request.query) > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
-    k = results_to_consider(request, active.release)
-    if k > settings.requests.max_k:
-        raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
+    if request.k is not None and request.k > settings.requests.max_k:  # the loader has checked K of the release
+        raise Invalid(f"{name}k: {request.k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     try:
-        return to_query(request, active.release, allowed)
+        return to_query(request, active.release, current_caller.get().filter)
     except InputError as error:
         raise Invalid(f"{name}{error}") from error

@@ -63,11 +63,9 @@ class MemoryCache(LRUCache[str, object]):
         super().__init__(max_bytes, getsizeof=_size)
 
     def put(self, key: str, value: object) -> None:
-        """Store a value, and evict the least recently used ones. A value larger than the limit is not stored.
+        """Store a value, of which `sys.getsizeof` must return all the memory that it takes.
 
-        Args:
-            key: The key.
-            value: `sys.getsizeof` must return all the memory that it takes.
+        The least recently used values are evicted. A value larger than the limit is not stored.
         """
         if _size(value) <= self.maxsize:
             self[key] = value
@@ -122,8 +120,16 @@ class SingleFlight(Generic[Result]):
 class TieredCache:
     """A cache in memory for this process, and one in Redis for all replicas, if there is a Redis."""
 
-    def __init__(self, memory: MemoryCache, shared: RedisCache | None) -> None:
-        self.memory, self.shared = memory, shared
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Make the caches according to the settings, without connecting yet."""
+        self.memory = MemoryCache(settings.cache.max_bytes)
+        self.shared: RedisCache | None = None
+        if settings.cache.redis_url is None:
+            metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
+            return
+        url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
+        lifetime = settings.cache.redis_ttl_seconds
+        self.shared = RedisCache(url, timeout, lifetime, lambda up: metrics.redis_up.set(int(up)))
 
     async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
         """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
@@ -143,14 +149,3 @@ class TieredCache:
         """Close the connections to Redis."""
         if self.shared is not None:
             await self.shared.close()
-
-
-def open_cache(settings: Settings, metrics: Metrics) -> TieredCache:
-    """Make the cache according to the settings, without connecting yet."""
-    memory = MemoryCache(settings.cache.max_bytes)
-    if settings.cache.redis_url is None:
-        metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
-        return TieredCache(memory, None)
-    url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
-    shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
-    return TieredCache(memory, shared)

@@ -24,10 +24,7 @@ class RedisCache:
             url: URL of Redis.
             timeout: Longest duration of a read or a write, in seconds.
             ttl: Lifetime of a value, in seconds.
-            on_change: Function that is called with whether Redis is responding, when that changes.
-
-        Raises:
-            ValueError: If the URL is malformed.
+            on_change: Called with whether Redis is responding, when that changes.
         """
         self._redis = connect(url, timeout, MAX_CACHED_BYTES)
         self._timeout, self._ttl = timeout, ttl

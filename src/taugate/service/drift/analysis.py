@@ -22,13 +22,7 @@ from taugate.service.drift.canary import Canary
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
-from taugate.service.drift.query_log import (
-    Judged,
-    QueryLog,
-    ServedReply,
-    judgements,
-    observations,
-)
+from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
 from taugate.service.settings import Settings
 
@@ -108,6 +102,7 @@ class TrafficAnalysis:
 
     Attributes:
         alarms: The drift alarms; any thread may read their `report`.
+        live: The live window; any thread may read its `overlap`.
     """
 
     def __init__(
@@ -117,7 +112,7 @@ class TrafficAnalysis:
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
         self.alarms = DriftAlarms(release, settings, self._gauges, fleet)
-        self._live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
+        self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
         self._canary = Canary(release, pipeline.single_threaded)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
@@ -135,10 +130,7 @@ class TrafficAnalysis:
     def analyze(self, served: Sequence[ServedReply], judged: Sequence[Judged], lost: int = 0) -> None:
         """Add the traffic since the last call, and do what is due: alarms, gauges, canaries, old texts.
 
-        Args:
-            served: The replies that were sent.
-            judged: The judgements.
-            lost: Number of further queries, which were answered faster than they could be analyzed.
+        `lost` is the number of further queries, which were answered faster than they could be analyzed.
         """
         self._gauges.lost.inc(lost)
         if self._fleet is not None and served:
@@ -153,7 +145,7 @@ class TrafficAnalysis:
             self._update_alarms()
         if now >= self._window_set_at + _SHOW_SECONDS:
             self._window_set_at = now
-            self._live.show(time.time())
+            self.live.show(time.time())
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
             self._forget_texts()
@@ -161,17 +153,8 @@ class TrafficAnalysis:
             self._canary_run_at = now
             self._run_canaries()
 
-    @property
-    def overlap(self) -> LiveOverlap:
-        """Live COE and ROE, as the gauges show them; any thread may read it."""
-        return self._live.overlap
-
     def close(self, *, forget: bool) -> None:
-        """Update the alarms with the remaining traffic and reset the metrics.
-
-        Args:
-            forget: Delete the shared state as well, because the release has left.
-        """
+        """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
         self._update_alarms()
         if forget:
             self.alarms.forget()
@@ -182,9 +165,9 @@ class TrafficAnalysis:
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
-            self._live.add_queries(queries)
+            self.live.add_queries(queries)
         if len(columns):
-            self._live.add_judgements(columns)
+            self.live.add_judgements(columns)
         self.alarms.update(queries, columns)
         if self._query_log is not None:
             self._query_log.write(served, judged)

@@ -12,7 +12,7 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import Judged
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, is_id
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.record import Results, SearchRecord, read_shown
+from taugate.service.pipeline.record import Results, read_shown
 
 _MAX_LISTED_IDS = 8  # in a message
 _NOT_SHOWN = "the reply did not show it; it showed"
@@ -23,103 +23,51 @@ class Feedback:
     """Judgements of one release's replies. Belongs to one event loop."""
 
     def __init__(self, replies: RecentReplies, release: Release, fleet: Fleet | None, seconds: float) -> None:
-        """Take judgements for `seconds` after a reply.
-
-        Args:
-            replies: Replies of all workers of this service.
-            release: The release that replied.
-            fleet: The other replicas, if any.
-            seconds: How long a reply can be judged.
-        """
+        """Take judgements of replies of a release for `seconds` after each; `fleet` has the other replicas, if any."""
         self._replies, self._documents, self._fleet, self._seconds = replies, release.documents, fleet, seconds
         self._manifest = release.manifest
         self._judged: list[Judged] = []
 
-    async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
-        """Take a judgement of a reply; returns whether it is new.
-
-        Every new judgement is logged. Drift takes only the first document of a reply that is judged relevant: S_corr
-        has one similarity per query.
-
-        Args:
-            query_id: Id of the reply.
-            document_id: `id` or `document_id` of a result. A `document_id` stands for the best passage of the document
-                in the reply.
-            relevant: Whether the document answers the query.
-            key: Name of the caller's API key, None without keys.
+    async def find(self, query_id: str) -> Results:
+        """Return what a reply showed, (n,) SHOWN.
 
         Raises:
-            NotFound: If the reply is unknown.
-            Invalid: If the reply did not show the document.
+            NotFound: If no replica remembers the reply.
         """
         shown = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
-        if shown is None:
-            shown = await self._fetch_from_fleet(query_id)
-        return await self._take(query_id, shown, document_id, relevant=relevant, key=key)
+        return await self._fetch_from_fleet(query_id) if shown is None else shown
 
-    async def judge_search(
-        self,
-        search_id: str,
-        query: str,
-        record: SearchRecord,
-        document_id: str,
-        *,
-        relevant: bool,
-        key: str | None = None,
-    ) -> bool:
-        """Take a judgement of what a search shows now; returns whether it is new. See `judge`.
-
-        Args:
-            search_id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a
-                judgement counts once among all workers and replicas.
-            query: Text of the query.
-            record: The answered search, which was not sent to a client.
-            document_id: See `judge`.
-            relevant: See `judge`.
-            key: See `judge`.
-
-        Raises:
-            Invalid: If the search does not show the document.
-        """
-        shown = record.results
-        if await asyncio.to_thread(self._replies.find, search_id, time.monotonic()) is None:
-            self._replies.add(search_id, time.monotonic(), shown)
-        return await self._take(search_id, shown, document_id, relevant=relevant, key=key, query=query)
-
-    def unknown(self) -> NotFound:
-        """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
-        return NotFound(
-            f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in service "
-            "has this id"
-        )
-
-    def take(self) -> list[Judged]:
-        """Return the judgements since the last call."""
-        judged, self._judged = self._judged, []
-        return judged
-
-    async def _take(
+    async def judge(
         self,
         query_id: str,
         shown: Results,
         document_id: str,
         *,
         relevant: bool,
-        key: str | None,
+        key: str | None = None,
         query: str | None = None,
     ) -> bool:
-        """Keep a judgement unless the same one was made before; returns whether it is new.
+        """Take a judgement of a reply, or of what a search shows now; returns whether it is new.
+
+        Every new judgement is logged. Drift takes only the first document of a reply that is judged relevant: S_corr
+        has one similarity per query.
 
         Args:
-            query_id: Id of the reply or of the search.
+            query_id: Id of the reply. For a search 32 hexadecimal digits, the same for the same key and query, so that
+                a judgement counts once among all workers and replicas.
             shown: What it showed, (n,) SHOWN or RESULT.
-            document_id: See `judge`.
-            relevant: See `judge`.
-            key: See `judge`.
-            query: Text of the query if the judgement names it, None if it names a reply.
+            document_id: `id` or `document_id` of a result. A `document_id` stands for the best passage of the document
+                in the reply.
+            relevant: Whether the document answers the query.
+            key: Name of the caller's API key, None without keys.
+            query: Text of the query that was searched for, None for a reply.
+
+        Raises:
+            Invalid: If the document was not shown.
         """
-        problem = _NOT_SHOWN if query is None else _NOT_IN_SEARCH
-        row, passage = await self._find(shown, document_id, problem)
+        if query is not None and await asyncio.to_thread(self._replies.find, query_id, time.monotonic()) is None:
+            self._replies.add(query_id, time.monotonic(), shown)
+        row, passage = await self._row_of(shown, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
         mark = await asyncio.to_thread(self._mark, query_id, int(shown["position"][row]), relevant)
         if mark.new:
             line = LoggedJudgement(
@@ -137,16 +85,23 @@ class Feedback:
             self._judged.append(Judged(line, mark.counts))
         return mark.new
 
-    async def _find(self, shown: Results, document_id: str, problem: str) -> tuple[int, Document]:
-        """Find a document among the results; returns its row and its passage.
+    def unknown(self) -> NotFound:
+        """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
+        return NotFound(
+            f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in service "
+            "has this id"
+        )
 
-        Args:
-            shown: The results to look in.
-            document_id: Id of a passage or of a document.
-            problem: Start of the error message, before the ids of the results.
+    def take(self) -> list[Judged]:
+        """Return the judgements since the last call."""
+        judged, self._judged = self._judged, []
+        return judged
+
+    async def _row_of(self, shown: Results, document_id: str, problem: str) -> tuple[int, Document]:
+        """Return the row of a document among the results, and its passage.
 
         Raises:
-            Invalid: If the document is not among the results.
+            Invalid: If it is not among them; the message starts with `problem` and lists their ids.
         """
         # In a thread, because an engine may take its time to read them.
         passages = await asyncio.to_thread(self._documents.at, shown["position"].astype(np.int64))

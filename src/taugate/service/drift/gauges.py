@@ -12,8 +12,7 @@ from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.metric_group import MetricGroup, counter, gauge
-from taugate.service.metrics import SIMILARITY
+from taugate.service.metrics import SIMILARITY, MetricGroup, counter, gauge
 
 
 class BulkHistogram(Histogram):
@@ -104,12 +103,9 @@ class DriftGauges(MetricGroup):
     )
 
     def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
-        """Register the metrics.
+        """Register the metrics; quantiles of the similarities at calibration are the histogram's buckets.
 
-        Args:
-            registry: Registry of these metrics alone.
-            reference: Similarities at calibration; their quantiles are the histogram buckets.
-            theta: θ of the calibration. From the counts above it Prometheus computes COE and ROE over all processes.
+        From the counts above `theta`, θ of the calibration, Prometheus computes COE and ROE over all processes.
         """
         self._similarity = BulkHistogram(
             SIMILARITY,
@@ -157,14 +153,7 @@ class DriftGauges(MetricGroup):
         statistics: Mapping[str, float],
         effects: Mapping[str, float],
     ) -> None:
-        """Set the figures of the live window.
-
-        Args:
-            overlap: COE and ROE.
-            samples: Number of similarities, by set.
-            statistics: Distances, by test.
-            effects: Cohen's h, by signal.
-        """
+        """Set the figures of the live window: similarities by set, distances by test, and Cohen's h by signal."""
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)

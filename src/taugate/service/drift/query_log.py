@@ -54,10 +54,7 @@ class Judged(NamedTuple):
 def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
     """Convert those replies into columns that can be compared with the calibration: see Query.is_comparable.
 
-    Args:
-        served: Replies of any kind.
-        k: K of the calibration.
-        random: Number of random documents compared with each query.
+    `k` is K of the calibration, and `random` the number of random documents compared with each query.
     """
     served = [reply for reply in served if len(reply.record.similarities) == k + random]
     similarities = np.empty((len(served), k + random), dtype=np.float32)

@@ -34,12 +34,7 @@ def is_id(query_id: str) -> bool:
 
 
 class Mark(NamedTuple):
-    """How a judgement relates to earlier ones.
-
-    Attributes:
-        new: Whether the same judgement of this result was not made before.
-        counts: Whether it is the first of the reply that judges a result relevant.
-    """
+    """Whether a judgement is new, and whether it counts, as the first that judges a result of its reply relevant."""
 
     new: bool
     counts: bool
@@ -58,9 +53,6 @@ class ReplyRing:
 
     A slot is valid while it has the first half of an id, which is written last and removed first (0), so that a
     half-written slot is never read. A reply with more results than a slot can hold takes several slots.
-
-    Attributes:
-        slots: Number of slots.
     """
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
@@ -81,9 +73,10 @@ class ReplyRing:
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, results: Results) -> None:
-        """Write a reply; see RecentReplies.add. `query_id` has 16 bytes."""
+        """Write a reply; see RecentReplies.add. `query_id` has 16 bytes, and `at` is in seconds."""
         first, second = _ID.unpack(query_id)
-        for part in [results] if len(results) <= self._results else self._parts(results):
+        for start in range(0, max(1, len(results)), self._results):
+            part = results[start : start + self._results]
             number = len(part)
             slot, self._next = self._next, (self._next + 1) % self.slots
             self._ids[slot] = 0
@@ -105,13 +98,7 @@ class ReplyRing:
         return np.concatenate([self._shown(slot) for slot in slots])
 
     def mark(self, slots: Sequence[int], position: int, *, relevant: bool) -> Mark:
-        """Record a judgement, and return how it relates to earlier ones.
-
-        Args:
-            slots: The reply's slots.
-            position: Position of a document that the reply showed.
-            relevant: Whether the document answers the query.
-        """
+        """Record a judgement of a document that the reply in these slots showed, by its position."""
         judged, any_relevant = self._judged, self._heads["relevant"]
         places = [(slot, row) for slot in slots for row in np.flatnonzero(self._shown(slot)["position"] == position)]
         bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
@@ -122,10 +109,6 @@ class ReplyRing:
         if relevant:
             any_relevant[slots[0]] = 1
         return Mark(new=True, counts=counts)
-
-    def _parts(self, results: Results) -> list[Results]:
-        """Divide results among slots."""
-        return [results[start : start + self._results] for start in range(0, len(results), self._results)]
 
     def _shown(self, slot: int) -> Results:
         """Return the results in a slot, (n,) SHOWN."""
@@ -152,13 +135,7 @@ class RecentReplies:
         self._ring.resume()
 
     def add(self, query_id: str, at: float, results: Results) -> None:
-        """Remember a reply.
-
-        Args:
-            query_id: 32 hexadecimal digits.
-            at: Time in seconds.
-            results: What it showed, (n,) RESULT or SHOWN.
-        """
+        """Remember what a reply showed, (n,) RESULT or SHOWN; its id has 32 hexadecimal digits."""
         self._ring.add(bytes.fromhex(query_id), at, results)
 
     def find(self, query_id: str, now: float) -> Results | None:
@@ -179,11 +156,7 @@ class RecentReplies:
         return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
 
     def close(self, *, forget: bool) -> None:
-        """Leave the ring to the next worker.
-
-        Args:
-            forget: Delete the ring, because the release has left.
-        """
+        """Leave the ring to the next worker, or `forget` it, because the release has left."""
         if self._file is not None:
             descriptor, path = self._file
             if forget:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from taugate.service.drift.fleet import Fleet
 from taugate.service.metrics import SHARED_FOLDER
@@ -16,47 +15,34 @@ _LOCK_SECONDS = 1.0  # other workers keep it for some milliseconds
 Work = Callable[[bytes | None], bytes | None]
 
 
-class SharedState(Protocol):
-    """One shared value, as bytes."""
+class RedisState:
+    """The state of all replicas whose alarms have the same fingerprint."""
+
+    def __init__(self, fleet: Fleet, fingerprint: str) -> None:
+        self._fleet, self._kind = fleet, f"state:{fingerprint}"
 
     def change(self, work: Work) -> bool:
-        """Replace the state; returns False if it cannot be reached.
+        """Replace the state; returns False if Redis is not responding or too many replicas change it at once.
 
         Args:
             work: Makes the new state from the present one, None if there is none. Returns None to leave it unchanged.
                 May be called more than once.
         """
-        ...
-
-    def drop(self) -> None:
-        """Delete the state, because the release has left; if it returns, it starts afresh."""
-
-
-class RedisState(SharedState):
-    """The state of all replicas whose alarms have the same fingerprint."""
-
-    def __init__(self, fleet: Fleet, fingerprint: str) -> None:
-        """Share under a fingerprint of the alarms' settings, see Monitor.fingerprint."""
-        self._fleet, self._kind = fleet, f"state:{fingerprint}"
-
-    def change(self, work: Work) -> bool:
-        """Replace the state; returns False if Redis is not responding or too many replicas change it at once."""
         return self._fleet.change(self._kind, work, _STATE_SECONDS)
 
     def drop(self) -> None:
-        """Delete the state; replicas that still serve the release write it again."""
+        """Delete the state of a release that has left; replicas that still serve it write the state again."""
         self._fleet.drop(self._kind)
 
 
-class FileState(SharedState):
+class FileState:
     """The state of all workers of one service."""
 
     def __init__(self, path: Path) -> None:
-        """Use a file in the folder of the service."""
         self._path = path
 
     def change(self, work: Work) -> bool:
-        """Replace the state; returns False if the file cannot be locked or written."""
+        """Replace the state as `RedisState.change` does; returns False if the file cannot be locked or written."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -78,13 +64,10 @@ class FileState(SharedState):
         self._path.unlink(missing_ok=True)
 
 
-def open_shared_state(fleet: Fleet | None, release: str, fingerprint: str) -> SharedState | None:
+def open_shared_state(fleet: Fleet | None, release: str, fingerprint: str) -> RedisState | FileState | None:
     """Return the shared state of the alarms of a release; None for a single process.
 
-    Args:
-        fleet: The other replicas, if any.
-        release: Id of the release.
-        fingerprint: See RedisState.
+    `fleet` has the other replicas, if any; `fingerprint` is Monitor.fingerprint.
     """
     if fleet is not None:
         return RedisState(fleet, fingerprint)

@@ -19,7 +19,7 @@ from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.resources import search_in_background
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -30,11 +30,7 @@ _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 
 
 class DriftWatch:
-    """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority.
-
-    Attributes:
-        feedback: Takes judgements of the replies.
-    """
+    """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority."""
 
     def __init__(self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry) -> None:
         """Start watching; `registry` is for the drift metrics."""
@@ -42,7 +38,7 @@ class DriftWatch:
         seconds = settings.drift.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
         self._analysis = TrafficAnalysis(pipeline, settings, registry, self._fleet)
-        self._thread = ThreadPoolExecutor(1, "taugate-drift", _lower_priority)
+        self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
         folder = os.environ.get(SHARED_FOLDER)
         results = pipeline.release.manifest.policy.k
         self._recent = RecentReplies(Path(folder) if folder else None, release_id, results, seconds)
@@ -52,14 +48,7 @@ class DriftWatch:
         self._task = asyncio.create_task(self._run())
 
     def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
-        """Take a reply that is being sent, cached or not: drift counts what users see.
-
-        Args:
-            query_id: Id of the reply, 32 hexadecimal digits.
-            query: The query.
-            record: The answered search.
-            key: Name of the API key, None without keys.
-        """
+        """Take a reply that is being sent, cached or not: drift counts what users see. See ServedReply."""
         self._recent.add(query_id, time.monotonic(), record.results)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
             self._characters += len(query.text)
@@ -75,13 +64,12 @@ class DriftWatch:
     @property
     def overlap(self) -> LiveOverlap:
         """COE and ROE of this process's latest queries and judgements, some seconds old."""
-        return self._analysis.overlap
+        return self._analysis.live.overlap
 
     async def close(self, *, forget: bool = False) -> None:
         """Analyze the remaining traffic and reset the metrics.
 
-        Args:
-            forget: Delete the alarms' shared state, because the release has left.
+        Of a release that has left, `forget` also deletes the alarms' shared state.
         """
         if self._task.cancel():  # false at a second call
             await self._analyze()
@@ -104,9 +92,3 @@ class DriftWatch:
         judged, lost = self.feedback.take(), self._lost
         self._characters = self._lost = 0
         await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
-
-
-def _lower_priority() -> None:
-    """Give way to the threads that answer requests."""
-    set_search_threads(1)
-    lower_priority()

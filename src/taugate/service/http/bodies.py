@@ -57,14 +57,13 @@ class BodyLimits:
     ) -> Iterator[Receive]:
         """Count a body as in memory inside the context.
 
+        Yields a `receive` that raises TooLarge if the body is too large, and Overloaded if too much is in memory.
+
         Args:
             receive: ASGI's `receive` of the request.
             limit: The setting that limits the body.
             name: Name of the request's key, None if it needed none.
             declared: Value of the header Content-Length, empty if there is none.
-
-        Yields:
-            A `receive` that raises TooLarge if the body is too large, and Overloaded if too much is in memory.
 
         Raises:
             Overloaded: If too many batches of the key are in progress.
@@ -103,12 +102,7 @@ class BodyLimits:
 
 
 async def read_json(request: Request, content_type: bytes, model: type[BaseModel]) -> BaseModel:
-    """Read and validate the body of a request.
-
-    Args:
-        request: The request.
-        content_type: Value of the header Content-Type, empty if there is none.
-        model: Model of the body.
+    """Read the body of a request, and validate it with its model; `content_type` is empty if there is no such header.
 
     Raises:
         BadJson: If the body is not JSON.
@@ -135,11 +129,7 @@ async def read_json(request: Request, content_type: bytes, model: type[BaseModel
 
 
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:
-    """Name the first invalid fields of a body, without values, which may be the text of a query.
-
-    Args:
-        faults: Errors from pydantic, with `loc` and `msg`.
-    """
+    """Name the first invalid fields of a body, given pydantic's errors; no values, which may be the text of a query."""
     return "; ".join(f"{_field_path(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_LISTED_FAULTS])
 
 

@@ -52,17 +52,8 @@ class Caller:
         return () if self.key is None else self.key.filter
 
 
-_caller: ContextVar[Caller] = ContextVar("caller")
-
-
-def set_caller(caller: Caller) -> None:
-    """Set the caller of the request that the current task belongs to."""
-    _caller.set(caller)
-
-
-def current_caller() -> Caller:
-    """Return the caller of the request that the current task belongs to."""
-    return _caller.get()
+# The caller of the request that the current task belongs to.
+current_caller: ContextVar[Caller] = ContextVar("caller")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -51,12 +51,6 @@ class Connection(H11Protocol):
     """
 
     def __init__(self, table: ConnectionTable, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
-        """Prepare a connection.
-
-        Args:
-            table: Table of the process's connections.
-            uvicorn: Arguments of uvicorn's protocol.
-        """
         super().__init__(**uvicorn)
         self._table, self._application = table, self.app
         self.app = self._run_application
@@ -119,11 +113,7 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def close_if_late(self, now: float) -> None:
-        """Close the connection if its client has kept the service waiting for too long.
-
-        Args:
-            now: Time of the event loop, in seconds.
-        """
+        """Close the connection if its client has kept the service waiting for too long at `now`, a time of the loop."""
         if not self.unread():
             self._unread_since = None
         elif self._unread_since is None:
@@ -179,7 +169,7 @@ class Connection(H11Protocol):
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        _current.set(self)
+        current_connection.set(self)
         await self._application(scope, receive, send_and_announce_end)
 
     def _has_next_request(self) -> bool:
@@ -192,12 +182,8 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-_current: ContextVar[Connection | None] = ContextVar("connection", default=None)
-
-
-def current_connection() -> Connection | None:
-    """Return the connection of the request in progress, None if another server runs the application."""
-    return _current.get()
+# The connection of the request in progress, None if another server runs the application.
+current_connection: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 
 def _raw_reply(error: ApiError) -> bytes:

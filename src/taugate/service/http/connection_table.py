@@ -20,27 +20,16 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks, and so the most that a connectio
 _MIN_IDLE_SECONDS = 5.0
 
 
-class OpenConnection(Protocol):
-    """A connection as the table sees it; service/http/connection.py has the one in use."""
+class _Connection(Protocol):
+    """What the table needs of service/http/connection.py, which imports this file."""
 
     since: float
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the connection waits for its next request."""
-        ...
-
-    def unread(self) -> int:
-        """Return the number of bytes of replies that the client has not read yet."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once, and discard what the client has not read."""
-        ...
-
-    def close_if_late(self, now: float) -> None:
-        """Close the connection if its client is late at `now`, a time of the event loop in seconds."""
-        ...
+    def is_idle(self) -> bool: ...
+    def unread(self) -> int: ...
+    def abort(self) -> None: ...
+    def close_if_late(self, now: float) -> None: ...
 
 
 class ConnectionTable:
@@ -69,8 +58,8 @@ class ConnectionTable:
             )
         self.receive_seconds = settings.connections.receive_seconds
         self._metrics = metrics
-        self._unauthenticated: dict[OpenConnection, None] = {}  # the oldest first
-        self._authenticated: dict[OpenConnection, None] = {}  # the one with the oldest last reply first
+        self._unauthenticated: dict[_Connection, None] = {}  # the oldest first
+        self._authenticated: dict[_Connection, None] = {}  # the one with the oldest last reply first
         self._unread_bytes = 0  # upper bound of the bytes of replies that clients have not read
         self.is_ending = False
         self._last_left = 0.0
@@ -80,7 +69,7 @@ class ConnectionTable:
         """Return the number of open connections."""
         return len(self._unauthenticated) + len(self._authenticated)
 
-    def enter(self, connection: OpenConnection) -> bool:
+    def enter(self, connection: _Connection) -> bool:
         """Register a new connection, and return False if it must be refused."""
         if len(self) >= self._max:
             self.count_refusal("connections")
@@ -92,20 +81,20 @@ class ConnectionTable:
         self._unauthenticated[connection] = None
         return True
 
-    def _longest_idle(self) -> OpenConnection | None:
+    def _longest_idle(self) -> _Connection | None:
         """Return the authenticated connection that has been idle the longest, None if its client may be active."""
         longest_idle = next((connection for connection in self._authenticated if connection.is_idle), None)
         if longest_idle is None or asyncio.get_running_loop().time() - longest_idle.since < _MIN_IDLE_SECONDS:
             return None
         return longest_idle
 
-    def authenticate(self, connection: OpenConnection) -> None:
+    def authenticate(self, connection: _Connection) -> None:
         """Record that a request of a connection was authorized: only if it is idle, a new connection replaces it."""
         if connection in self._unauthenticated:
             del self._unauthenticated[connection]
             self._authenticated[connection] = None
 
-    def replied(self, connection: OpenConnection) -> None:
+    def replied(self, connection: _Connection) -> None:
         """Record a reply, and close other connections if the unread bytes of all exceed their limit.
 
         Those with the oldest last reply are closed first, unauthenticated ones before them.
@@ -125,7 +114,7 @@ class ConnectionTable:
                 self.count_refusal("unread")
                 other.abort()
 
-    def leave(self, connection: OpenConnection) -> None:
+    def leave(self, connection: _Connection) -> None:
         """Remove a connection, if it is in the table."""
         self._unauthenticated.pop(connection, None)
         self._authenticated.pop(connection, None)
@@ -155,5 +144,5 @@ class ConnectionTable:
                 if number % _CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def _open(self) -> list[OpenConnection]:
+    def _open(self) -> list[_Connection]:
         return [*self._unauthenticated, *self._authenticated]

@@ -27,7 +27,7 @@ class Endpoint:
         body_limit: Setting with the largest size of the body in bytes. Bodies of GET requests are ignored.
         part: Part of the service that must be on for the path to exist, None if the path always exists.
         status: Status of a successful reply.
-        errors: Statuses of errors that only some handlers reply, for openapi.json.
+        errors: Statuses of errors that only this handler replies, for openapi.json.
     """
 
     name: str
@@ -57,11 +57,11 @@ _ROWS = (
     Endpoint("feedback", "POST", "/feedback", "search", "feedback", filtered=True, cost="one", errors=(404,),
              status=202),
     Endpoint("livez", "GET", "/livez", "operations", public=True),
-    Endpoint("readyz", "GET", "/readyz", "operations", public=True, errors=(503,)),
-    Endpoint("release", "GET", "/release", "operations", errors=(503,)),
-    Endpoint("reference", "GET", "/release/reference", "operations", "search", errors=(503,)),
+    Endpoint("readyz", "GET", "/readyz", "operations", public=True),
+    Endpoint("release", "GET", "/release", "operations"),
+    Endpoint("reference", "GET", "/release/reference", "operations", "search"),
     Endpoint("metrics", "GET", "/metrics", "operations", "metrics"),
-    Endpoint("reload", "POST", "/admin/reload", "operations", "admin", errors=(409, 503)),
+    Endpoint("reload", "POST", "/admin/reload", "operations", "admin", errors=(409,)),
     Endpoint("playground", "GET", "/playground", "playground", public=True, part="playground"),
     Endpoint("playground_style", "GET", "/playground/app.css", "playground", public=True, part="playground"),
     Endpoint("playground_script", "GET", "/playground/app.js", "playground", public=True, part="playground"),

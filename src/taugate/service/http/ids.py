@@ -39,20 +39,12 @@ def reply_id(permitted: Filter) -> str:
     For a key with a filter, half of the id is random, and half is a hash of the random half and the filter. So every
     replica can tell from the id alone whether a key may judge a reply, and an id that was issued to another key is
     indistinguishable from an unknown one.
-
-    Args:
-        permitted: Filter of the key that receives the reply, () for none.
     """
     return new_id() if not permitted else _with_hash(new_id()[:_HALF_DIGITS], permitted)
 
 
 def may_judge(permitted: Filter, query_id: str) -> bool:
-    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for.
-
-    Args:
-        permitted: Filter of the key, () for none.
-        query_id: Id of the reply, as sent by the caller.
-    """
+    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for."""
     return not permitted or query_id == _with_hash(query_id[:_HALF_DIGITS], permitted)
 
 

@@ -27,7 +27,7 @@ from taugate.service.errors import (
     TooLarge,
 )
 from taugate.service.http.bodies import BodyLimits, read_json
-from taugate.service.http.caller import Caller, set_caller
+from taugate.service.http.caller import Caller, current_caller
 from taugate.service.http.connection import current_connection
 from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.http.ids import request_id
@@ -99,8 +99,8 @@ class RequestSteps:
         headers = dict(scope["headers"])
         span = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = self._request_log.begin_trace(span)
-        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection(), span, trace)
-        set_caller(caller)
+        caller = Caller(request_id(headers.get(b"x-request-id", b"")), headers, current_connection.get(), span, trace)
+        current_caller.set(caller)
         return caller
 
     async def _reply(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:

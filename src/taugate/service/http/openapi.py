@@ -1,17 +1,15 @@
-"""The OpenAPI document: FastAPI's description of the operations, plus limits, and the keys and errors of the table."""
+"""The OpenAPI document: FastAPI's description of the operations, plus the limits of the settings."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
 
-from taugate.service.http.endpoints import ENDPOINTS, Endpoint
+from taugate.service.http.endpoints import Endpoint
 from taugate.service.http.replies import ErrorResponse
 from taugate.service.settings import Settings
 from taugate.service.settings.groups import RequestSettings
 
-_REQUEST_ID = {
+REQUEST_ID = {
     "X-Request-ID": {
         "description": "id of the request, also in the log; taken from the request if it has a valid X-Request-ID",
         "required": True,
@@ -38,30 +36,24 @@ _SECURITY_SCHEMES = {
         "description": "an API key, as an alternative to the Authorization header",
     },
 }
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # alternatives
-# Errors of handlers, by status. Without a description FastAPI uses the phrase of Python's HTTPStatus,
-# which changed for 413 and 422 in Python 3.13.
+SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # alternatives
+# By status. Without a description FastAPI uses the phrase of Python's HTTPStatus, which changed for 413 and 422 in
+# Python 3.13.
 _ERRORS = {
+    400: "Malformed HTTP or JSON",
+    401: "The API key is missing, unknown or expired",
+    403: "The API key lacks the scope of this path, or has a filter that this path does not allow",
     404: "Unknown name or id",
+    408: "The request was not received in time",
     409: "The current release could not be loaded; the previous release keeps serving",
     413: "The body is too large",
     422: "The body is invalid; the message names the fields",
+    429: "The queue is full, or the key is over its rate limit; Retry-After says when to try again",
+    431: "The request line and headers are too long",
     500: "Internal error; the log has the reason under the request id",
+    503: "No release is loaded, its engine is not responding, or too many connections are open",
     504: "The reply was not ready before the deadline",
 }
-_QUERY_ERRORS = (413, 422, 429, 503, 504)  # of endpoints that run queries
-# Errors of any endpoint, by status.
-_REFUSALS = {
-    "400": "Malformed HTTP or JSON",
-    "408": "The request was not received in time",
-    "431": "The request line and headers are too long",
-    "503": "No release is loaded, its engine is not responding, or too many connections are open",
-}
-_KEY_REFUSALS = {
-    "401": "The API key is missing, unknown or expired",
-    "403": "The API key lacks the scope of this path, or has a filter that this path does not allow",
-}
-_RATE_REFUSALS = {"429": "The queue is full, or the key is over its rate limit; Retry-After says when to try again"}
 _RATE_LIMITED_SCOPES = {"search", "feedback"}
 # Fields of requests that have configured limits, by model.
 _LIMITED = {
@@ -72,26 +64,29 @@ _LIMITED = {
 }
 
 
-def success_reply(model: type[BaseModel] | None, further: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a successful reply by its model, None for no JSON, and further OpenAPI fields such as `links`."""
-    return {"model": model, "headers": _REQUEST_ID, **further}
-
-
 def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a handler, by status. `describe` adds those that any handler may reply."""
-    described: dict[int | str, dict[str, Any]] = {}
-    for status in sorted({500, *row.errors, *(_QUERY_ERRORS if row.cost else ())}):
-        described[status] = {"model": ErrorResponse, "headers": _error_headers(status)}
-        if status in _ERRORS:
-            described[status]["description"] = _ERRORS[status]
-    return described
+    """Describe the errors of an endpoint, by status."""
+    statuses = {400, 408, 431, 500, 503, *row.errors}
+    if not row.public:
+        statuses |= {401, 403}
+    if row.scope in _RATE_LIMITED_SCOPES:
+        statuses |= {429}
+    if row.cost:
+        statuses |= {413, 422, 504}
+    return {
+        status: {
+            "model": ErrorResponse,
+            "description": _ERRORS[status],
+            "headers": REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {}),
+        }
+        for status in sorted(statuses)
+    }
 
 
 def judging(results: str) -> dict[str, Any]:
-    """Return an OpenAPI link from a search reply to the judgement of its first result.
+    """Return an OpenAPI link from a reply to the judgement of its first result.
 
-    Args:
-        results: JSON pointer to the reply to one query, "" if it is the whole body.
+    `results` is the JSON pointer to the reply to one query, "" if it is the whole body.
     """
     return {
         "JudgeFirstResult": {
@@ -113,8 +108,6 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
         app.openapi_schema = None  # FastAPI has set it, and the document is still incomplete
         _add_limits(document["components"]["schemas"], settings)
         document["components"]["securitySchemes"] = _SECURITY_SCHEMES
-        for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
-            _add_refusals(operation, ENDPOINTS[operation["operationId"]])
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -138,23 +131,3 @@ def _limit(schema: dict[str, Any], limits: RequestSettings) -> None:
         _limit(schema["items"], limits)
     for alternative in schema.get("anyOf", ()):
         _limit(alternative, limits)
-
-
-def _add_refusals(operation: dict[str, Any], row: Endpoint) -> None:
-    """Add to an operation the keys it needs, and the errors of requests that do not reach its handler."""
-    refusals = dict(_REFUSALS)
-    if not row.public:
-        operation["security"] = _SECURITY
-        refusals |= _KEY_REFUSALS
-    if row.scope in _RATE_LIMITED_SCOPES:
-        refusals |= _RATE_REFUSALS
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
-    responses = operation["responses"]
-    for status, text in refusals.items():
-        described = {"content": content, "headers": _error_headers(int(status))}
-        responses[status] = described | responses.get(status, {}) | {"description": text}
-    operation["responses"] = dict(sorted(responses.items()))
-
-
-def _error_headers(status: int) -> dict[str, Any]:
-    return _REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {})

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from taugate.service.errors import ApiError
 from taugate.service.http.endpoints import ENDPOINTS
-from taugate.service.http.openapi import error_replies, success_reply
+from taugate.service.http.openapi import REQUEST_ID, SECURITY, error_replies
 from taugate.service.settings import Part
 
 # Handlers have the parameters `request`, of Starlette, and `body` if the endpoint has one.
@@ -40,19 +40,13 @@ class Operation(APIRoute):
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:
-        """Bind a handler to the row with a name.
+        """Bind a handler to the row with a name; `reply` is the model of a successful reply, None for no JSON.
 
-        Args:
-            name: Name of the row.
-            handler: See the class.
-            reply: Model of a successful reply, None for no JSON.
-            described: Further fields of a successful reply for openapi.json, such as `links`.
-            queries: See the class.
-            error_form: See the class.
-            description: Further arguments of FastAPI's APIRoute for openapi.json, such as `response_class`.
+        `described` has further fields of that reply for openapi.json, such as `links`.
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
+        secured = {} if self.row.public else {"security": SECURITY}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
         super().__init__(
             self.row.path,
@@ -63,9 +57,12 @@ class Operation(APIRoute):
             tags=[] if self.row.tag is None else [self.row.tag],
             include_in_schema=self.row.tag is not None,
             response_model=None,
-            responses={self.row.status: success_reply(reply, described or {}), **error_replies(self.row)},
+            responses={
+                self.row.status: {"model": reply, "headers": REQUEST_ID, **(described or {})},
+                **error_replies(self.row),
+            },
             generate_unique_id_function=lambda route: route.name,
-            **description,
+            **{**description, "openapi_extra": secured | description.get("openapi_extra", {})},
         )
 
 

@@ -49,11 +49,5 @@ def model_reply(value: BaseModel, *, exclude_none: bool = False) -> Response:
 
 
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
-    """Return the body of an error reply.
-
-    Args:
-        code: Stable name of the error.
-        message: Readable description.
-        request_id: Id of the request, also in the log.
-    """
+    """Return the body of an error reply, see ErrorDetail."""
     return {"error": {"code": code, "message": message, "request_id": request_id}}

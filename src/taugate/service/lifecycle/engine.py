@@ -31,22 +31,12 @@ _Result = TypeVar("_Result")
 
 
 class WatchedCollection:
-    """A Watched collection: calls fail at once while the engine is known to be down.
-
-    Attributes:
-        name: Name of the collection.
-        dimension: Dimension of its vectors.
-        kind: Kind of its engine.
-    """
+    """A Watched collection, with the kind of its engine: calls fail at once while the engine is known to be down."""
 
     def __init__(self, watch: "EngineWatch", record: EngineRecord, collection: Collection, seconds: float) -> None:
-        """Start with a collection that responds.
+        """Start with a collection that responds, whose probes end after so many seconds.
 
-        Args:
-            watch: Is told, from any thread, when the collection stops responding, responds again, or is closed.
-            record: The release's record of the engine.
-            collection: The collection, already checked.
-            seconds: Timeout of one probe.
+        `watch` is told, from any thread, when the collection stops responding, responds again, or is closed.
         """
         self.name, self.dimension, self.kind = collection.name, collection.dimension, record.kind
         self._watch, self._collection, self._seconds = watch, collection, seconds

@@ -112,9 +112,6 @@ class ReleaseLoader:
 
     Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
     and EngineUnavailable if its engine is not responding.
-
-    Attributes:
-        engine: Watches the engine of releases that need one.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
@@ -138,12 +135,7 @@ class ReleaseLoader:
         return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.releases.directory)))
 
     async def load(self, release: Path, threads: int) -> Release:
-        """Load and verify a release, and check its golden queries; it cannot be pruned until it is closed.
-
-        Args:
-            release: Folder of the release.
-            threads: Threads of its encoder.
-        """
+        """Load and verify a release, and check its golden queries; it cannot be pruned until it is closed."""
         return await self._run(lambda: self._load_locked(release, threads))
 
     async def open(self, release: Path) -> SearchPipeline:

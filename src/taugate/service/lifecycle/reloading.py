@@ -23,12 +23,9 @@ class Reloading:
     """Reloads the active release and the API keys. Belongs to one event loop."""
 
     def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
-        """Prepare to reload.
+        """Prepare to check the current release every so many seconds, 0 for never.
 
-        Args:
-            serving: Has the release.
-            read_keys: Reads the API keys again; called at each reload except the periodic ones.
-            seconds: Interval between two checks of the current release, 0 for none.
+        `read_keys` reads the API keys again; it is called at each reload except the periodic ones.
         """
         self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
         self._tasks: set[asyncio.Task[None]] = set()

@@ -14,7 +14,7 @@ from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
-from taugate.service.cache.cache import open_cache
+from taugate.service.cache.cache import TieredCache
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import EngineAway, NotReady, ReloadFailed
@@ -94,8 +94,7 @@ class ActiveRelease:
     async def close(self, *, replaced: bool = False) -> None:
         """Finish the current queries, refuse the waiting ones, and stop watching.
 
-        Args:
-            replaced: Whether another release is active now, so that this one's drift alarms are deleted.
+        If another release has `replaced` this one, its drift alarms are deleted.
         """
         await asyncio.to_thread(self.search.pipeline.close)
         if self.drift is not None:
@@ -119,13 +118,9 @@ class Serving:
     def __init__(
         self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
     ) -> None:
-        """Prepare to serve, without loading a release.
+        """Prepare to serve, without loading a release, which must have the fields that filters of keys name.
 
-        Args:
-            settings: Settings of the service.
-            metrics: Metrics of the process.
-            access: The API keys; a release must have the fields that their filters name.
-            load_release: See ReleaseLoader.
+        See ReleaseLoader for `load_release`.
         """
         self._settings, self._metrics, self._access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
@@ -134,7 +129,7 @@ class Serving:
         self._limits = QueryLimits(
             settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
         )
-        self._cache = open_cache(settings, metrics)
+        self._cache = TieredCache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._stopping = self._ending_announced = self._engine_away = False

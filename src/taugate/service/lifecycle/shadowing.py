@@ -32,23 +32,15 @@ class Shadowing:
         return None if self.active is None else self.active.release.manifest.release_id
 
     def is_behind(self, configured: str | None, active: str) -> bool:
-        """Return whether `renew` would change anything.
-
-        Args:
-            configured: Id of the configured shadow.
-            active: Id of the active release.
-        """
+        """Return whether `renew` would change anything, given the ids of the configured shadow and of the release."""
         if not self._share or (configured is not None and configured == self.refused):
             return False
         return (None if configured == active else configured) != self.release_id
 
     async def renew(self, current: SearchPipeline) -> None:
-        """Load the configured shadow, unless it is the active release itself.
+        """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`.
 
         Errors are logged and leave the service without a shadow, because searches do not depend on one.
-
-        Args:
-            current: Pipeline of the active release.
         """
         if not self._share:
             return

@@ -22,22 +22,17 @@ class ReplyForm(Protocol):
     """How an API writes a reply. Its `repr` is part of the cache key, so it must have all that changes the output."""
 
     def write(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON object to send.
+        """Return the JSON object to send for a reply with the fields of docs/api.md.
 
-        Args:
-            reply: Reply to a search, with the fields of docs/api.md. `drift` and `query_id` are placeholders that are
-                filled in when the reply is sent; they may be placed anywhere, any number of times.
+        `drift` and `query_id` are placeholders that are filled in when the reply is sent; they may be placed anywhere,
+        any number of times.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """The form of /search.
-
-    Attributes:
-        include_text: Whether results carry title and text.
-    """
+    """The form of /search, whose results carry title and text if `include_text` is set."""
 
     include_text: bool = True
 
@@ -49,25 +44,13 @@ class SearchForm:
 
 
 def write_body(form: ReplyForm, fields: dict[str, Any]) -> bytes:
-    """Return a reply in a form, as JSON with placeholders for the values that differ between requests.
-
-    Args:
-        form: Form of the reply.
-        fields: See `search_fields`.
-    """
+    """Return `search_fields` in a form, as JSON with placeholders for the values that differ between requests."""
     # Copied to its exact size: orjson's own bytes keep up to fourteen times as much memory.
     return bytes(memoryview(orjson.dumps(form.write(fields | _CHANGING))))
 
 
 def search_fields(answer: Answer, documents: Sequence[Document], *, release: str, state: State) -> dict[str, Any]:
-    """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`.
-
-    Args:
-        answer: The answer to the query.
-        documents: Its documents, in order.
-        release: Id of the release that was searched.
-        state: State of the release's calibration.
-    """
+    """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`."""
     results = [
         {
             "id": document.id,

@@ -26,20 +26,10 @@ from taugate.service.runtime.traces import Trace, current_trace
 
 
 class QueryLimits:
-    """Limits how many queries are in progress at once and how long each may take. Belongs to one event loop.
-
-    Attributes:
-        depth: Queries in progress.
-    """
+    """Limits how many queries are in progress at once and how long each may take. Belongs to one event loop."""
 
     def __init__(self, max_queries: int, deadline_seconds: float, observe_depth: Callable[[int], object]) -> None:
-        """Set the limits.
-
-        Args:
-            max_queries: Queries waiting or being processed.
-            deadline_seconds: Time until the reply to each.
-            observe_depth: Called with the depth whenever it changes.
-        """
+        """Set the limits; `observe_depth` is called with the depth whenever it changes."""
         self.depth = 0
         self._max_queries, self._deadline_seconds, self._observe_depth = max_queries, deadline_seconds, observe_depth
 
@@ -67,10 +57,6 @@ class QueryLimits:
         self._observe_depth(self.depth)
 
 
-def _future_of_running_loop() -> asyncio.Future[SearchRecord]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(slots=True, eq=False)
 class PendingQuery:
     """A query on its way through the pipeline. Made in the event loop of its caller.
@@ -88,7 +74,7 @@ class PendingQuery:
     query: Query
     vector: Float32 | None
     form: ReplyForm
-    result: asyncio.Future[SearchRecord] = field(default_factory=_future_of_running_loop)
+    result: asyncio.Future[SearchRecord] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     trace: Trace | None = field(default_factory=current_trace.get)
     tokens: Tokens | None = None
     retrieved: NDArray[np.int64] | None = None
@@ -118,9 +104,6 @@ class QueryQueue:
 
     The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
     batch. Groups take turns, so that a small group is not starved by a large one.
-
-    Attributes:
-        closed: Whether `close` was called.
     """
 
     def __init__(self, max_tokens: int, tokenize: Callable[[PendingQuery], int | None]) -> None:

@@ -82,12 +82,7 @@ class SearchRecord:
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
-        """Return the reply to send.
-
-        Args:
-            query_id: Hexadecimal digits.
-            drift: The field `drift`, as JSON.
-        """
+        """Return the reply to send; `drift` is the field of this name, as JSON."""
         return self.body.replace(DRIFT, drift).replace(QUERY_ID, query_id.encode())
 
     def __sizeof__(self) -> int:
@@ -108,12 +103,7 @@ def shown_bytes(results: Results) -> bytes:
 
 
 def read_shown(stored: bytes, documents: int, max_score: float) -> Results:
-    """Parse the bytes of `shown_bytes`; returns (n,) SHOWN.
-
-    Args:
-        stored: The bytes.
-        documents: Number of documents in the release.
-        max_score: See Manifest.
+    """Parse the bytes of `shown_bytes` for a release with so many documents; returns (n,) SHOWN.
 
     Raises:
         ValueError: If no reply shows such results.
@@ -136,11 +126,6 @@ def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Fl
     """Parse the bytes of `vector_bytes`; returns the query as the encoder read it, and its vector, (d',) float32.
 
     Returns None for a value that no query can have.
-
-    Args:
-        stored: The bytes, None if there are none.
-        query: The query, as it was requested.
-        dimension: d'.
     """
     if not isinstance(stored, bytes) or len(stored) != 4 * dimension + 1:
         return None

@@ -38,12 +38,9 @@ class CachedSearch:
         return record
 
     async def records(self, searches: Sequence[tuple[Query, ReplyForm]]) -> list[SearchRecord]:
-        """Search for queries that are not `cached`; returns their records in order.
+        """Search for one or more queries that are not `cached`, each with the form of its reply.
 
-        Raises as SearchPipeline.search, too.
-
-        Args:
-            searches: One or more queries, each with the form of its reply.
+        Returns their records in order. Raises as SearchPipeline.search, too.
 
         Raises:
             Overloaded: If there are more queries than may wait.

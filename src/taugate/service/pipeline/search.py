@@ -24,16 +24,9 @@ from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
-from taugate.service.pipeline.queue import (
-    EncodedQueries,
-    PendingQuery,
-    QueryQueue,
-    deliver,
-    failing,
-    shutting_down,
-)
+from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
 from taugate.service.pipeline.record import SearchRecord
-from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
 
 # Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
@@ -64,10 +57,10 @@ class SearchPipeline:
         observe: Observe = lambda stage, seconds: None,
         observe_batch: Callable[[int], object] = lambda queries: None,
     ) -> None:
-        """Start the threads.
+        """Start the threads. The caller closes the release after calling `close`.
 
         Args:
-            release: A loaded release; the caller closes it after calling `close`.
+            release: A loaded release.
             encoder_threads: Batches encoded at the same time.
             search_threads: FAISS's threads for one search.
             observe: Called with the name and the seconds of each stage.
@@ -89,13 +82,12 @@ class SearchPipeline:
         for thread in self._threads:
             thread.start()
         # One at a time: an explanation compares its query with every document, and searches have priority.
-        self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
+        self._explanations = ThreadPoolExecutor(1, "taugate-explain", search_in_background, (search_threads,))
 
     async def search(self, pending: PendingQuery) -> SearchRecord:
-        """Search for a query. If the caller is cancelled before the query's turn, no work is done.
+        """Search for a query, which is encoded unless its vector is set.
 
-        Args:
-            pending: The query; if its vector is set, it is not encoded.
+        If the caller is cancelled before the query's turn, no work is done.
 
         Raises:
             NotReady: If the pipeline is closed before the query's turn.
@@ -145,7 +137,7 @@ class SearchPipeline:
 
     def _run(self) -> None:
         """Process batches until the pipeline is closed."""
-        self._prepare_thread()
+        search_in_background(self._search_threads)  # the event loop, which replies to requests, has priority
         thread = threading.get_ident()
         while batch := self._queue.next_batch():
             self._busy.add(thread)
@@ -155,10 +147,6 @@ class SearchPipeline:
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
             self._busy.discard(thread)
-
-    def _prepare_thread(self) -> None:
-        set_search_threads(self._search_threads)
-        lower_priority()  # the event loop, which replies to and refuses requests, has priority
 
     def _tokenize(self, pending: PendingQuery) -> int | None:
         """Set a query's tokens and flags; returns the padded number of tokens, None if its vector is cached."""
@@ -214,12 +202,9 @@ def _vectors(group: Sequence[PendingQuery]) -> Float32:
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """Return a function that observes a stage and adds it to the trace of every request in a batch.
+    """Return a function that observes a stage, and adds it to the trace of every request in a batch that has one.
 
-    Args:
-        observe: Called with the stage and its seconds.
-        traces: A trace per query, None if not traced. Each request gets the times of the whole batch, because it
-            waited for all of it.
+    Each request gets the times of the whole batch, because it waited for all of it.
     """
     traced = {trace for trace in traces if trace is not None}
     if not traced:

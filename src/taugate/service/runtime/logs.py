@@ -135,11 +135,7 @@ def _write_all(descriptor: int, part: bytes) -> None:
 
 
 def configure_logging(level: str) -> None:
-    """Send all logs to stderr as JSON, including those of uvicorn and Python's warnings.
-
-    Args:
-        level: Name of the lowest level that is logged, in lower or upper case.
-    """
+    """Send logs of a level and above to stderr as JSON, including those of uvicorn and Python's warnings."""
     # If the process was started without stderr, its descriptor may be in use by another file or socket.
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else sys.__stderr__.fileno()
     logging.basicConfig(level=level.upper(), handlers=[JsonLogHandler(descriptor)], force=True)

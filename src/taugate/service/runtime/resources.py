@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import sys
 import threading
 from pathlib import Path
@@ -30,11 +31,6 @@ def limit_blas_threads() -> None:
     threadpool_limits(1, user_api="blas")
 
 
-def set_search_threads(threads: int) -> None:
-    """Set the number of threads, including the calling one, that FAISS uses for searches of the calling thread."""
-    faiss.omp_set_num_threads(threads)
-
-
 def lower_priority() -> None:
     """Give the calling thread a lower priority than threads that are not niced, such as the event loop.
 
@@ -42,6 +38,12 @@ def lower_priority() -> None:
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def search_in_background(threads: int = 1) -> None:
+    """Lower the priority of the calling thread, for whose searches FAISS uses so many threads, including itself."""
+    faiss.omp_set_num_threads(threads)
+    lower_priority()
 
 
 def freeze_objects() -> None:
@@ -69,10 +71,6 @@ def release_memory() -> None:
 
 def raise_file_limit() -> None:
     """Raise the open-file limit as far as the system allows; the soft limit is often 1,024, because of select()."""
-    if sys.platform == "win32":
-        return
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS reports "unlimited", but accepts less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -80,10 +78,6 @@ def raise_file_limit() -> None:
 
 def connections_that_fit(requested: int) -> int:
     """Return the number of connections that fit within the open-file limit, at most the requested number."""
-    if sys.platform == "win32":
-        return requested
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return requested if soft == resource.RLIM_INFINITY else max(1, min(requested, soft - _RESERVED_FILES))
 

@@ -44,11 +44,7 @@ class SpanRef:
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
-        """Read the caller's span from `traceparent`; None if the header is absent, malformed or repeated.
-
-        Args:
-            headers: Names in lower case, and values.
-        """
+        """Read the caller's span from `traceparent`; None if the header is absent, malformed or repeated."""
         parents = [value for name, value in headers if name == b"traceparent"]
         match = _TRACEPARENT.fullmatch(parents[0]) if len(parents) == 1 else None
         if match is None:
@@ -59,16 +55,8 @@ class SpanRef:
         return cls(trace_id.decode(), span_id.decode(), sampled=bool(int(flags, 16) & 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A stage of handling a request.
-
-    Attributes:
-        name: Name of the stage.
-        began: Unix time in ns.
-        ended: Unix time in ns.
-        queries: Number of queries that the stage processed together.
-    """
+class _Stage(NamedTuple):
+    """A stage of handling a request, with Unix times in ns."""
 
     name: str
     began: int
@@ -86,13 +74,7 @@ class Trace:
         self.stages: list[_Stage] = []
 
     def add(self, name: str, seconds: float, queries: int) -> None:
-        """Add a stage that ends now.
-
-        Args:
-            name: Name of the stage in the metrics.
-            seconds: Duration.
-            queries: Number of queries that the stage processed together.
-        """
+        """Add a stage that ends now, by its name in the metrics; `queries` were processed together."""
         ended = time.time_ns()
         if len(self.stages) < _MAX_STAGES:
             self.stages.append(_Stage(name, ended - round(seconds * 1e9), ended, queries))
@@ -152,11 +134,7 @@ class Tracer:
         self._tracer = self._provider.get_tracer("taugate", version("taugate"))
 
     def begin(self, caller: SpanRef | None) -> Trace:
-        """Begin the trace of a request. It is the current trace in this task and in the tasks that it starts.
-
-        Args:
-            caller: Span of the caller, None if the request names none.
-        """
+        """Begin the trace of a request. It is the current trace in this task and in the tasks that it starts."""
         trace = Trace(caller)
         current_trace.set(trace)
         return trace

@@ -1,13 +1,12 @@
 """Settings of the service: TAUGATE_* variables, read at startup."""
 
-from taugate.service.settings.groups import DIALECTS, MAX_QUERIES, PARTS, Dialect, Part
+from taugate.service.settings.groups import DIALECTS, MAX_QUERIES, Dialect, Part
 from taugate.service.settings.reading import read_settings
 from taugate.service.settings.settings import VARIABLES, Settings, Variable
 
 __all__ = [
     "DIALECTS",
     "MAX_QUERIES",
-    "PARTS",
     "VARIABLES",
     "Dialect",
     "Part",

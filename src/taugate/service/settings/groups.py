@@ -33,7 +33,6 @@ Dialect = Literal["openai", "dify"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 # Parts of the service that can be off. Their paths do not exist then.
 Part = Dialect | Literal["playground"]
-PARTS: frozenset[Part] = frozenset({*DIALECTS, "playground"})
 MAX_QUERIES = 1024  # largest value of TAUGATE_MAX_BATCH
 REFUSED = "refused_setting"  # type of the errors raised in this module; their messages are shown without the value
 
@@ -106,30 +105,22 @@ class SettingGroup(BaseModel):
     """A group of settings.
 
     TAUGATE_NAME sets the field `name`, or the field whose first validation alias is `name`. Further aliases are older
-    names of the variable, which still work.
+    names of the variable, which still work. The string below a field is its description.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class ReleaseSettings(SettingGroup, title="Releases"):
     """The source of releases, and the keys whose signatures are trusted."""
 
-    location: Annotated[Path | str, BeforeValidator(_path_or_url)] = Field(
-        validation_alias="releases",
-        description="directory, or URL such as s3://bucket/prefix, that contains the releases and the pointer "
-        "`current`",
-    )
-    copy_folder: Path | None = Field(
-        default=None,
-        validation_alias="releases_copy",
-        description="folder for local copies of releases, which are made if RELEASES is a URL or TRUSTED_KEYS is set; "
-        "unset: a folder in the user's cache directory",
-    )
-    trusted_keys: Path | None = Field(
-        default=None,
-        description="PEM file or folder with public keys; only releases signed by one of them are loaded",
-    )
+    location: Annotated[Path | str, BeforeValidator(_path_or_url)] = Field(validation_alias="releases")
+    """directory, or URL such as s3://bucket/prefix, that contains the releases and the pointer `current`"""
+    copy_folder: Path | None = Field(None, validation_alias="releases_copy")
+    """folder for local copies of releases, which are made if RELEASES is a URL or TRUSTED_KEYS is set; unset: a folder
+    in the user's cache directory"""
+    trusted_keys: Path | None = None
+    """PEM file or folder with public keys; only releases signed by one of them are loaded"""
 
     @property
     def directory(self) -> Path:
@@ -147,13 +138,12 @@ class ReleaseSettings(SettingGroup, title="Releases"):
 class ListenSettings(SettingGroup, title="Address"):
     """The address that the service listens on, and the playground."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 means all IPv4 addresses")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
-    playground: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="whether to serve the page at /playground: on, off, or auto, which means on if only this machine "
-        "can reach HOST",
-    )
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 means all IPv4 addresses"""
+    port: int = Field(8000, ge=0, le=65535)
+    """port to listen on"""
+    playground: Literal["auto", "on", "off"] = "auto"
+    """whether to serve the page at /playground: on, off, or auto, which means on if only this machine can reach HOST"""
 
     @property
     def on_loopback(self) -> bool:
@@ -172,44 +162,34 @@ class ListenSettings(SettingGroup, title="Address"):
 class ComputeSettings(SettingGroup, title="Processes and threads"):
     """Division of the processors among processes, encoding and searching."""
 
-    precision: RequestedPrecision = Field(
-        default="auto", description="encoder of the release to use: float32, int8, or auto (as calibrated)"
-    )
+    precision: RequestedPrecision = "auto"
+    """encoder of the release to use: float32, int8, or auto (as calibrated)"""
     workers: Annotated[int, ComputedDefault("one per four processors; one if there is a GPU")] = Field(
-        default_factory=_default_workers, ge=1, description="number of worker processes"
+        default_factory=_default_workers, ge=1
     )
+    """number of worker processes"""
     encoder_threads: Annotated[int, ComputedDefault("processors divided by workers")] = Field(
-        default_factory=lambda validated: max(1, processors() // validated.get("workers", 1)),
-        ge=1,
-        description="batches that a process encodes at the same time",
+        default_factory=lambda validated: max(1, processors() // validated.get("workers", 1)), ge=1
     )
-    search_threads: Count = Field(
-        default=1, description="threads per search; more than one helps only with a large flat index"
-    )
+    """batches that a process encodes at the same time"""
+    search_threads: Count = 1
+    """threads per search; more than one helps only with a large flat index"""
 
 
 class RequestSettings(SettingGroup, title="Limits of a request"):
     """Limits on requests, and the APIs that are offered."""
 
-    max_k: Count = Field(default=100, description="largest `k` of a search")
+    max_k: Count = 100
+    """largest `k` of a search"""
     max_batch: Count = Field(
         default=64, le=MAX_QUERIES, description=f"maximum number of queries in /search/batch; at most {MAX_QUERIES}"
     )
-    max_query_chars: Count = Field(
-        default=8192,
-        description="maximum length of a query in characters; the default is about four times what a "
-        "512-token encoder reads",
-    )
-    max_body_bytes: Count = Field(
-        default=64 << 10,
-        description="maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half "
-        "of the default",
-    )
-    max_batch_bytes: Count = Field(
-        default=1 << 20,
-        description="maximum size of the body of /search/batch in bytes; the default is enough for a full "
-        "batch of 16 kB queries",
-    )
+    max_query_chars: Count = 8192
+    """maximum length of a query in characters; the default is about four times what a 512-token encoder reads"""
+    max_body_bytes: Count = 64 << 10
+    """maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half of the default"""
+    max_batch_bytes: Count = 1 << 20
+    """maximum size of the body of /search/batch in bytes; the default is enough for a full batch of 16 kB queries"""
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
         default="",
         description=f"APIs of other products to provide as well, separated by commas: {', '.join(DIALECTS)}",
@@ -224,33 +204,23 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
 class AdmissionSettings(SettingGroup, title="Queue"):
     """Length of the queue, and the deadline of a request."""
 
-    queue_limit: Count = Field(
-        default=256,
-        description="maximum number of queries waiting or in progress; further ones get 429; at least MAX_BATCH",
-    )
-    deadline_ms: Count = Field(default=5000, description="time in milliseconds after which a request gets 504")
+    queue_limit: Count = 256
+    """maximum number of queries waiting or in progress; further ones get 429; at least MAX_BATCH"""
+    deadline_ms: Count = 5000
+    """time in milliseconds after which a request gets 504"""
 
 
 class EngineSettings(SettingGroup, title="Engine"):
     """The engine that holds the vectors and documents. Ignored for a release that contains them itself."""
 
-    url: SecretStr | None = Field(
-        default=None,
-        validation_alias="engine_url",
-        description="URLs of the engine's servers, separated by commas, such as http://127.0.0.1:19530 for Milvus or "
-        "postgresql://USER@HOST/DATABASE",
-    )
-    token_file: Path | None = Field(
-        default=None,
-        validation_alias="engine_token_file",
-        description="file with the Milvus token or the PostgreSQL password",
-    )
-    timeout_ms: Count = Field(
-        default=2000,
-        validation_alias="engine_timeout_ms",
-        description="longest wait for the engine in milliseconds before a request gets 503; the first server gets half "
-        "of it; must be below DEADLINE_MS",
-    )
+    url: SecretStr | None = Field(None, validation_alias="engine_url")
+    """URLs of the engine's servers, separated by commas, such as http://127.0.0.1:19530 for Milvus or
+    postgresql://USER@HOST/DATABASE"""
+    token_file: Path | None = Field(None, validation_alias="engine_token_file")
+    """file with the Milvus token or the PostgreSQL password"""
+    timeout_ms: Count = Field(2000, validation_alias="engine_timeout_ms")
+    """longest wait for the engine in milliseconds before a request gets 503; the first server gets half of it; must be
+    below DEADLINE_MS"""
 
     @property
     def seconds(self) -> float:
@@ -261,178 +231,110 @@ class EngineSettings(SettingGroup, title="Engine"):
 class CacheSettings(SettingGroup, title="Cache and Redis"):
     """The cache in the memory of each process, and the Redis that replicas share."""
 
-    max_bytes: int = Field(
-        default=64 << 20,
-        ge=0,
-        validation_alias="cache_bytes",
-        description="bytes of memory per process for cached replies and vectors; the default holds about "
-        "12,000 queries; 0: no cache",
-    )
-    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
-        default=None,
-        description="URL of the Redis that replicas share for cache, rate limits and drift alarms, such as "
-        "redis://127.0.0.1:6379/0 or unix:///run/redis.sock",
-    )
-    redis_timeout_ms: Count = Field(
-        default=10, description="longest wait for Redis in milliseconds; encoding a query takes about as long"
-    )
-    redis_ttl_seconds: Count = Field(default=86400, description="lifetime of a cached entry in Redis, in seconds")
+    max_bytes: int = Field(64 << 20, ge=0, validation_alias="cache_bytes")
+    """bytes of memory per process for cached replies and vectors; the default holds about 12,000 queries; 0: no
+    cache"""
+    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
+    """URL of the Redis that replicas share for cache, rate limits and drift alarms, such as redis://127.0.0.1:6379/0 or
+    unix:///run/redis.sock"""
+    redis_timeout_ms: Count = 10
+    """longest wait for Redis in milliseconds; encoding a query takes about as long"""
+    redis_ttl_seconds: Count = 86400
+    """lifetime of a cached entry in Redis, in seconds"""
 
 
 class DriftSettings(SettingGroup, title="Drift and feedback"):
     """Drift detection, feedback, exploration, and the query log."""
 
-    enabled: bool = Field(
-        default=True, validation_alias="drift", description="whether to check traffic for drift (docs/drift.md)"
-    )
-    window_queries: int = Field(
-        default=10_000,
-        ge=MIN_IN_WINDOW,
-        validation_alias="drift_window_queries",
-        description="number of latest queries per process on which COE, ROE and distances are measured",
-    )
-    window_seconds: float = Field(
-        default=3600,
-        gt=0,
-        validation_alias="drift_window_seconds",
-        description="age in seconds at which a query leaves the window of DRIFT_WINDOW_QUERIES",
-    )
-    smallest_effect: Share = Field(
-        default=MIN_EFFECT,
-        validation_alias="drift_smallest_effect",
-        description="smallest shift that raises an alarm, as Cohen's h",
-    )
+    enabled: bool = Field(True, validation_alias="drift")
+    """whether to check traffic for drift (docs/drift.md)"""
+    window_queries: int = Field(10_000, ge=MIN_IN_WINDOW, validation_alias="drift_window_queries")
+    """number of latest queries per process on which COE, ROE and distances are measured"""
+    window_seconds: float = Field(3600, gt=0, validation_alias="drift_window_seconds")
+    """age in seconds at which a query leaves the window of DRIFT_WINDOW_QUERIES"""
+    smallest_effect: Share = Field(MIN_EFFECT, validation_alias="drift_smallest_effect")
+    """smallest shift that raises an alarm, as Cohen's h"""
     average_run_length: float = Field(
-        default=AVERAGE_RUN_LENGTH,
-        gt=1,
-        validation_alias=AliasChoices("drift_average_run_length", "drift_seldom"),
-        description="rarity of false alarms: without drift, an alarm within N distinct queries has a probability of at "
-        "most N divided by this number",
+        AVERAGE_RUN_LENGTH, gt=1, validation_alias=AliasChoices("drift_average_run_length", "drift_seldom")
     )
+    """rarity of false alarms: without drift, an alarm within N distinct queries has a probability of at most N divided
+    by this number"""
     block: Annotated[int, Field(ge=MIN_IN_BLOCK, le=MAX_IN_BLOCK)] | Literal["auto"] = Field(
         default=BLOCK,
         validation_alias="drift_block",
         description=f"distinct queries per block, {MIN_IN_BLOCK} to {MAX_IN_BLOCK:,}, or `auto` for as many as the "
         "bursts of the traffic require",
     )
-    baseline: Path | None = Field(
-        default=None,
-        validation_alias="drift_baseline",
-        description="baseline file written by `taugate drift baseline`, or its folder",
-    )
-    canary_seconds: float = Field(
-        default=300, gt=0, description="interval in seconds at which the release's golden queries are repeated"
-    )
-    feedback_seconds: float = Field(
-        default=3600, ge=1, description="time in seconds for which /feedback accepts a reply's query_id"
-    )
+    baseline: Path | None = Field(None, validation_alias="drift_baseline")
+    """baseline file written by `taugate drift baseline`, or its folder"""
+    canary_seconds: float = Field(300, gt=0)
+    """interval in seconds at which the release's golden queries are repeated"""
+    feedback_seconds: float = Field(3600, ge=1)
+    """time in seconds for which /feedback accepts a reply's query_id"""
     explore_share: Annotated[float, Field(ge=0, le=MAX_EXPLORED)] = Field(
         default=0.0,
         description="probability that a result below the threshold is returned anyway, so that it can be judged "
         f"(docs/how-to/learn-from-traffic.md); at most {MAX_EXPLORED:g}",
     )
-    query_log: Path | None = Field(
-        default=None,
-        description="file to which all queries and judgements are appended, for `taugate drift` and `taugate traffic`",
-    )
-    query_log_texts: bool = Field(
-        default=False, description="whether the query log contains the texts of queries instead of hashes"
-    )
-    query_log_days: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="age in days at which texts in the query log are replaced by hashes; unset: never",
-    )
+    query_log: Path | None = None
+    """file to which all queries and judgements are appended, for `taugate drift` and `taugate traffic`"""
+    query_log_texts: bool = False
+    """whether the query log contains the texts of queries instead of hashes"""
+    query_log_days: Annotated[float, Field(gt=0)] | None = None
+    """age in days at which texts in the query log are replaced by hashes; unset: never"""
 
 
 class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
     """Checks for a new release, and the traffic of a shadow release."""
 
-    reload_seconds: float = Field(
-        default=0,
-        ge=0,
-        description="interval in seconds between checks for a new current release; 0: only on /admin/reload and SIGHUP",
-    )
-    shadow_share: Share = Field(
-        default=0.05, description="share of queries that are also run on the shadow release; 0: no shadow is loaded"
-    )
+    reload_seconds: float = Field(0, ge=0)
+    """interval in seconds between checks for a new current release; 0: only on /admin/reload and SIGHUP"""
+    shadow_share: Share = 0.05
+    """share of queries that are also run on the shadow release; 0: no shadow is loaded"""
 
 
 class AccessSettings(SettingGroup, title="Access"):
     """API keys, rate limits and host names."""
 
-    keys_file: Path | None = Field(
-        default=None, description="file with hashed API keys (docs/access.md); reloaded when it changes"
-    )
-    keys: SecretStr | None = Field(
-        default=None, description="API keys in the format of KEYS_FILE, in addition to it or instead"
-    )
-    allow_unauthenticated: bool = Field(
-        default=False,
-        validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"),
-        description="whether the service may listen on non-loopback addresses without API keys",
-    )
-    queries_per_second: Finite = Field(
-        default=0.0,
-        ge=0,
-        description="queries per second of a key without a limit of its own or, without keys, of all clients together; "
-        "0: no limit",
-    )
-    allowed_hosts: str = Field(
-        default="localhost",
-        description="host names allowed in the Host header, separated by commas; IP addresses are always allowed",
-    )
+    keys_file: Path | None = None
+    """file with hashed API keys (docs/access.md); reloaded when it changes"""
+    keys: SecretStr | None = None
+    """API keys in the format of KEYS_FILE, in addition to it or instead"""
+    allow_unauthenticated: bool = Field(False, validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"))
+    """whether the service may listen on non-loopback addresses without API keys"""
+    queries_per_second: Finite = Field(0.0, ge=0)
+    """queries per second of a key without a limit of its own or, without keys, of all clients together; 0: no limit"""
+    allowed_hosts: str = "localhost"
+    """host names allowed in the Host header, separated by commas; IP addresses are always allowed"""
 
 
 class ConnectionSettings(SettingGroup, title="Connections"):
     """Number of connections, and their timeouts."""
 
-    max_connections: Count = Field(
-        default=10_000,
-        description="maximum number of open connections per process; lowered if the open-file limit is too low",
-    )
-    receive_seconds: Finite = Field(
-        default=10.0,
-        gt=0,
-        description="longest time in seconds for a client to send a request and, separately, to read its reply",
-    )
-    keep_alive_seconds: Finite = Field(
-        default=75.0,
-        gt=0,
-        le=86400,
-        description="time in seconds after which an idle connection is closed; must exceed the idle timeout of a proxy "
-        "in front, 60 s for most (docs/operations.md)",
-    )
-    max_header_bytes: int = Field(
-        default=32 << 10,
-        ge=1024,
-        description="maximum size of the request line and headers in bytes, as in nginx; at most 100 headers",
-    )
-    drain_seconds: int = Field(
-        default=20,
-        ge=0,
-        le=86400,
-        description="longest time in seconds to serve after SIGTERM, each reply with `Connection: close`; ends "
-        "early after 5 s without connections; 0: none (docs/operations.md)",
-    )
-    shutdown_seconds: int = Field(
-        default=20, ge=0, description="longest wait in seconds for requests in progress after DRAIN_SECONDS"
-    )
+    max_connections: Count = 10_000
+    """maximum number of open connections per process; lowered if the open-file limit is too low"""
+    receive_seconds: Finite = Field(10.0, gt=0)
+    """longest time in seconds for a client to send a request and, separately, to read its reply"""
+    keep_alive_seconds: Finite = Field(75.0, gt=0, le=86400)
+    """time in seconds after which an idle connection is closed; must exceed the idle timeout of a proxy in front, 60 s
+    for most (docs/operations.md)"""
+    max_header_bytes: int = Field(32 << 10, ge=1024)
+    """maximum size of the request line and headers in bytes, as in nginx; at most 100 headers"""
+    drain_seconds: int = Field(20, ge=0, le=86400)
+    """longest time in seconds to serve after SIGTERM, each reply with `Connection: close`; ends early after 5 s without
+    connections; 0: none (docs/operations.md)"""
+    shutdown_seconds: int = Field(20, ge=0)
+    """longest wait in seconds for requests in progress after DRAIN_SECONDS"""
 
 
 class TelemetrySettings(SettingGroup, title="Logs, traces and reports"):
     """The log level, the collector of traces, and telemetry of libraries."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="lowest level that is logged: debug, info, warning or error"
-    )
-    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
-        default=None,
-        description="OpenTelemetry collector for traces, such as http://127.0.0.1:4318; needs the extra `traces`",
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """lowest level that is logged: debug, info, warning or error"""
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = None
+    """OpenTelemetry collector for traces, such as http://127.0.0.1:4318; needs the extra `traces`"""
     # taugate.telemetry reads it before any library is imported. Here it is only validated, shown and documented.
-    libraries_report: bool = Field(
-        default=False,
-        validation_alias="telemetry",
-        description="whether libraries may send usage data to their vendors, as ONNX Runtime does by default "
-        "(docs/security.md); applies to every command",
-    )
+    libraries_report: bool = Field(False, validation_alias="telemetry")
+    """whether libraries may send usage data to their vendors, as ONNX Runtime does by default (docs/security.md);
+    applies to every command"""

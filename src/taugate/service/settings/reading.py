@@ -88,13 +88,9 @@ def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a 
 
 
 def unknown_variables(names: Iterable[str]) -> dict[str, str | None]:
-    """Find environment variables that look like settings of the service but are not.
+    """Return the environment variables that look like settings of the service but are not.
 
-    Args:
-        names: Names of environment variables.
-
-    Returns:
-        The most similar setting for each unknown TAUGATE_* name, None if none is similar.
+    Each has the most similar setting, None if none is similar.
     """
     spellings = [spelling for variable in VARIABLES.values() for spelling in _spellings(variable)]
     expected = {*spellings, *_OTHER_VARIABLES}
@@ -118,9 +114,7 @@ def _flag(name: str) -> str:
 def _message(details: Sequence[ErrorDetails], flags: Mapping[str, object]) -> str:
     """Return a one-line message that says what is wrong with a setting, and which values are allowed.
 
-    Args:
-        details: Errors of pydantic, of which the first setting's are told.
-        flags: Values that did not come from the environment.
+    Of pydantic's errors the first setting's are told; `flags` are values that did not come from the environment.
     """
     first = details[0]
     if not first["loc"]:  # a rule between two settings, whose message names both

@@ -141,7 +141,7 @@ class Variable:
         group: Name of the field's group in `Settings`.
         field: Name of the field in its group.
         names: Name of the variable in lower case and without TAUGATE_, then its older names.
-        info: Type, bounds, default and description.
+        info: Type, bounds and default.
     """
 
     group: str
@@ -153,6 +153,11 @@ class Variable:
     def name(self) -> str:
         """Name of the variable in the environment, such as TAUGATE_MAX_K."""
         return f"{PREFIX}{self.names[0].upper()}"
+
+    @property
+    def description(self) -> str:
+        """The description on one line."""
+        return " ".join((self.info.description or "").split())
 
     @property
     def default(self) -> str:

@@ -12,8 +12,7 @@ from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.retriever import Retriever
-from taugate.service.metric_group import MetricGroup, counter, gauge, histogram
-from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS
+from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, counter, gauge, histogram
 
 _NO_THRESHOLD = float(np.finfo(np.float32).min)
 

@@ -13,7 +13,7 @@ from taugate.errors import InputError
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.resources import search_in_background
 from taugate.service.shadow.gauges import ShadowGauges, answer
 
 _log = logging.getLogger(__name__)
@@ -29,14 +29,7 @@ class Shadow:
     """
 
     def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:
-        """Start the thread.
-
-        Args:
-            release: The release on trial; closed by `close`.
-            current: The pipeline of the active release.
-            share: Share of the queries, 0…1.
-            registry: Registry of the shadow's metrics alone.
-        """
+        """Start the thread, which answers a share of the queries, 0…1; `close` closes the release on trial."""
         self.release = release
         self.current = current
         self._share = share
@@ -65,8 +58,7 @@ class Shadow:
         self.release.close()
 
     def _run(self) -> None:
-        set_search_threads(1)
-        lower_priority()
+        search_in_background()
         while (query := self._queue.get()) is not None and not self._closed:
             try:
                 self._compare(query)

@@ -200,10 +200,7 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
 def _equal(name: str, value: object, fields: Fields) -> Filter:
     """Translate `is` to the value itself or, if the field holds dates, to its day or moment.
 
-    Args:
-        name: Name of the field.
-        value: For dates, an ISO date, or the seconds since 1970 that Dify's form sends.
-        fields: Fields of the release.
+    A date is an ISO date, or the seconds since 1970 that Dify's form sends.
     """
     same = condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):

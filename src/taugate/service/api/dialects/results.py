@@ -48,20 +48,14 @@ def dialect_score(result: dict[str, Any]) -> float:
 def tightened(reply: dict[str, Any], threshold: float | None) -> tuple[list[dict[str, Any]], str | None]:
     """Return the results of a reply that score at least a threshold, and the reason if there are none.
 
-    Args:
-        reply: Reply to a search.
-        threshold: In units of `dialect_score`; None and 0 keep every result.
+    The threshold is in units of `dialect_score`; None and 0 keep every result.
     """
     results = [result for result in reply["results"] if not threshold or dialect_score(result) >= threshold]
     return results, None if results else reply["reason"] or "all_below_threshold"
 
 
 def condition(field: str, comparison: object) -> Filter:
-    """Parse a condition on one field.
-
-    Args:
-        field: Name of the field.
-        comparison: The condition in the syntax of /search.
+    """Parse a condition on one field, in the syntax of /search.
 
     Raises:
         PydanticCustomError: If the condition is invalid.
@@ -72,11 +66,7 @@ def condition(field: str, comparison: object) -> Filter:
 
 
 def combined(filters: list[Filter], *, any_of: bool) -> Filter:
-    """Combine one or more filters into one.
-
-    Args:
-        filters: The filters.
-        any_of: True if one of the filters is enough, False if all must hold.
+    """Combine one or more filters, all of which must hold, or at least one if `any_of`.
 
     Raises:
         PydanticCustomError: If the combined filter is too large.

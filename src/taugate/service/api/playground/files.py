@@ -17,27 +17,16 @@ PAGE_HEADERS: Final = {
 _MODE = b'data-mode="%s"'  # of the page's body, for its style and script
 # The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.
 _SCRIPT = ("computing", "elements", "service", "asking", "results", "threshold", "panels", "judging")
-_SOURCES = {
-    "app.html": ["app.html"],
-    "app.css": ["app.css"],
-    "app.js": [f"script/{part}.js" for part in _SCRIPT],
-}
-_MEDIA_TYPES = {
-    "app.html": "text/html; charset=utf-8",
-    "app.css": "text/css; charset=utf-8",
-    "app.js": "text/javascript; charset=utf-8",
+_FILES = {
+    "": ("text/html", ["app.html"]),
+    "playground/app.css": ("text/css", ["app.css"]),
+    "playground/app.js": ("text/javascript", [f"script/{part}.js" for part in _SCRIPT]),
 }
 
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file of the page.
-
-    Attributes:
-        content: Content of the file.
-        media_type: Media type with the charset.
-        etag: Hash of the content, in quotes.
-    """
+    """A file of the page: its content, its media type with the charset, and a hash of the content, in quotes."""
 
     content: bytes
     media_type: str
@@ -45,17 +34,15 @@ class PageFile:
 
 
 def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str, PageFile]:
-    """Read the files of the page, by path. The page itself has the path "", and links to the other two.
+    """Read the files of the page, by path; in the mode "judge" for `taugate judge --web`.
 
-    Args:
-        mode: "judge" for the page of `taugate judge --web`.
+    The page itself has the path "", and links to the other two.
     """
-    return {"" if name == "app.html" else f"playground/{name}": _read(name, mode) for name in _MEDIA_TYPES}
-
-
-def _read(name: str, mode: str) -> PageFile:
-    folder = files("taugate.service.api.playground")
-    content = b"\n".join(folder.joinpath(source).read_bytes() for source in _SOURCES[name])
-    if name == "app.html":
-        content = content.replace(_MODE % b"playground", _MODE % mode.encode())
-    return PageFile(content, _MEDIA_TYPES[name], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    folder, pages = files("taugate.service.api.playground"), {}
+    for path, (media_type, sources) in _FILES.items():
+        content = b"\n".join(folder.joinpath(source).read_bytes() for source in sources)
+        if not path:
+            content = content.replace(_MODE % b"playground", _MODE % mode.encode())
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        pages[path] = PageFile(content, f"{media_type}; charset=utf-8", etag)
+    return pages

@@ -1,22 +1,16 @@
-"""The tables of docs/settings.md: `python -m taugate.service.settings docs/settings.md` updates them."""
+"""Writes the tables of docs/settings.md from the settings: `python -m deploy.settings_page` (`make settings`)."""
 
-import sys
 from pathlib import Path
 
-from taugate.service.settings.settings import VARIABLES, Settings, Variable
+from taugate.service.settings import VARIABLES, Settings, Variable
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
 BEGIN, END = "<!-- settings: make settings -->", "<!-- end of settings -->"
 
 
 def page(before: str) -> str:
-    """Return a page with current tables between its two marks.
-
-    Args:
-        before: The page as it was.
-
-    Raises:
-        ValueError: If a mark is missing.
-    """
+    """Return a page with current tables between its two marks; raises ValueError if a mark is missing."""
     head, old_tables_and_tail = before.split(BEGIN)
     _, tail = old_tables_and_tail.split(END)
     return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"
@@ -48,9 +42,8 @@ def _table(group: str) -> str:
 def _row(variable: Variable) -> str:
     """Return the row of a variable: name, default, and description with its older names."""
     older = "".join(f"; older name: `TAUGATE_{name.upper()}`" for name in variable.names[1:])
-    return f"| `{variable.name}` | {variable.default} | {variable.info.description}{older} |"
+    return f"| `{variable.name}` | {variable.default} | {variable.description}{older} |"
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
