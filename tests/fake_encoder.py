@@ -14,7 +14,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
+from taugate.retrieval.encoder.graph import MODEL
 
 DIMENSION = 128
 MAX_LENGTH = 64

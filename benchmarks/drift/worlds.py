@@ -18,7 +18,8 @@ from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import Monitor
 from taugate.drift.rules import DEFAULT_RULES, Rules
 from taugate.drift.signals import theta_of
-from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 

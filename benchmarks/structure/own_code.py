@@ -69,7 +69,9 @@ def _lines(paths: str) -> int:
     count = 0
     for name in re.findall(r"`([^`]+)`", paths):
         path = _SOURCE / name
-        files = path.rglob("*.py") if path.is_dir() else [path] if path.is_file() and path.suffix == ".py" else []
+        files = (
+            path.rglob("*.py") if path.is_dir() else [path] if path.is_file() and path.suffix in {".py", ".c"} else []
+        )
         count += sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
     return round(count, -1)
 

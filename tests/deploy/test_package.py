@@ -15,14 +15,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "taugate"
+KERNEL = "taugate/retrieval/encoder/kernel.abi3.so"
 FOLDERS = [*re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE)]
 
 
-def build(kind: str, source: Path, target: Path) -> Path:
-    """Build a wheel or an sdist by the backend that pyproject.toml names; nothing is downloaded."""
+def build(kind: str, source: Path, target: Path, **variables: str) -> Path:
+    """Build a wheel or an sdist by the backend that pyproject.toml names, with environment variables."""
     program = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     command = [sys.executable, "-c", program, str(target)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    environment = os.environ | variables
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (built,) = target.iterdir()
     return built
@@ -37,7 +39,7 @@ def names(wheel: Path) -> set[str]:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree: setuptools writes into the one that it builds."""
     copy = tmp_path_factory.mktemp("tree")
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     for path in ROOT.iterdir():
@@ -59,6 +61,17 @@ def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_installs_only_taugate(wheel: Path) -> None:
     metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
     assert {PurePosixPath(name).parts[0] for name in names(wheel)} == {"taugate", metadata}
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_wheel_has_kernel_for_every_python_from_3_11(wheel: Path) -> None:
+    assert "-cp311-abi3-" in wheel.name
+    assert KERNEL in names(wheel)
+
+
+def test_wheel_of_machine_without_compiler_lacks_only_the_kernel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(source, tmp_path / "tree", symlinks=True, ignore=shutil.ignore_patterns("build", "*.so"))
+    assert names(build("wheel", copy, tmp_path / "wheel", CC="false")) == names(wheel) - {KERNEL}
 
 
 def package_files(*patterns: str) -> set[str]:

@@ -8,10 +8,12 @@ import numpy as np
 
 from taugate.calibration.comparison.rule import QUANTITIES, QuantitySample
 from taugate.calibration.comparison.verdicts import mean_difference
+from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
+from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, is_supported
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
@@ -23,6 +25,7 @@ from taugate.retrieval.release.layout import ABSTENTION, LEXICAL, METADATA, OUTC
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.threshold_curve import threshold_curve
 from taugate.retrieval.vectors.projection import Projection
+from taugate.storage.tensors import write_tensors
 from tests.compatibility.write import FOLDER
 from tests.document_words import all_signals
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
@@ -37,7 +40,9 @@ EARLIER_WORDS = next((FOLDER / "releases" / "schema-2-words").glob("*-*"))  # 48
 
 def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> list[Reader]:
     """Return the readers; the metadata are those of `documents`, and `scratch` is a folder to write in."""
+    weights = Reader("weights", of_file(scratch / WEIGHTS, _weights), (_some_weights(scratch),), words=TENSOR_WORDS)
     return [
+        *([weights] if is_supported() else []),
         Reader(
             "projection", of_file(scratch / "projection", _projection), (_a_projection(scratch),), words=TENSOR_WORDS
         ),
@@ -68,6 +73,27 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
             words=TENSOR_WORDS,
         ),
     ]
+
+
+def _some_weights(scratch: Path) -> bytes:
+    """Write a model of one layer, 64 dimensions, 8 words and 8 positions."""
+    rng = np.random.default_rng(0)
+
+    def product(outputs: int) -> Product:
+        return Product(*(rng.normal(size=shape).astype(np.float32) for shape in ((outputs, 64), (outputs,))))
+
+    words, positions, norm = (rng.normal(size=(rows, 64)).astype(np.float32) for rows in (8, 8, 2))
+    products: dict[str, Product] = dict(
+        zip(LINEARS, (product(192), product(64), product(64), product(64)), strict=True)
+    )
+    model = Bert(words, positions, norm, (BertLayer(products, norm, norm),), heads=2, epsilon=1e-12, first_token=False)
+    write_tensors(scratch / WEIGHTS, model.quantized([[1, 2, 3]]))
+    return (scratch / WEIGHTS).read_bytes()
+
+
+def _weights(path: Path) -> None:
+    vectors = BertModel(path, 1, "plain").run([[1, 2, 3], [4]])
+    assert vectors.shape == (2, 64)
 
 
 def _a_projection(scratch: Path) -> bytes:

@@ -18,7 +18,8 @@ from taugate.calibration.export.onnx_export import depends_on_company, write_con
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
-from taugate.retrieval.encoder.encoder import MODEL, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import staging_folder

@@ -141,7 +141,8 @@ def copy_encoder(source: Path, target: Path) -> None:
     """
     target.mkdir()
     for name in encoder.FILES:
-        shutil.copyfile(source / name, target / name)
+        if (source / name).exists():  # a graph or the weights of a kernel
+            shutil.copyfile(source / name, target / name)
 
 
 def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> Manifest:

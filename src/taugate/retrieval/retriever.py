@@ -35,6 +35,11 @@ class Encoder(Protocol):
         """Return the token ids of texts of a role, queries or documents."""
         ...
 
+    @property
+    def packed(self) -> bool:
+        """True if texts of several lengths share a batch without padding."""
+        ...
+
     def padded(self, length: int) -> int:
         """Return the number of tokens at which a text of `length` tokens is encoded."""
         ...

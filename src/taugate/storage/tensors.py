@@ -14,7 +14,7 @@ from taugate.errors import ReleaseError
 
 Arrays = dict[str, NDArray[Any]]  # of any types and shapes
 # Types of arrays that are mapped into memory, by their names in the format, which is little-endian.
-_TYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
+_TYPES = {"U8": "u1", "I8": "i1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

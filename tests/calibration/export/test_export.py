@@ -15,7 +15,8 @@ from taugate.calibration.encoding import source
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL
 
 pytestmark = pytest.mark.model
 

@@ -14,7 +14,10 @@ from taugate.calibration.export.int8 import quantize
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
-from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.encoder import bert
+from taugate.retrieval.encoder.bert import WEIGHTS
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.query import Query
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
@@ -91,7 +94,7 @@ def test_int8_products_fit_16_bits(tmp_path: Path) -> None:
 def both() -> tuple[OnnxEncoder, OnnxEncoder]:
     """all-MiniLM-L6-v2 in float32 and in int8."""
     folder = exported_encoder(DEFAULT_ENCODER)
-    return OnnxEncoder.load(folder), OnnxEncoder.load(int8_encoder(folder))
+    return OnnxEncoder.load(folder), OnnxEncoder.load(int8_encoder(folder, TEXTS))
 
 
 TEXTS = ["who pays for hidden defects", "a building permit", "roof", "", "is a fence a building that needs a permit?"]
@@ -115,15 +118,16 @@ def test_int8_vectors_are_near_float32(both: tuple[OnnxEncoder, OnnxEncoder]) ->
     assert 0.98 < cosines.min() < 0.99999
     assert (float32.config.precision, int8.config.precision) == ("float32", "int8")
     assert int8.sha256 != float32.sha256
-    assert (int8.folder / MODEL).stat().st_size < 0.7 * (float32.folder / MODEL).stat().st_size
+    weights = int8.folder / (WEIGHTS if int8.config.runtime == "kernel" else MODEL)
+    assert weights.stat().st_size < 0.7 * (float32.folder / MODEL).stat().st_size
 
 
 @pytest.mark.model
 def test_int8_encoder_is_cached(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
     float32, int8 = both
-    assert int8_encoder(float32.folder) == int8.folder
-    with pytest.raises(EncoderError, match="nothing to quantise"):
-        int8_encoder(int8.folder)
+    assert int8_encoder(float32.folder, TEXTS) == int8.folder
+    with pytest.raises(EncoderError, match="has int8 weights"):
+        int8_encoder(int8.folder, TEXTS)
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> int:
@@ -154,6 +158,29 @@ def test_accepted_int8_is_served(sample: Path, tmp_path: Path, capfd: pytest.Cap
     folder = str(tmp_path / current_id(tmp_path) / "encoder")
     assert calibrate(sample, tmp_path / "again", "--encoder", folder) == 2
     assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not bert.is_supported(), reason="needs a compiler at installation, and AVX2")
+@pytest.mark.model
+def test_release_of_kernel_is_served_in_float32_without_it(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert calibrate(sample, tmp_path, "--precision", "int8", "--margin", "0.1") == 0
+    folder = tmp_path / current_id(tmp_path)
+    assert json.loads((folder / "manifest.json").read_bytes())["encoder"]["runtime"] == "kernel"
+    monkeypatch.setattr(bert, "kernel", None)
+    caplog.clear()
+    release = load(folder)
+    assert release.precision == "float32"
+    assert release.retriever.search([Query("a permit", 5)])[0].best_score is not None
+    (line,) = caplog.messages
+    assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries by encoder-float32")
+    with pytest.raises(EncoderError, match="int8 needs a processor with AVX2"):
+        load(folder, precision="int8")
+    assert calibrate(sample, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
+    manifest = json.loads((tmp_path / "graph" / current_id(tmp_path / "graph") / "manifest.json").read_bytes())
+    assert manifest["encoder"]["runtime"] == "onnxruntime"
+    assert load(tmp_path / "graph" / current_id(tmp_path / "graph")).precision == manifest["encoder"]["precision"]
 
 
 def _two_encoders(release: Path, manifest: dict) -> None:

@@ -9,7 +9,8 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL, Graph
 from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 
 TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]
@@ -33,7 +34,9 @@ def test_vector_is_independent_of_batch(encoder: Path) -> None:
 
 
 @pytest.mark.parametrize("multiple", [2, 4, 7])
-def test_padding_keeps_vectors_and_fills_batches(encoder: Path, tmp_path: Path, multiple: int) -> None:
+def test_padding_keeps_vectors_and_fills_batches(
+    encoder: Path, tmp_path: Path, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A text is padded by its own length alone, so that company still does not show; never beyond what is read."""
     plain = OnnxEncoder.load(encoder)
     folder = Path(shutil.copytree(encoder, tmp_path / "padded"))
@@ -41,13 +44,15 @@ def test_padding_keeps_vectors_and_fills_batches(encoder: Path, tmp_path: Path, 
     (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
     padded = OnnxEncoder.load(folder)
     shapes: list[tuple[int, int]] = []
-    session = padded._session
+    graph = padded._model
+    assert isinstance(graph, Graph)
+    session = graph._session
 
     def run(names: None, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
         shapes.append(feed["input_ids"].shape)
         return session.run(names, feed)
 
-    padded._session = SimpleNamespace(run=run)
+    monkeypatch.setattr(graph, "_session", SimpleNamespace(run=run))
     texts = [*TEXTS, "house " * 2 * MAX_LENGTH]
     together = padded.encode(texts, "document")
     np.testing.assert_allclose(together, plain.encode(texts, "document"), atol=1e-6)

@@ -13,7 +13,7 @@ import pytest
 
 from taugate.errors import ReleaseError, TaugateError
 from taugate.registry.catalog import find
-from taugate.retrieval.encoder.encoder import FILES
+from taugate.retrieval.encoder.encoder import GRAPH_FILES
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.kinds import INDEX
@@ -122,7 +122,7 @@ CHANGES = {
     "no tokens": (encoder(max_length=0), "max_length"),
     "dimension": (encoder(dimension=1 << 40), "dimension"),
     "weights elsewhere": (external, "model.onnx"),
-    "tokens without weights": (vocabulary, "model.onnx"),
+    "tokens without weights": (vocabulary, "encoder or index.faiss cannot answer"),
     "golden number": (golden, "golden.jsonl"),
     "k true": (lambda release, raw: raw["policy"].update(k=True), "policy.k"),
     "k a text": (lambda release, raw: raw["policy"].update(k="5"), "policy.k"),
@@ -133,7 +133,7 @@ CHANGES = {
 def test_inconsistent_release_is_refused(releases: Path, tmp_path: Path, tamper: Callable, said: str) -> None:
     def change(release: Path, raw: dict) -> None:
         tamper(release, raw)
-        raw["encoder"]["sha256"] = sha256_files(release / "encoder", FILES)
+        raw["encoder"]["sha256"] = sha256_files(release / "encoder", GRAPH_FILES)
 
     forged = forge(find(shutil.copytree(releases, tmp_path / "releases")), change)
     with pytest.raises(TaugateError, match=said):

@@ -79,9 +79,11 @@ class Script:
         """The batches by their numbers."""
         return [[item.number for item in batch] for batch in self.batches]
 
-    def pipeline(self, *, workers: int = 1, max_tokens: int = 100, max_group: int = 32) -> SearchPipeline:
+    def pipeline(
+        self, *, workers: int = 1, max_tokens: int = 100, max_group: int = 32, packed: bool = False
+    ) -> SearchPipeline:
         """A pipeline that does as the script says."""
-        retriever = _Retriever(self, single=False)
+        retriever = _Retriever(self, single=False, packed=packed)
         release: Any = SimpleNamespace(
             retriever=retriever,
             documents=Squares(),
@@ -103,14 +105,14 @@ class _Index:
 
 
 class _Retriever:
-    def __init__(self, script: Script, *, single: bool) -> None:
+    def __init__(self, script: Script, *, single: bool, packed: bool) -> None:
         self._script, self._single = script, single
         self._items: dict[int, Item] = {}
         self.index = _Index()
-        self.encoder = SimpleNamespace(padded=lambda length: length)
+        self.encoder = SimpleNamespace(padded=lambda length: length, packed=packed)
 
     def single_threaded(self) -> "_Retriever":
-        other = _Retriever(self._script, single=True)
+        other = _Retriever(self._script, single=True, packed=self.encoder.packed)
         other._items = self._items
         return other
 

@@ -21,11 +21,11 @@ def ones(*numbers: int) -> list[Item]:
     return [Item(number) for number in numbers]
 
 
-def run(scenario: Scenario, max_tokens: int = 100, workers: int = 1) -> Script:
+def run(scenario: Scenario, max_tokens: int = 100, workers: int = 1, *, packed: bool = False) -> Script:
     script = Script()
 
     async def body() -> None:
-        pipeline = script.pipeline(workers=workers, max_tokens=max_tokens)
+        pipeline = script.pipeline(workers=workers, max_tokens=max_tokens, packed=packed)
         try:
             await scenario(script, pipeline)
         finally:
@@ -36,7 +36,7 @@ def run(scenario: Scenario, max_tokens: int = 100, workers: int = 1) -> Script:
     return script
 
 
-def behind_the_first(items: Sequence[Item], max_tokens: int = 100) -> list[list[int]]:
+def behind_the_first(items: Sequence[Item], max_tokens: int = 100, *, packed: bool = False) -> list[list[int]]:
     """Batches of queries that arrive, in this order, while another is at work."""
 
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
@@ -48,7 +48,7 @@ def behind_the_first(items: Sequence[Item], max_tokens: int = 100) -> list[list[
         assert await others == [item.number**2 for item in items]
         assert await first == [1]
 
-    batches = run(scenario, max_tokens).numbers()
+    batches = run(scenario, max_tokens, packed=packed).numbers()
     assert batches[0] == [1]
     return batches[1:]
 
@@ -77,6 +77,28 @@ def test_long_query_is_its_own_batch() -> None:
 def test_batches_have_one_length() -> None:
     items = [Item(2, 20), Item(3, 30), Item(4, 20), Item(5, 10), Item(6, 30), Item(7, 20)]
     assert behind_the_first(items) == [[2, 4, 7], [3, 6], [5]]
+
+
+def test_packed_batch_has_queries_of_any_lengths_in_order() -> None:
+    items = [Item(2, 20), Item(3, 30), Item(4, None), Item(5, 45), Item(6, 10), Item(7, 1)]
+    assert behind_the_first(items, packed=True) == [[2, 3, 5], [6, 7]], "at most 100 tokens; one needs no encoding"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_worker_takes_its_share_of_waiting_queries(packed: bool) -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        second = asyncio.create_task(ask(pipeline, ones(2)))
+        await script.busy()
+        others = asyncio.create_task(ask(pipeline, ones(3, 4, 5, 6, 7)))
+        while pipeline._queue._arrived.qsize() < 5:
+            await asyncio.sleep(0)
+        script.open()
+        assert await asyncio.gather(first, second, others) == [[1], [4], [9, 16, 25, 36, 49]]
+
+    batches = run(scenario, workers=2, packed=packed).numbers()
+    assert batches[2:] == [[3, 4, 5], [6], [7]], "⌈5 / 2⌉, ⌈2 / 2⌉ and ⌈1 / 2⌉"
 
 
 def test_small_group_is_not_starved() -> None:

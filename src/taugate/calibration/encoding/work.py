@@ -14,7 +14,7 @@ from pathlib import Path
 from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finished_shard, write_shard
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
-from taugate.retrieval.encoder.encoder import FILES, OnnxEncoder
+from taugate.retrieval.encoder.encoder import GRAPH_FILES, OnnxEncoder
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
@@ -59,7 +59,7 @@ class Work:
         """
         assert self.spool is not None and self.folder is not None  # noqa: S101 (narrows the type)
         place = open_place(self.location)
-        for name in FILES:
+        for name in GRAPH_FILES:
             place.write(self._encoder_name(name), (Path(self.folder) / name).read_bytes())
         for shard in shards:
             if place.size(_documents_name(shard)) != shard.size:
@@ -92,7 +92,7 @@ class Work:
         place = open_place(self.location)
         for shard in shards:
             place.remove(_documents_name(shard))
-        for name in FILES:
+        for name in GRAPH_FILES:
             place.remove(self._encoder_name(name))
 
     def _encoder_name(self, name: str) -> str:
@@ -125,7 +125,7 @@ class Worker:
         if work.folder is not None:
             return self._checked(Path(work.folder))
         with tempfile.TemporaryDirectory(prefix="taugate-encoder-") as folder:
-            for name in FILES:
+            for name in GRAPH_FILES:
                 with (Path(folder) / name).open("wb") as file:
                     self._place.download(work._encoder_name(name), file, _MODEL_BYTES)
             return self._checked(Path(folder))

@@ -21,7 +21,8 @@ from taugate.calibration.export.torch_model import (
     write_graph,
 )
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, OnnxEncoder
+from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.vectors.similarity import Float32

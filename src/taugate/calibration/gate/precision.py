@@ -18,6 +18,9 @@ from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.queries import map_dense
 
 _TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
+# Documents whose activations choose the int8 weights, and characters of one, as long as a long query. Three times as
+# many choose nearly the same (docs/benchmarks/encoder.md).
+_TEXTS, _MAX_CHARS = 100, 120
 # More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
 # (docs/research/gate.md).
 _FASTER = 1.2
@@ -42,14 +45,17 @@ def try_int8(
     Raises:
         EncoderError: If the encoder has nothing to quantise.
     """
-    int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder))
+    documents = inputs.dataset.documents
+    # Not queries, because they judge the result.
+    texts = [documents[row].text[:_MAX_CHARS] for row in range(0, len(documents), max(1, len(documents) // _TEXTS))]
+    int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder, texts[:_TEXTS]))
     cache = EmbeddingCache.for_encoder(int8.sha256, int8.config.dimension)
     queries = encode_queries(inputs.dataset, int8, cache, inputs.job).vectors
     encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
     with inputs.job.stage("gate"):
         moved = state.with_queries(int8, encoded)
-        texts = [query.text for query in moved.trial.queries[:_TIMED]]
-        gain = _encoding_speeds(texts, state.accepted.encoder, int8)
+        timed = [query.text for query in moved.trial.queries[:_TIMED]]
+        gain = _encoding_speeds(timed, state.accepted.encoder, int8)
         candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
         (record,) = judge(baseline.exact_outcomes, [candidate], inputs.units, gate)
         faster = gain["queries_per_second"] > _FASTER * gain["baseline_queries_per_second"]

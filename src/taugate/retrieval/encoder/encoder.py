@@ -1,29 +1,33 @@
-"""The encoder: texts to unit vectors with onnxruntime, with the same files and code in calibration and service."""
+"""The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+Its model is a graph for onnxruntime (graph.py), or BERT-like weights in int8 for the kernel (bert.py).
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import WEIGHTS, BertModel
+from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
 
-MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
-FILES = (MODEL, TOKENIZER, CONFIG)
+TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
+Runtime = Literal["onnxruntime", "kernel"]
+_MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
+GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder
+FILES = (*_MODELS.values(), TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
 RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: the precision of the calibration
 
-# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md).
-_BATCH_TOKENS = 1024
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
 _MAX_DIMENSIONS, _MAX_TOKENS, _MAX_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
@@ -55,7 +59,7 @@ class EncoderConfig(BaseModel):
 
     name: str
     revision: str
-    runtime: Literal["onnxruntime"] = "onnxruntime"
+    runtime: Runtime = "onnxruntime"
     precision: Literal["float32", "int8"] = "float32"
     dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
@@ -90,13 +94,10 @@ class Tokens:
 
 
 class OnnxEncoder:
-    """An exported encoder, loaded from its folder.
-
-    A vector depends only on its text, to the last bit: texts of equal padded length share a batch, the padding depends
-    on the text's own length, and if a graph computes other bits for a lone text, the text is paired with itself.
+    """An exported encoder, loaded from its folder. A vector depends only on its text, to the last bit.
 
     Attributes:
-        folder: Folder of the graph and the tokenizer.
+        folder: Folder of the model and the tokenizer.
         config: Configuration of the encoder.
         sha256: Digest of its files.
 
@@ -108,12 +109,9 @@ class OnnxEncoder:
         self.folder = folder
         self.config = config
         self.sha256 = sha256
-        self._session = _session(folder / MODEL, threads)
-        self._inputs = {node.name for node in self._session.get_inputs()}
-        width = self._session.get_outputs()[0].shape[-1]
-        valid_inputs = self._inputs <= {"input_ids", "attention_mask"}
-        if not valid_inputs or (isinstance(width, int) and width != config.dimension):
-            raise EncoderError(f"{folder / MODEL}: inputs or dimension are not those of {CONFIG}; {_REMEDY}")
+        self._model = self._load_model(folder, threads)
+        if self._model.dimension not in {None, config.dimension}:
+            raise EncoderError(f"{folder}: the dimension of {_MODELS[config.runtime]} is not {CONFIG}'s; {_REMEDY}")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             self._tokenizer.no_padding()
@@ -122,6 +120,17 @@ class OnnxEncoder:
             raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
         self._unread = UnreadCounter(self._tokenizer)
         self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
+
+    def _load_model(self, folder: Path, threads: int) -> Graph | BertModel:
+        config = self.config
+        if config.runtime == "kernel":
+            return BertModel(folder / WEIGHTS, threads)
+        try:
+            return Graph(
+                folder / MODEL, threads, config.max_length, config.pad_multiple, pair_lone_texts=config.pair_lone_texts
+            )
+        except EncoderError as error:
+            raise EncoderError(f"{error}; {_REMEDY}") from error
 
     def single_threaded(self) -> Self:
         """Load the same encoder with one thread and the same bits, for callers that embed in several threads."""
@@ -138,17 +147,19 @@ class OnnxEncoder:
         Raises:
             EncoderError: If a file is missing or invalid.
         """
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
-            raise EncoderError(f"{folder}: {', '.join(missing)} missing; {_REMEDY}")
         for name, max_bytes in _MAX_BYTES.items():
+            if not (folder / name).is_file():
+                raise EncoderError(f"{folder}: {name} missing; {_REMEDY}")
             if (folder / name).stat().st_size > max_bytes:
                 raise EncoderError(f"{folder / name}: more than {max_bytes} bytes; {_REMEDY}")
         try:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:
             raise EncoderError(f"{folder / CONFIG}: {_first_message(error)}; {_REMEDY}") from error
-        return cls(folder, config, sha256_files(folder, FILES), threads or processors())
+        files = (_MODELS[config.runtime], TOKENIZER, CONFIG)
+        if not (folder / files[0]).is_file():
+            raise EncoderError(f"{folder}: {files[0]} missing; {_REMEDY}")
+        return cls(folder, config, sha256_files(folder, files), threads or processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
         """Return the token ids of texts, prefixed with the role's prompt."""
@@ -169,10 +180,14 @@ class OnnxEncoder:
         """Return the number of tokens of the prompt and of special tokens around a text."""
         return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
 
+    @property
+    def packed(self) -> bool:
+        """True if texts of several lengths share a batch without padding."""
+        return self._model.packed
+
     def padded(self, length: int) -> int:
-        """Return the padded length of a text of `length` tokens; texts of equal padded length share a batch."""
-        multiple = self.config.pad_multiple
-        return max(length, min(-(-length // multiple) * multiple, self.config.max_length))
+        """Return the tokens that a text of `length` tokens takes in a batch."""
+        return self._model.padded(length)
 
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
         """Encode texts as unit vectors, (n, dimension) float32, in the order of `tokens`.
@@ -187,10 +202,17 @@ class OnnxEncoder:
             EncoderError: If an embedding contains NaN or infinity.
         """
         vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
-        lengths = [self.padded(len(text_tokens.ids)) for text_tokens in tokens]
-        for batch in _equal_length_batches(lengths):
-            if lengths[batch[0]]:
-                vectors[batch] = self._run([tokens[position].ids for position in batch], lengths[batch[0]])
+        if progress is not None:
+            progress(sum(not text_tokens.ids for text_tokens in tokens))
+        readable = [position for position, text_tokens in enumerate(tokens) if text_tokens.ids]
+        for chosen in self._model.batches([len(tokens[position].ids) for position in readable]):
+            batch = [readable[place] for place in chosen]
+            encoded = self._model.run([tokens[position].ids for position in batch])
+            if encoded.shape != (len(batch), self.config.dimension):
+                raise EncoderError(
+                    f"{self.config.name}: gives vectors of shape {encoded.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
+                )
+            vectors[batch] = encoded
             if progress is not None:
                 progress(len(batch))
         if not np.isfinite(vectors).all():
@@ -203,44 +225,6 @@ class OnnxEncoder:
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""
         return self.embed(self.tokenize(texts, role))
-
-    def _run(self, texts: Sequence[Sequence[int]], length: int) -> Float32:
-        rows = len(texts)
-        ids = np.zeros((2 if rows == 1 and self.config.pair_lone_texts else rows, length), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row in range(len(ids)):
-            text = texts[min(row, rows - 1)]
-            ids[row, : len(text)] = text
-            mask[row, : len(text)] = 1
-        feed = {"input_ids": ids, "attention_mask": mask}
-        output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        if output.shape != (len(ids), self.config.dimension):
-            raise EncoderError(
-                f"{self.config.name}: gives vectors of shape {output.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
-            )
-        return output[:rows]
-
-
-def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Threads spin between the products of one text, but not until the next text.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.log_severity_level = 3  # errors only; operators cannot act on the optimiser's remarks
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has one exception type per status code, without a common base
-        raise EncoderError(f"{path}: onnxruntime cannot load this model; {_REMEDY}") from error
-
-
-def _equal_length_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group positions by length, shortest first, with at most _BATCH_TOKENS tokens or two rows per group."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    for length, group in itertools.groupby(order, key=lengths.__getitem__):
-        size = max(2, _BATCH_TOKENS // max(1, length))
-        while batch := list(itertools.islice(group, size)):
-            yield batch
 
 
 def _first_message(error: ValidationError) -> str:

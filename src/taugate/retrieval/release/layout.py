@@ -8,6 +8,8 @@ from typing import Any
 
 from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
+from taugate.retrieval.encoder.bert import WEIGHTS
+from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
@@ -31,9 +33,8 @@ METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
 LEXICAL = "lexical.safetensors"
 REPORT = "report.html"
-FILES = frozenset(
-    {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
-)
+_ENCODER_FILES = (f"{ENCODER_FOLDER}/{encoder.TOKENIZER}", f"{ENCODER_FOLDER}/{encoder.CONFIG}")
+FILES = frozenset({*_ENCODER_FILES, INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT})
 OPTIONAL_FILES = frozenset(
     {
         RELEVANCE,  # if there were enough queries to fit a model
@@ -44,6 +45,8 @@ OPTIONAL_FILES = frozenset(
         ABSTENTION,  # if queries can be refused as a whole
         LEXICAL,  # if the score has a lexical part, or queries are refused by their words
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
+        f"{ENCODER_FOLDER}/{MODEL}",  # or
+        f"{ENCODER_FOLDER}/{WEIGHTS}",
     }
 )
 

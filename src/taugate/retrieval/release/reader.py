@@ -1,5 +1,6 @@
 """Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EngineUnavailable, InputError, ReleaseError
+from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
-from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
+from taugate.retrieval.encoder.encoder import FILES, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
@@ -47,6 +48,8 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,8 @@ def load(
     Args:
         release: Folder of the release.
         threads: Threads of the encoder, by default the processors that this process may use.
-        precision: Precision of the encoder. `auto` uses the calibrated encoder or, if its scores differ from the
-            recorded ones on this machine, the float32 encoder that the release may also have.
+        precision: Precision of the encoder. `auto` uses the calibrated encoder or, if this machine cannot run it or its
+            scores differ from the recorded ones here, the float32 encoder that the release may also have.
         trusted: Keys of which one must have signed the release; None requires no signature.
         engine: How to reach the engine that the release names, by default the one that the environment names.
 
@@ -179,8 +182,8 @@ def _open(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
-    folders = encoder_folders(release, manifest, precision)
-    for folder in folders:
+
+    def open_with(folder: Path) -> Release:
         encoder = load_encoder(folder, manifest, threads)
         retriever = Retriever(
             encoder,
@@ -193,17 +196,19 @@ def _open(
             corpus.documents.parents,
             corpus.remote_passages,
         )
-        try:
-            _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
-        except EngineUnavailable:
-            raise
-        except ReleaseError:
-            if folder is folders[-1]:
-                raise
-            continue
+        _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
         used = encoder.config.precision
         return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
-    raise AssertionError("encoder_folders returns one at least")
+
+    *preferred, last = encoder_folders(release, manifest, precision)
+    for folder in preferred:
+        try:
+            return open_with(folder)
+        except EngineUnavailable:
+            raise
+        except (EncoderError, ReleaseError) as error:
+            _LOG.warning("%s; encoding queries by %s", error, last.name)
+    return open_with(last)
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
@@ -266,7 +271,7 @@ def _check_golden(
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ReleaseError(
-            f"{release}: {encoder.name}/{MODEL} or {INDEX} cannot answer the golden queries ({reason}); calibrate again"
+            f"{release}: {encoder.name} or {INDEX} cannot answer the golden queries ({reason}); calibrate again"
         ) from error
 
 

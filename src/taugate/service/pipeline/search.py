@@ -1,6 +1,6 @@
 """Searches one release for the queries of all requests, in batches, off the event loop.
 
-    while batch := queue.next_batch():        # queries of one length in tokens
+    while batch := queue.next_batch():        # at most waiting / workers queries
         encode(batch)
         for group in encoded.drain(batch):    # including what other threads have encoded meanwhile
             deliver(group, search_and_cut(group))
@@ -73,7 +73,9 @@ class SearchPipeline:
         self._search_threads = search_threads
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
         self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # `rescore` runs in another thread
-        self._queue = QueryQueue(self.max_batch_tokens, self._tokenize)
+        self._queue = QueryQueue(
+            self.max_batch_tokens, encoder_threads, self._tokenize, packed=self._retriever.encoder.packed
+        )
         self._encoded = EncodedQueries(self.max_group_queries)
         self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [

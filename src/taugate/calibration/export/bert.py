@@ -1,0 +1,135 @@
+"""A BERT-like model in float32, and its int8 weights for retrieval/encoder/kernel.c."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erf
+
+from taugate.retrieval.encoder.bert import BLOCK
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.tensors import Arrays
+
+_EXPONENT = 0.6  # α of SmoothQuant, chosen on queries of squad_v2_dev (docs/benchmarks/encoder.md)
+_STEPS = 8  # factors are powers of 2 ** (1 / 8), so that a processor's last bits do not change the release's digest
+
+
+class Product(NamedTuple):
+    """x·Wᵀ + b: `weight` (n, k) float32 and `bias` (n,)."""
+
+    weight: Float32
+    bias: Float32
+
+
+@dataclass(frozen=True)
+class BertLayer:
+    """One layer: its products by the names of LINEARS, and two norms (2, hidden), factor and offset."""
+
+    products: dict[str, Product]
+    norm1: Float32
+    norm2: Float32
+
+
+@dataclass(frozen=True)
+class Bert:
+    """A BERT-like model in float32.
+
+    Attributes:
+        words: (vocabulary, hidden).
+        positions: (positions, hidden), with the embedding of the token type.
+        norm: (2, hidden).
+        layers: The layers.
+        heads: Number of attention heads.
+        epsilon: Added to variances.
+        first_token: Whether the vector is that of the first token; else the mean of all.
+    """
+
+    words: Float32
+    positions: Float32
+    norm: Float32
+    layers: tuple[BertLayer, ...]
+    heads: int
+    epsilon: float
+    first_token: bool
+
+    def forward(self, ids: Sequence[int]) -> tuple[Float32, list[dict[str, Float32]]]:
+        """Return the unit vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""
+        x = _normalized(self.words[list(ids)] + self.positions[: len(ids)], self.norm, self.epsilon)
+        inputs: list[dict[str, Float32]] = []
+        for layer in self.layers:
+            read: dict[str, Float32] = {}
+
+            def product(name: str, y: Float32, layer: BertLayer = layer, read: dict[str, Float32] = read) -> Float32:
+                read[name] = y
+                return y @ layer.products[name].weight.T + layer.products[name].bias
+
+            mixed = self._attention(product("qkv", x))
+            x = _normalized(x + product("out", mixed), layer.norm1, self.epsilon)
+            up = product("up", x)
+            gelu = (up * 0.5 * (1 + erf(up / np.sqrt(np.float32(2))))).astype(np.float32)
+            x = _normalized(x + product("down", gelu), layer.norm2, self.epsilon)
+            inputs.append(read)
+        vector = x[0] if self.first_token else x.mean(axis=0)
+        return vector / max(float(np.linalg.norm(vector)), 1e-12), inputs
+
+    def _attention(self, qkv: Float32) -> Float32:
+        tokens, hidden = len(qkv), self.words.shape[1]
+        q, k, v = qkv.reshape(tokens, 3, self.heads, hidden // self.heads).transpose(1, 2, 0, 3)
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(np.float32(hidden // self.heads))
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        mixed: Float32 = (weights / weights.sum(axis=2, keepdims=True)) @ v
+        return mixed.transpose(1, 0, 2).reshape(tokens, hidden)
+
+    def quantized(self, texts: Sequence[Sequence[int]]) -> Arrays:
+        """Return the arrays of weights.safetensors.
+
+        Args:
+            texts: Token ids of texts like those to be encoded, whose largest activations choose the factors.
+        """
+        largest: list[dict[str, Float32]] = [{} for _ in self.layers]
+        for ids in texts:
+            for most, inputs in zip(largest, self.forward(ids)[1], strict=True):
+                for name, x in inputs.items():
+                    most[name] = np.maximum(most.get(name, 0), np.abs(x).max(axis=0))
+        arrays: Arrays = {
+            "words": self.words,
+            "positions": self.positions,
+            "norm": self.norm,
+            "shape": np.array([self.heads, self.first_token], dtype=np.int64),
+            "epsilon": np.array([self.epsilon], dtype=np.float32),
+        }
+        for number, (layer, most) in enumerate(zip(self.layers, largest, strict=True)):
+            arrays |= {f"{number}.norm1": layer.norm1, f"{number}.norm2": layer.norm2}
+            for name, product in layer.products.items():
+                arrays |= {f"{number}.{name}.{key}": array for key, array in _quantized(product, most[name]).items()}
+        return arrays
+
+
+def _normalized(x: Float32, norm: Float32, epsilon: float) -> Float32:
+    centred: Float32 = x - x.mean(axis=1, keepdims=True)
+    variance = (centred * centred).mean(axis=1, keepdims=True)
+    normalized: Float32 = centred / np.sqrt(variance + np.float32(epsilon)) * norm[0] + norm[1]
+    return normalized
+
+
+def _quantized(product: Product, most: Float32) -> dict[str, NDArray[np.generic]]:
+    """Move outliers into the weights, then round every block of BLOCK weights by its own scale.
+
+    Args:
+        product: The product, (n, k).
+        most: (k,), largest magnitude of each input.
+    """
+    weights = np.abs(product.weight).max(axis=0)
+    factors = np.maximum(most, 1e-5) ** _EXPONENT / np.maximum(weights, 1e-5) ** (1 - _EXPONENT)
+    factors = np.exp2(np.round(np.log2(factors) * _STEPS) / _STEPS)
+    blocks = (product.weight * factors).reshape(len(product.weight), -1, BLOCK)
+    scale = np.abs(blocks).max(axis=2) / 127
+    rounded = np.round(blocks / np.where(scale == 0, 1, scale)[..., None])
+    return {
+        "weight": rounded.astype(np.int8).reshape(product.weight.shape),
+        "scale": scale.astype(np.float32),
+        "bias": product.bias.astype(np.float32),
+        "smooth": (1 / factors).astype(np.float32),
+    }

@@ -1,0 +1,89 @@
+"""A model as a graph for onnxruntime, run on batches of one length."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from taugate.errors import EncoderError
+from taugate.retrieval.vectors.similarity import Float32
+
+MODEL = "model.onnx"
+# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md).
+_BATCH_TOKENS = 1024
+
+
+class Graph:
+    """A graph with the inputs input_ids and attention_mask, (batch, tokens) int64, and one output, (batch, d) float32.
+
+    Texts of equal padded length share a batch, the padding depends on the text's own length, and if a graph computes
+    other bits for a lone text, the text is paired with itself. So a vector depends on its text alone, to the last bit.
+    """
+
+    packed = False
+
+    def __init__(self, path: Path, threads: int, max_length: int, pad_multiple: int, *, pair_lone_texts: bool) -> None:
+        """Load the graph.
+
+        Args:
+            path: The file.
+            threads: Threads for a batch.
+            max_length: Longest text in tokens.
+            pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
+            pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
+
+        Raises:
+            EncoderError: If onnxruntime cannot load it, or it has other inputs.
+        """
+        self._session = _session(path, threads)
+        self._inputs = {node.name for node in self._session.get_inputs()}
+        width = self._session.get_outputs()[0].shape[-1]
+        self.dimension = width if isinstance(width, int) else None  # None if the graph does not declare it
+        if not self._inputs <= {"input_ids", "attention_mask"}:
+            raise EncoderError(f"{path}: has inputs other than input_ids and attention_mask")
+        self._max_length, self._pad_multiple, self._pair_lone_texts = max_length, pad_multiple, pair_lone_texts
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield positions of texts of one padded length, shortest first: at most _BATCH_TOKENS tokens, or two texts.
+
+        Args:
+            lengths: Tokens of each text.
+        """
+        padded = [self.padded(length) for length in lengths]
+        order = sorted(range(len(padded)), key=padded.__getitem__)
+        for length, group in itertools.groupby(order, key=padded.__getitem__):
+            size = max(2, _BATCH_TOKENS // max(1, length))
+            while batch := list(itertools.islice(group, size)):
+                yield batch
+
+    def padded(self, length: int) -> int:
+        """Return the padded length of a text of `length` tokens."""
+        return max(length, min(-(-length // self._pad_multiple) * self._pad_multiple, self._max_length))
+
+    def run(self, texts: Sequence[Sequence[int]]) -> Float32:
+        """Encode the token ids of a batch of one padded length; returns (n, d) float32."""
+        rows, length = len(texts), self.padded(len(texts[0]))
+        ids = np.zeros((2 if rows == 1 and self._pair_lone_texts else rows, length), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row in range(len(ids)):
+            text = texts[min(row, rows - 1)]
+            ids[row, : len(text)] = text
+            mask[row, : len(text)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask}
+        output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        return output[:rows]
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads spin between the products of one text, but not until the next text.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.log_severity_level = 3  # errors only; operators cannot act on the optimiser's remarks
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has one exception type per status code, without a common base
+        raise EncoderError(f"{path}: onnxruntime cannot load this model") from error

@@ -1,0 +1,24 @@
+"""Types of kernel.c."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+def paths() -> tuple[str, ...]: ...
+def model(
+    vocabulary: int,
+    positions: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    layers: int,
+    first_token: int,
+    epsilon: float,
+    arrays: Sequence[NDArray[Any]],
+    /,
+) -> object: ...
+def encode(
+    model: object, ids: NDArray[np.int32], ends: NDArray[np.int32], vectors: NDArray[np.float32], path: int, /
+) -> None: ...

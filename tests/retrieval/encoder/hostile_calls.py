@@ -1,0 +1,88 @@
+"""Calls the kernel of a folder with models, texts and buffers of random sizes: `hostile_calls.py FOLDER SEED CALLS`.
+
+Run under AddressSanitizer and UBSan, which end the process at the first fault. NumPy would be slow under them.
+"""
+
+import importlib
+import random
+import sys
+from array import array
+from collections import Counter
+from functools import partial
+from types import ModuleType
+
+BLOCK, PANEL = 64, 48  # as in kernel.c
+HUGE = [-1, 0, 1, 15, 63, 65, 1 << 16, (1 << 16) + 64, 1 << 24, 1 << 28, (1 << 31) - 1]
+
+
+def product_bytes(outputs: int, inputs: int) -> list[int]:
+    """Sizes of the arrays of a product: weights, scales, bias, factors."""
+    n, k = -(-outputs // PANEL) * PANEL, -(-inputs // BLOCK) * BLOCK
+    return [n * k, n * k // BLOCK * 4, 4 * n, 4 * k]
+
+
+def array_bytes(vocabulary: int, positions: int, hidden: int, inner: int, layers: int) -> list[int]:
+    """Sizes of all arrays of a model, weights of products being uint8 and the others float32."""
+    layer = [*product_bytes(3 * hidden, hidden), *product_bytes(hidden, hidden), 8 * hidden]
+    layer += [*product_bytes(inner, hidden), *product_bytes(hidden, inner), 8 * hidden]
+    return [4 * vocabulary * hidden, 4 * positions * hidden, 8 * hidden, *layer * layers]
+
+
+def valid(rng: random.Random, size: int) -> bytes:
+    """Bytes of float32 numbers between 0.004 and 0.25, which are also weights."""
+    return b"".join(
+        rng.randbytes(3).replace(b"\0", b"\1") + rng.choice(b"\x3b\x3c\x3d\x3e").to_bytes() for _ in range(size // 4)
+    )
+
+
+def call(rng: random.Random, kernel: ModuleType) -> str:
+    """Make a model and encode with every path; return what came of it."""
+    vocabulary, positions, heads, layers = (rng.randint(1, 9) for _ in range(4))
+    layers, hidden, inner = 1 + layers // 5, BLOCK * rng.randint(1, 3), BLOCK * rng.randint(1, 3)
+    if rng.random() < 0.8:
+        heads = rng.choice([count for count in range(1, 13) if hidden % (16 * count) == 0])
+    finite = rng.random() < 0.5  # otherwise many numbers are NaN or infinite
+    draw = partial(valid, rng) if finite else rng.randbytes
+    arrays = [draw(size) for size in array_bytes(vocabulary, positions, hidden, inner, layers)]
+    if rng.random() < 0.2:
+        place = rng.randrange(len(arrays))
+        arrays[place] = arrays[place][: rng.choice([0, 1, -1, -4])]
+    if rng.random() < 0.1:
+        arrays = arrays[: rng.randrange(len(arrays))] if rng.random() < 0.5 else [*arrays, b""]
+    sizes = [vocabulary, positions, hidden, inner, heads, layers, rng.randint(0, 1)]
+    if rng.random() < 0.3:
+        sizes[rng.randrange(7)] = rng.choice(HUGE)
+    try:
+        model = kernel.model(*sizes, 1e-12 if finite else rng.choice([0.0, -1.0, float("nan")]), arrays)
+    except (ValueError, MemoryError):
+        return "no model"
+    lengths = [rng.randint(1, positions) for _ in range(rng.randint(1, 20))]
+    ids = [rng.randrange(vocabulary) for _ in range(sum(lengths))]
+    ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
+    if rng.random() < 0.3:
+        for numbers in (ids, ends):
+            numbers[rng.randrange(len(numbers))] = rng.choice([*HUGE, -(1 << 31)])
+    if rng.random() < 0.1:
+        del rng.choice([ids, ends])[-1:]
+    missing = rng.choice([0] * 9 + [1])
+    results = []
+    for path in range(-1, len(kernel.paths()) + 1):
+        vectors = bytearray(4 * hidden * len(ends) - missing)
+        try:
+            kernel.encode(model, array("i", ids), array("i", ends), vectors, path)
+        except ValueError:
+            continue
+        results.append(bytes(vectors))
+    if not results:
+        return "no vectors"
+    assert len(results) == len(kernel.paths())
+    assert not finite or len(set(results)) == 1, "paths differ"
+    return "vectors"
+
+
+if __name__ == "__main__":
+    folder, seed, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    sys.path.insert(0, folder)
+    built = importlib.import_module("kernel")
+    draws = random.Random(seed)  # noqa: S311 (the same calls in every run)
+    sys.stdout.write(f"{dict(Counter(call(draws, built) for _ in range(calls)))}\n")
