@@ -150,7 +150,7 @@ def test_inherited_model_checks_no_labels(papers: Studied) -> None:
     """It may have learned from the same queries."""
     estimated = papers.found.estimated
     assert estimated is not None
-    kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable, None)
+    kept = AppliedRelevance(estimated.relevance, estimated.answerable, None)
     page = check(Studied(replace(papers.found, estimated=kept)).page())
     assert "their labels cannot be checked" in page.text["labels"]
 
