@@ -13,7 +13,7 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.remote.private import PRIVATE
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.encoder import encoder
+from taugate.retrieval.encoder import graph
 from taugate.retrieval.engines.corpus import EngineAccess
 from taugate.retrieval.release.reader import load
 from taugate.service.lifecycle.loading import trusting
@@ -79,13 +79,13 @@ def test_file_replaced_after_check_is_not_opened(
     forged, word = exchanged(tokenizer, release / "golden.jsonl")
     honest = load(release).retriever.vectors([word])
 
-    def session(graph: Path, threads: int) -> InferenceSession:
+    def session(model: Path, threads: int) -> InferenceSession:
         """Digests were compared for the last time; the tokenizer is opened next."""
         exchange(tokenizer, forged)
-        return open_session(graph, threads)
+        return open_session(model, threads)
 
-    open_session = encoder._session
-    monkeypatch.setattr(encoder, "_session", session)
+    open_session = graph._session
+    monkeypatch.setattr(graph, "_session", session)
     opened = trusting(signed, EngineAccess())(release, 1, "auto")
     assert tokenizer.read_bytes() == forged
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)

@@ -72,7 +72,7 @@ class LabelledDocuments:
         """Return what documents can lose, and their numbers of queries, (c,) each, as far as they count."""
         rows = np.arange(len(self.sizes)) if documents is None else documents
         weights = np.ones(len(rows)) if self.cap is None else np.minimum(1.0, self.cap / self.sizes[rows])
-        return self.answers[rows] * weights, self.sizes[rows] * weights
+        return self.answers[rows] * weights, (self.sizes[rows] * weights).astype(np.float64)
 
     def certify(self, documents: NDArray[np.int64] | None = None) -> bool:
         """Return whether the product's test certifies δ by these documents, all if None, if nothing is lost."""
