@@ -5,9 +5,9 @@ from typing import NoReturn
 
 import pytest
 
-from taugate.calibration.update import job
 from taugate.cli import main as cli
 from taugate.errors import EngineUnavailable
+from taugate.registry import promotion
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.engines.engine import Engine
 from taugate.retrieval.engines.pgvector import PgvectorEngine
@@ -50,7 +50,7 @@ def test_unreachable_engine_changes_nothing(
         assert "TAUGATE_ENGINE_URL is not set" in failure(command, capfd)
     assert engine.names(soon()) == names
     assert (release_ids(there), current_id(there)) == (releases, first)
-    monkeypatch.setattr(job, "promote", away)
+    monkeypatch.setattr(promotion, "promote", away)
     message = failure(command, capfd, 1)
     (made,) = {*release_ids(there)} - {*releases}
     assert f"{made} was written but not promoted: run taugate release promote {made}" in message
