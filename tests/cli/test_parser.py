@@ -96,7 +96,7 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
         line = " ".join(words)
         code = (
             f"source {tmp_path}/script; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
-            f'_taugate_completion {sys.executable.removesuffix("python")}taugate; echo "${{COMPREPLY[@]}}"'
+            f'_taugate_completion {Path(sys.executable).with_name("taugate")}; echo "${{COMPREPLY[@]}}"'
         )
         return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
