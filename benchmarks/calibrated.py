@@ -38,7 +38,7 @@ class IndexedSet:
         return cls(dataset, encoded, FlatIndex.build(encoded.documents))
 
     def studied(self, settings: CalibrationSettings) -> tuple[Study, CalibrationInputs]:
-        """Study the data set as `taugate calibrate` does without a gate; no threshold is chosen."""
+        """Search and score the queries as `taugate calibrate` does, but without the gate and without a threshold."""
         units = SamplingUnits.from_clusters(clusters(self.dataset.answerable))
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
         inputs = CalibrationInputs(self.dataset, drawn, settings, Job())

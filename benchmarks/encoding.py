@@ -9,14 +9,14 @@ from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_d
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors.similarity import Float32
 
 
 @lru_cache(maxsize=2)
-def loaded_encoder(name: str = DEFAULT_ENCODER) -> OnnxEncoder:
+def loaded_encoder(name: str = DEFAULT_ENCODER) -> ExportedEncoder:
     """Load an encoder, which is exported if the cache has no export of it."""
-    return OnnxEncoder.load(exported_encoder(name))
+    return ExportedEncoder.load(exported_encoder(name))
 
 
 def encoded_set(
@@ -44,5 +44,5 @@ def encoded_queries(texts: Sequence[str]) -> Float32:
     return encode(model, texts, len(texts), "query", _cache(model), Job()).vectors
 
 
-def _cache(encoder: OnnxEncoder) -> EmbeddingCache:
+def _cache(encoder: ExportedEncoder) -> EmbeddingCache:
     return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)

@@ -19,7 +19,7 @@ from typing import Any
 import pytrec_eval
 
 from benchmarks.results import RESULTS, machine, save, today
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
 
@@ -93,7 +93,7 @@ def trec_eval(data: Path, run: CalibrationRun, split: str, measure: str) -> floa
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     asked = [record for record in records if record["_id"] in qrels]
     retriever = release.retriever
-    assert isinstance(retriever.encoder, OnnxEncoder)  # noqa: S101 (for the type checker: a release has no other)
+    assert isinstance(retriever.encoder, ExportedEncoder)  # noqa: S101 (for the type checker: a release has no other)
     vectors = retriever.encoder.encode([record["text"] for record in asked], "query")
     top = retriever.index.search(vectors, release.manifest.policy.k)
     results = {

@@ -18,7 +18,7 @@ from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import Monitor
 from taugate.drift.rules import DEFAULT_RULES, Rules
 from taugate.drift.signals import theta_of
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
@@ -98,22 +98,22 @@ def coarse(data: Path, name: str, work: Path) -> Pool:
     return _by(coarse_encoder(world(data, name, work).release, work), data, name, work, "int8")
 
 
-def _by(encoder: OnnxEncoder, data: Path, name: str, work: Path, kind: str) -> Pool:
+def _by(encoder: ExportedEncoder, data: Path, name: str, work: Path, kind: str) -> Pool:
     release = world(data, name, work).release
     own = replace(release, retriever=Retriever(encoder, release.retriever.index, release.retriever.policy))
     return Pool.of(encoded([*heldout(data, name, release)], own, work / f"{name}-{kind}.npy"), release)
 
 
-def coarse_encoder(release: Release, work: Path) -> OnnxEncoder:
+def coarse_encoder(release: Release, work: Path) -> ExportedEncoder:
     """The encoder of a release, quantised per tensor."""
     source, target = _folder(release), work / "int8-per-tensor"
     if not target.is_dir():
         shutil.copytree(source, target)
         quantize_dynamic(str(source / MODEL), str(target / MODEL), weight_type=QuantType.QInt8)
-    return OnnxEncoder.load(target)
+    return ExportedEncoder.load(target)
 
 
-def altered_encoder(release: Release, work: Path) -> OnnxEncoder:
+def altered_encoder(release: Release, work: Path) -> ExportedEncoder:
     """That of a release with some signs of its weights turned: bytes that were altered so that it still answers."""
     source, target = _folder(release), work / "altered-bytes"
     if not target.is_dir():
@@ -125,12 +125,12 @@ def altered_encoder(release: Release, work: Path) -> OnnxEncoder:
                 turned = np.where(rng.random(weights.shape) < _ALTERED, -weights, weights)
                 tensor.CopyFrom(numpy_helper.from_array(turned.astype(np.float32), tensor.name))
         onnx.save(model, str(target / MODEL))
-    return OnnxEncoder.load(target)
+    return ExportedEncoder.load(target)
 
 
 def _folder(release: Release) -> Path:
     encoder = release.retriever.encoder
-    if not isinstance(encoder, OnnxEncoder):
+    if not isinstance(encoder, ExportedEncoder):
         raise TypeError("the release has no encoder of onnxruntime")
     return encoder.folder
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.export.int8 import quantize
-from taugate.retrieval.encoder.encoder import GRAPH_FILES, OnnxEncoder
+from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 
 _QUESTIONS, _ROUNDS, _TOGETHER = 160, 5, (1, 16)
@@ -20,18 +20,18 @@ which was chosen on queries of squad_v2_dev, by .0010 to .0012. Three hundred te
 """
 
 
-def of_onnxruntime(encoder: OnnxEncoder, folder: Path) -> OnnxEncoder:
+def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> ExportedEncoder:
     """Quantise an encoder as on a machine without the kernel, into an empty folder."""
     for name in GRAPH_FILES:
         shutil.copy(encoder.folder / name, folder)
     quantize(encoder.folder / MODEL, folder / MODEL)
-    return OnnxEncoder.load(folder, 1)
+    return ExportedEncoder.load(folder, 1)
 
 
-def section(float32: OnnxEncoder, graph: OnnxEncoder, texts: dict[str, Texts]) -> list[str]:
+def section(float32: ExportedEncoder, graph: ExportedEncoder, texts: dict[str, Texts]) -> list[str]:
     """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev."""
     documents, queries = texts[SETS[0]]
-    kernel = OnnxEncoder.load(int8_encoder(float32.folder, [text[:120] for text in documents[:100]]), 1)
+    kernel = ExportedEncoder.load(int8_encoder(float32.folder, [text[:120] for text in documents[:100]]), 1)
     encoders = {"float32, onnxruntime": float32.single_threaded(), "int8, onnxruntime": graph, "int8, kernel": kernel}
     least: dict[tuple[str, int], float] = {}
     for together in _TOGETHER * _ROUNDS:

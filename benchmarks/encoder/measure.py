@@ -19,7 +19,7 @@ from benchmarks.encoder.int8 import SETS, Texts, of_onnxruntime, section
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.retrieval.encoder import graph
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 
 REPORT = ROOT / "docs" / "benchmarks" / "encoder.md"
@@ -38,7 +38,7 @@ def texts(folder: Path) -> Texts:
     )
 
 
-def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> list[str]:
+def batch_sizes(encoder: ExportedEncoder, documents: list[str], queries: list[str]) -> list[str]:
     """Texts a second for each batch size, in rounds in random order, as the median ratio to the size in use."""
     kept = graph._BATCH_TOKENS
     seconds: dict[tuple[int, str], list[float]] = {}
@@ -62,7 +62,7 @@ def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) 
     return rows
 
 
-def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
+def padding(encoder: ExportedEncoder, queries: list[str]) -> list[str]:
     """Measure a row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
     used = encoder.config.pad_multiple
     speeds: dict[tuple[int, int], list[float]] = {}
@@ -84,7 +84,7 @@ def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
     return rows
 
 
-def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
+def similarities(encoder: ExportedEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
     """Similarity of every query with every document, in float64."""
     found: np.ndarray = (
         encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
@@ -125,7 +125,7 @@ def main() -> None:
     began = time.perf_counter()
     data = {name: texts(Path(os.environ["TAUGATE_DATA"]) / name) for name in SETS}
     documents, queries = data[SETS[0]]
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    encoder = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
     some = documents, queries[::10]
     base = similarities(encoder, *some)
     wide, narrow = (torch_similarities(*some, capability) for capability in ("avx512", "avx2"))

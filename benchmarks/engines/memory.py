@@ -24,7 +24,7 @@ from benchmarks.engines.tiled import DATA, QUERIES, TiledCorpus, tiled
 from benchmarks.markdown import Target, table, targets
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 HEADING = "Memory of a calibration"
 _POLL = 0.02  # seconds: a peak may last for less than a tenth of one
@@ -54,7 +54,7 @@ def section(plan: EnginePlan) -> str:
         small, large = (
             _calibrated(tiled(plan.data, Path(folder) / str(count), count), count) for count in (plan.small, plan.large)
         )
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    encoder = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
     documents = large.documents - small.documents
     added = 4 * encoder.config.dimension * documents
     rows = [

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from benchmarks.encoding import encoded_set, loaded_encoder
 from taugate.calibration.encoding.shards import RECORD, CorpusShard, corpus_shards, shard_record, write_record
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter, write_document
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.places import open_place
 
@@ -89,7 +89,7 @@ def _numbered(shards: Iterable[CorpusShard]) -> Iterator[tuple[int, CorpusShard]
         first += shard.rows
 
 
-def _spooled(source: Path, corpus: TiledCorpus, encoder: OnnxEncoder, count: int, characters: int) -> Float32:
+def _spooled(source: Path, corpus: TiledCorpus, encoder: ExportedEncoder, count: int, characters: int) -> Float32:
     """Write the corpus, the first queries and their labels; returns the vectors of the documents before tiling."""
     with tempfile.TemporaryDirectory() as original:
         dataset, encoded = encoded_set(source / DATA, "test", Path(original))

@@ -51,7 +51,7 @@ class Said:
         return self.by_document if structure.units.unit == "document" else self.by_query
 
     def of(self, structure: Structure) -> Structure:
-        """The documents with as many of their queries as the statement counts."""
+        """Documents with only the queries that the statement counts."""
         return structure.counted if self.capped else structure
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.checkout import environment
-from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 
 _WARM = 20  # texts
 
@@ -51,7 +51,7 @@ def floor_of(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds:
     return Floor({int(size): rate for size, rate in found["rates"].items()}, found["milliseconds"])
 
 
-def _batches(encoder: OnnxEncoder, texts: Sequence[str], size: int) -> Iterator[list[Tokens]]:
+def _batches(encoder: ExportedEncoder, texts: Sequence[str], size: int) -> Iterator[list[Tokens]]:
     """Texts of one length, as soon as so many have come along; in order, again from the start when they end."""
     tokens = encoder.tokenize(texts, "query")
     waiting: dict[int, list[Tokens]] = defaultdict(list)
@@ -63,7 +63,7 @@ def _batches(encoder: OnnxEncoder, texts: Sequence[str], size: int) -> Iterator[
             alike.clear()
 
 
-def _times(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
+def _times(encoder: ExportedEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
     """Time each call, in seconds."""
     batches, times = _batches(encoder, texts, size), []
     ends = time.perf_counter() + seconds
@@ -83,9 +83,9 @@ def main() -> None:
     """Measure what stdin asks for."""
     given = json.load(sys.stdin)
     folder, texts, seconds = Path(given["encoder"]), given["texts"], given["seconds"]
-    together = OnnxEncoder.load(folder)
+    together = ExportedEncoder.load(folder)
     processors = len(os.sched_getaffinity(0))
-    apart = [OnnxEncoder.load(folder, 1) for _ in range(processors)]
+    apart = [ExportedEncoder.load(folder, 1) for _ in range(processors)]
     for encoder in (together, *apart):
         encoder.encode(texts[:_WARM], "query")
     best = {}

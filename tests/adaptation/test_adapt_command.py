@@ -14,7 +14,7 @@ from taugate.adaptation.forgetting import forgetting_words
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry import history
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import read_adaptation
 from tests.adaptation.conftest import adapt
 from tests.calibration.commands import refusal
@@ -236,4 +236,6 @@ def test_truncating_base_is_adapted(spoilt: Path, sample: Path, tmp_path: Path) 
     expected += dense.bias.detach().numpy()
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert model.encode(texts) == pytest.approx(expected, abs=1e-6)
-    assert OnnxEncoder.load(exported_encoder(str(target))).encode(texts, "query") == pytest.approx(expected, abs=1e-6)
+    assert ExportedEncoder.load(exported_encoder(str(target))).encode(texts, "query") == pytest.approx(
+        expected, abs=1e-6
+    )

@@ -14,7 +14,7 @@ from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import refusal
@@ -92,11 +92,11 @@ def test_folded_graph_applies_map(encoder: Path, tmp_path: Path) -> None:
         shutil.copyfile(encoder / name, tmp_path / name)
     fold_linear_map(encoder / MODEL, weight, bias, tmp_path / "once.onnx")
     fold_linear_map(tmp_path / "once.onnx", weight, bias, tmp_path / MODEL)
-    expected = OnnxEncoder.load(encoder).encode(TEXTS, "query")
+    expected = ExportedEncoder.load(encoder).encode(TEXTS, "query")
     for _ in range(2):
         expected = expected @ weight.T + bias
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(OnnxEncoder.load(tmp_path).encode(TEXTS, "query"), expected, atol=1e-6)
+    np.testing.assert_allclose(ExportedEncoder.load(tmp_path).encode(TEXTS, "query"), expected, atol=1e-6)
 
 
 def test_external_weights_are_refused(encoder: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_adapted_graph_has_record(adapted: Path, spoilt: Path) -> None:
     record = json.loads((adapted / "adaptation.json").read_text())
     assert record["admitted"] is True
     assert record["gain"]["ndcg"]["lower"] > 0
-    base, after = OnnxEncoder.load(spoilt), OnnxEncoder.load(adapted)
+    base, after = ExportedEncoder.load(spoilt), ExportedEncoder.load(adapted)
     assert after.config.name == f"{base.config.name}+{record['recipe']}"
     assert after.config.revision != base.config.revision == record["base_sha256"]
     alone = np.concatenate([after.encode([text], "query") for text in TEXTS])
@@ -127,9 +127,9 @@ def test_int8_release_is_gated_again(releases: Path, adapted: Path) -> None:
     assert manifest["encoder"]["precision"] == "int8"
     (int8,) = [item for item in manifest["gate"] if item["candidate"] == "int8"]
     assert int8["admitted"] is True
-    float32 = OnnxEncoder.load(after / "encoder-float32")
-    assert float32.sha256 == OnnxEncoder.load(adapted).sha256
-    assert OnnxEncoder.load(after / "encoder").config.revision == float32.config.revision
+    float32 = ExportedEncoder.load(after / "encoder-float32")
+    assert float32.sha256 == ExportedEncoder.load(adapted).sha256
+    assert ExportedEncoder.load(after / "encoder").config.revision == float32.config.revision
     references = [(folder / manifest["reference"]).read_bytes() for folder in (before, after)]
     assert references[0] != references[1]
     load(after)  # compares the golden queries

@@ -10,7 +10,7 @@ from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import PrincipalComponents
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.ingestion.dataset.off_topic import off_topic_questions
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 from tests.adaptation.records import measures
@@ -46,7 +46,7 @@ def test_general_and_off_topic_questions_differ() -> None:
 @pytest.fixture(scope="module")
 def encoded() -> tuple[Float32, Float32]:
     """Passages and questions by the default encoder."""
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    encoder = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
     general = general_set()
     return (
         encoder.embed(encoder.tokenize(list(general.passages), "document")),

@@ -23,7 +23,7 @@ from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
@@ -67,12 +67,12 @@ class Adapted(NamedTuple):
     def queries(self, texts: list[str]) -> np.ndarray:
         """Vectors of queries by the base, through the map."""
         weight, bias = self.map()
-        mapped = OnnxEncoder.load(exported_encoder(str(self.base))).encode(texts, "query") @ weight.T + bias
+        mapped = ExportedEncoder.load(exported_encoder(str(self.base))).encode(texts, "query") @ weight.T + bias
         return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
 
     def documents(self, texts: list[str]) -> np.ndarray:
         """Vectors of documents by the base."""
-        return OnnxEncoder.load(exported_encoder(str(self.base))).encode(texts, "document")
+        return ExportedEncoder.load(exported_encoder(str(self.base))).encode(texts, "document")
 
     def check_scores(self, release: Path, data: Path) -> None:
         """Compare the scores that a release serves with those of the base's documents and mapped queries."""
@@ -139,8 +139,8 @@ def test_record_keeps_documents_and_base(adapted: Adapted) -> None:
     assert record["gain"]["ndcg"]["lower"] > 0
     assert (record["recipe"], record["whitening"]) == ("adapter", None)
     assert record["isotropy_before"] == record["isotropy_after"]
-    documents = OnnxEncoder.load(adapted.folder / DOCUMENTS)
-    assert documents.sha256 == OnnxEncoder.load(exported_encoder(str(adapted.base))).sha256
+    documents = ExportedEncoder.load(adapted.folder / DOCUMENTS)
+    assert documents.sha256 == ExportedEncoder.load(exported_encoder(str(adapted.base))).sha256
     loaded = Encoders.load(str(adapted.folder))
     assert loaded.documents.sha256 == documents.sha256
     assert loaded.queries.encode(TEXTS, "query") == pytest.approx(adapted.queries(TEXTS), abs=1e-6)
@@ -206,7 +206,7 @@ def test_release_serves_mapped_queries(adapted: Adapted, releases: Path, sample:
     assert "query_encoder" not in before.model_dump()
     assert after.encoder == before.encoder
     assert after.query_encoder is not None
-    assert after.query_encoder.sha256 == OnnxEncoder.load(exported_encoder(str(adapted.folder))).sha256
+    assert after.query_encoder.sha256 == ExportedEncoder.load(exported_encoder(str(adapted.folder))).sha256
     index = next(name for name in after.files if name.startswith("index"))
     assert after.files[index].sha256 == before.files[index].sha256, "nothing is indexed anew"
     current = releases / after.release_id

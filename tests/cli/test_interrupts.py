@@ -12,7 +12,7 @@ import pytest
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.progress import Job
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.commands import arguments
 from tests.interruptible import interruptible
 
@@ -98,13 +98,13 @@ def test_interrupt_during_work_ends_quietly(seconds: float, sample: Path, encode
 
 def test_interrupted_encoding_keeps_vectors(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after a minute of encoding loses less than ten seconds of it."""
-    loaded = OnnxEncoder.load(encoder)
+    loaded = ExportedEncoder.load(encoder)
     cache = EmbeddingCache(tmp_path / "cache.sqlite", loaded.config.dimension)
     texts = [f"text number {number} {'word ' * (number % 40)}" for number in range(4000)]
     now = [0.0]
-    whole = OnnxEncoder.embed
+    whole = ExportedEncoder.embed
 
-    def slow(self: OnnxEncoder, tokens: list, progress: object = None) -> object:
+    def slow(self: ExportedEncoder, tokens: list, progress: object = None) -> object:
         """1,000 tokens a second; interrupted after a minute."""
         now[0] += sum(len(each.ids) for each in tokens) / 1000
         if now[0] > 60:
@@ -112,7 +112,7 @@ def test_interrupted_encoding_keeps_vectors(encoder: Path, tmp_path: Path, monke
         return whole(self, tokens, progress)  # type: ignore[arg-type]
 
     monkeypatch.setattr("taugate.calibration.encoding.corpus.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(OnnxEncoder, "embed", slow)
+    monkeypatch.setattr(ExportedEncoder, "embed", slow)
     with pytest.raises(KeyboardInterrupt):
         encode(loaded, texts, len(texts), "document", cache, Job())
     saved = cache.get([cache.key(loaded.config.document_prompt + text) for text in texts])

@@ -74,7 +74,7 @@ def _policy(content: bytes) -> None:
 
 
 def _config(path: Path, tokenizer: Path) -> None:
-    """Use a configuration like OnnxEncoder, without the model."""
+    """Use a configuration like ExportedEncoder, without the model."""
     config = EncoderConfig.model_validate_json(path.read_bytes())
     text = Tokenizer.from_file(str(tokenizer))
     text.enable_truncation(config.max_length)

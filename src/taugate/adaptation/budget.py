@@ -112,7 +112,7 @@ class _Planner:
         self.bfloat16: bool | None = None
 
     def plan(self, recipe: RecipeName) -> None:
-        """Time a few steps of a recipe, and allocate time to it.
+        """Measure the speed of a recipe over a few steps, and give it a share of the budget.
 
         Raises:
             EncoderError: If the only requested recipe cannot be trained.

@@ -21,7 +21,7 @@ from taugate.calibration.encoding.source import is_exported
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import RecipeName, StageRecord
 from taugate.storage.folders import publish, staging_folder
 
@@ -54,7 +54,7 @@ class EncoderTrainer:
     """
 
     pairs: EncodedPairs
-    encoder: OnnxEncoder
+    encoder: ExportedEncoder
     base: str
     model: Path
     work: Path
@@ -227,7 +227,7 @@ class EncoderTrainer:
                 with staging_folder(folder, ".onnx-") as staging, self.job.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
                     publish(staging, graph)
-        encoder = OnnxEncoder.load(graph)
+        encoder = ExportedEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
         return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.job)
 

@@ -18,7 +18,7 @@ from taugate.calibration.export.onnx_export import depends_on_company, write_con
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
-from taugate.retrieval.encoder.encoder import TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import TOKENIZER, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
@@ -51,7 +51,7 @@ def check_target(target: Path) -> None:
 
 
 def write_encoder(
-    base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path, exported: OnnxEncoder
+    base: Path, name: str, learned: LinearMap | None, record: AdaptationRecord, target: Path, exported: ExportedEncoder
 ) -> None:
     """Write the encoder and its record, either both or neither.
 
@@ -103,7 +103,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
 
 def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callable[[Path], None]:
     """Return a function that writes an exported encoder with the map in its graph."""
-    config = OnnxEncoder.load(base).config
+    config = ExportedEncoder.load(base).config
 
     def write(staging: Path) -> None:
         fold_linear_map(base / MODEL, learned.weight, learned.bias, staging / MODEL)
@@ -111,7 +111,7 @@ def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callabl
         changed = {"name": f"{config.name}+{record.recipe}", "revision": sha256_file(staging / MODEL)}
         write_config(config.model_copy(update=changed), staging)
         # The added product may make the bits of a text depend on its batch, even if the base does not.
-        depends = config.pair_lone_texts or depends_on_company(OnnxEncoder.load(staging))
+        depends = config.pair_lone_texts or depends_on_company(ExportedEncoder.load(staging))
         write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
 
     return write

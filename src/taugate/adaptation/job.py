@@ -25,7 +25,7 @@ from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_i
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.ingestion.queries.replies import LanguageModel
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 
 
@@ -93,7 +93,7 @@ def adapt(
             with job.stage("measure"):
                 after = before
                 if adaptation.transformer is not None:
-                    trained = OnnxEncoder.load(graph_of(adaptation.transformer))
+                    trained = ExportedEncoder.load(graph_of(adaptation.transformer))
                     after = OtherTexts.encode(paraphrased, _encode_with(trained, job))
                 if adaptation.learned is not None:
                     after = after.through(adaptation.learned.apply, adaptation.learned.apply_to_documents)
@@ -116,13 +116,13 @@ def _learn_and_judge(trainer: EncoderTrainer, settings: AdaptationSettings, untr
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 
-def _load(base: str) -> OnnxEncoder:
+def _load(base: str) -> ExportedEncoder:
     if document_encoder(base) is not None:
         raise EncoderError(
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = OnnxEncoder.load(exported_encoder(base))
+    encoder = ExportedEncoder.load(exported_encoder(base))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
@@ -164,7 +164,7 @@ def _read(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tup
 def _encode(
     dataset: Dataset,
     queries: AdaptationQueries,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     job: Job,
 ) -> EncodedPairs:
     """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
@@ -175,7 +175,7 @@ def _encode(
     return encoded
 
 
-def _encode_with(encoder: OnnxEncoder, job: Job) -> Encode:
+def _encode_with(encoder: ExportedEncoder, job: Job) -> Encode:
     """Return a function that encodes texts, or reads their embeddings from the cache."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     return lambda texts, role: encode(encoder, texts, len(texts), role, cache, job).vectors
@@ -185,7 +185,7 @@ def _record(
     pairs: EncodedPairs,
     learned: LearnedRecipes,
     decision: EncoderDecision,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     settings: AdaptationSettings,
 ) -> AdaptationRecord:
     return AdaptationRecord(

@@ -22,7 +22,7 @@ from taugate.calibration.progress import Job
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import RecipeName, RecipeTrial, TrainingRecord, WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -54,7 +54,7 @@ class EncodedPairs:
         cls,
         corpus: DocumentStore,
         queries: AdaptationQueries,
-        encoder: OnnxEncoder,
+        encoder: ExportedEncoder,
         cache: EmbeddingCache,
         job: Job,
     ) -> Self:

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.cut import UncutResults, cut
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
@@ -17,11 +18,11 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.background import ReadDocuments
-from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import Policy, decision_scores, keep_answered
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -83,41 +84,6 @@ class _Listed:
     rows: list[int]
     result: FoundPassages
     policy: Policy
-
-
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """One query's w results before the cut, best first.
-
-    Attributes:
-        positions: (w,) int64.
-        scores: (w,) float32 similarities.
-        decisions: (w,) float32 scores that the policy compares with τ.
-        relevance: (w,) float32 or None.
-        answered: (1,) bool, False if the query is to be refused; None if the release refuses no query.
-        refusal: Score by which that is decided; None if the release refuses no query.
-        uncut: See Answer.
-        uncut_kept: See Answer.
-    """
-
-    positions: NDArray[np.int64]
-    scores: Float32
-    decisions: Float32
-    relevance: Float32 | None
-    answered: Mask | None
-    refusal: RefusalScore | None
-    uncut: Float32 | None
-    uncut_kept: int
-
-    def at(self, places: NDArray[np.int64]) -> Self:
-        """Return the results at these places in the list."""
-        return replace(
-            self,
-            positions=self.positions[places],
-            scores=self.scores[places],
-            decisions=self.decisions[places],
-            relevance=None if self.relevance is None else self.relevance[places],
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,67 +292,26 @@ class Retriever:
         k = policy.k
         passing = keep_answered(decisions[:, :k], policy.threshold, answered).sum(axis=1).tolist()
         for row, query in enumerate(queries):
-            results = _Results(
+            results = UncutResults(
                 top.positions[row],
                 top.scores[row],
                 decisions[row],
                 None if relevance is None else relevance[row],
-                _answered(query, None if answered is None else answered[row : row + 1]),
+                None if answered is None else answered[row : row + 1],
                 None if refusals is None else refusals[row],
                 top.scores[row, :k] if query.is_comparable else None,
                 passing[row],
             )
-            if self.parents is not None and self.groups(query):
-                results = results.at(first_of_each(self.parents, results.positions))
-            answer = self._cut_one(query, results, policy, listed.result)
+            parents = self.parents if self.groups(query) else None
+            if parents is not None:
+                results = results.at(first_of_each(parents, results.positions))
+            answer = cut(query, results, policy, listed.result, self.abstention)
+            if parents is not None:
+                answer = replace(answer, retrieved=None)
             if query.with_parts:
                 parts = score_parts(self.index, query.text, vectors[row], answer.positions, answer.scores)
                 answer = replace(answer, parts=parts)
             yield answer
-
-    def _cut_one(self, query: Query, results: _Results, policy: Policy, search_result: FoundPassages) -> Answer:
-        """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones."""
-        overridden = query.threshold is not None
-        threshold = np.float32(query.threshold) if overridden else policy.threshold
-        answered = None if overridden else results.answered
-        passing = keep_answered(results.decisions[None, : query.k], threshold, answered)[0]
-        chosen = np.flatnonzero(passing)
-        if query.min_results > len(chosen):
-            dropped = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
-            chosen = np.sort(np.concatenate([chosen, dropped]))
-        refused = answered is not None and not answered.any()
-        chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
-        below_threshold = ~passing[chosen]
-        # Some refusals are not certified within a filter, and nothing is for a query that was truncated.
-        everywhere = self.abstention is None or self.abstention.within_filters
-        certified = everywhere or not (query.filter or query.permitted)
-        certified = certified and not (query.truncated or query.unreadable)
-        return Answer(
-            positions=results.positions[chosen],
-            scores=results.scores[chosen],
-            ranks=chosen + 1,
-            relevance=None if results.relevance is None else results.relevance[chosen],
-            below_threshold=below_threshold,
-            propensities=propensities,
-            considered=len(passing),
-            best_score=float(results.scores[0]) if len(passing) else None,
-            threshold=None if threshold is None else float(threshold),
-            policy=policy.kind,
-            calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
-            reason=_reason(query, len(passing), len(chosen), refused),
-            refused=refused,
-            refusal=results.refusal if len(passing) and not overridden else None,
-            uncut=results.uncut,
-            uncut_kept=results.uncut_kept,
-            retrieved=None if self.groups(query) else results.positions,
-            truncated=query.truncated,
-            approximate=search_result.approximate,
-            documents={
-                position: search_result.candidates[position].document
-                for position in results.positions[chosen].tolist()
-                if position in search_result.candidates
-            },
-        )
 
 
 def _contents(search_result: FoundPassages) -> ReadDocuments | None:
@@ -398,41 +323,3 @@ def _contents(search_result: FoundPassages) -> ReadDocuments | None:
     vectors = np.stack([candidate.vector for candidate in candidates])
     read = ReadDocuments.of(vectors, [candidate.document for candidate in candidates])
     return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))
-
-
-def _explore(
-    query: Query, results: _Results, chosen: NDArray[np.int64], considered: int, *, refused: bool
-) -> tuple[NDArray[np.int64], Float32]:
-    """Add the dropped results that exploration shows; returns the places of all results and their propensities.
-
-    Args:
-        query: Query with its exploration.
-        results: Results before the cut.
-        chosen: (n,) int64 places of the kept results.
-        considered: Number of results before the cut.
-        refused: Whether the query is refused as a whole; then nothing is explored.
-    """
-    if query.exploration is None or refused:
-        return chosen, np.ones(len(chosen), dtype=np.float32)
-    dropped = np.setdiff1d(np.arange(considered), chosen)
-    explored = dropped[query.exploration.draw(query.text, results.positions[dropped])]
-    together = np.concatenate([chosen, explored])
-    propensities = np.repeat(np.array([1, query.exploration.share], np.float32), [len(chosen), len(explored)])
-    order = np.argsort(together)
-    return together[order], propensities[order]
-
-
-def _answered(query: Query, answered: Mask | None) -> Mask | None:
-    """Return `_Results.answered` of a query, given the decision of the abstention rule."""
-    return np.zeros(1, dtype=np.bool_) if query.unreadable else answered
-
-
-def _reason(query: Query, considered: int, kept: int, refused: bool) -> Reason | None:
-    """Return why nothing is kept; the index returns no result only if no document meets the filter."""
-    if kept:
-        return None
-    if not considered:
-        return "no_documents_match_filter"
-    if refused:
-        return "unreadable" if query.unreadable else "unanswerable"
-    return "all_below_threshold"

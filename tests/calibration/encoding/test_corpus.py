@@ -7,7 +7,7 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.fake_encoder import write_fake_encoder
 
 
@@ -24,7 +24,7 @@ def test_document_length_excludes_metadata(tmp_path: Path) -> None:
     for name, rows in lines.items():
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # type: ignore[attr-defined]  # JSON or YAML
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n", encoding="utf-8")
-    encoder = OnnxEncoder.load(write_fake_encoder(tmp_path / "encoder", ["plain words"]))
+    encoder = ExportedEncoder.load(write_fake_encoder(tmp_path / "encoder", ["plain words"]))
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     for run in ("first", "again"):
         (tmp_path / run).mkdir()

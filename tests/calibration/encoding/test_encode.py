@@ -18,7 +18,7 @@ from taugate.calibration.progress import Job
 from taugate.cli.main import main
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.calibration.encoding.encoding_process import EncodingProcess, shards_in
 from tests.fake_encoder import write_fake_encoder
 from tests.object_storage import object_storage
@@ -43,7 +43,7 @@ def _digest(folder: Path) -> str:
 
 
 def test_shards_match_in_memory_vectors(whole: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
-    loaded = OnnxEncoder.load(encoder)
+    loaded = ExportedEncoder.load(encoder)
     dataset = read_dataset(sample, "test", tmp_path)
     expected = loaded.encode([each.encoded_text for each in dataset.documents], "document")
     vectors = ShardedVectors.open(str(whole), loaded.sha256, tmp_path)
@@ -99,7 +99,7 @@ def test_object_storage_matches_local_encoding(
         assert _encode(sample, url, encoder).encoded == SHARDS
         assert bucket.get(f"vectors/{RECORD}") == (whole / RECORD).read_bytes()
         assert len(bucket.names()) == SHARDS + 1
-        loaded = OnnxEncoder.load(encoder)
+        loaded = ExportedEncoder.load(encoder)
         vectors = ShardedVectors.open(url, loaded.sha256, tmp_path)
         kept = ShardedVectors.open(str(whole), loaded.sha256, tmp_path)
         assert vectors[np.arange(503)].tobytes() == kept[np.arange(503)].tobytes()

@@ -11,7 +11,7 @@ from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_wa
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import find
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from tests.fake_encoder import MAX_LENGTH, write_fake_encoder
 
 KNOWN = [f"pump {number} stands in hall {number}" for number in range(40)]
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fit_of(folder: Path, tmp_path: Path, documents: list[str], queries: list[str], trained: Any = None) -> Any:
     (tmp_path / "spool").mkdir()
     dataset = read_dataset(write_data(tmp_path / "data", documents, queries), "test", tmp_path / "spool")
-    loaded = OnnxEncoder.load(folder)
+    loaded = ExportedEncoder.load(folder)
     return encoder_fit(dataset, loaded, loaded, trained)
 
 

@@ -25,7 +25,7 @@ from taugate.calibration.encoding.shards import (
 )
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, Document, DocumentWriter
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.places import Folder
 from tests.fake_encoder import write_fake_encoder
 
@@ -42,9 +42,9 @@ def documents() -> list[Document]:
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> OnnxEncoder:
+def encoder(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> ExportedEncoder:
     folder = write_fake_encoder(tmp_path_factory.mktemp("encoder"), [each.text for each in documents])
-    return OnnxEncoder.load(folder, threads=1)
+    return ExportedEncoder.load(folder, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def spool(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, spool: Path, encoder: OnnxEncoder) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory, spool: Path, encoder: ExportedEncoder) -> Path:
     folder = tmp_path_factory.mktemp("encoded")
     _write(folder, spool, encoder)
     return folder
@@ -73,7 +73,7 @@ def _spooled(folder: Path, documents: list[Document]) -> Path:
     return folder
 
 
-def _write(folder: Path, spool: Path, encoder: OnnxEncoder) -> EncodingRecord:
+def _write(folder: Path, spool: Path, encoder: ExportedEncoder) -> EncodingRecord:
     place, texts = Folder(folder), (spool / TEXTS).read_bytes()
     shards = [
         write_shard(place, shard, encoder, texts[shard.start : shard.start + shard.size])
@@ -83,7 +83,7 @@ def _write(folder: Path, spool: Path, encoder: OnnxEncoder) -> EncodingRecord:
 
 
 def test_vectors_by_position_match_encoder(
-    written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
+    written: Path, encoder: ExportedEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
     expected = encoder.encode([each.encoded_text for each in documents], "document")
@@ -99,7 +99,7 @@ def test_vectors_by_position_match_encoder(
 
 
 def test_blocks_are_shards_in_order(
-    written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
+    written: Path, encoder: ExportedEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
     blocks = list(vectors.blocks())
@@ -113,7 +113,7 @@ def test_blocks_are_shards_in_order(
 
 
 def test_single_row_reads_few_bytes(
-    written: Path, encoder: OnnxEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: Path, encoder: ExportedEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One row reads one row, not a shard: a search for k documents would read k shards."""
     import os
@@ -126,7 +126,7 @@ def test_single_row_reads_few_bytes(
     assert max(sizes) < 4096 + 1
 
 
-def test_record_ignores_encoding_order(written: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path) -> None:
+def test_record_ignores_encoding_order(written: Path, spool: Path, encoder: ExportedEncoder, tmp_path: Path) -> None:
     place, texts = Folder(tmp_path), (spool / TEXTS).read_bytes()
     shards = list(corpus_shards(spool, encoder.sha256, ROWS))
     made = {
@@ -137,7 +137,7 @@ def test_record_ignores_encoding_order(written: Path, spool: Path, encoder: Onnx
     assert (tmp_path / RECORD).read_bytes() == (written / RECORD).read_bytes()
 
 
-def test_finished_shard_requires_complete_file(copy: Path, spool: Path, encoder: OnnxEncoder) -> None:
+def test_finished_shard_requires_complete_file(copy: Path, spool: Path, encoder: ExportedEncoder) -> None:
     place, shards = Folder(copy), list(corpus_shards(spool, encoder.sha256, ROWS))
     recorded = EncodingRecord.model_validate_json((copy / RECORD).read_bytes()).shards
     dimension = encoder.config.dimension
@@ -183,7 +183,7 @@ def _flip(folder: Path, shard: CorpusShard) -> None:
     path.write_bytes(bytes(content))
 
 
-def test_invalid_encoding_names_cause(copy: Path, spool: Path, encoder: OnnxEncoder, tmp_path: Path) -> None:
+def test_invalid_encoding_names_cause(copy: Path, spool: Path, encoder: ExportedEncoder, tmp_path: Path) -> None:
     def refused(message: str, sha256: str = encoder.sha256) -> None:
         with pytest.raises(InputError, match=message):
             ShardedVectors.open(str(copy), sha256, tmp_path)
@@ -211,7 +211,7 @@ def test_invalid_encoding_names_cause(copy: Path, spool: Path, encoder: OnnxEnco
 
 
 def test_different_corpus_names_first_difference(
-    written: Path, spool: Path, documents: list[Document], encoder: OnnxEncoder, tmp_path: Path
+    written: Path, spool: Path, documents: list[Document], encoder: ExportedEncoder, tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(str(written), encoder.sha256, tmp_path)
     vectors.check_corpus(str(written), spool)
@@ -226,7 +226,7 @@ def test_different_corpus_names_first_difference(
 
 
 def test_shards_from_url_are_copied(
-    written: Path, encoder: OnnxEncoder, documents: list[Document], tmp_path: Path
+    written: Path, encoder: ExportedEncoder, documents: list[Document], tmp_path: Path
 ) -> None:
     vectors = ShardedVectors.open(f"file://{written}", encoder.sha256, tmp_path)
     copied = {each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*.safetensors")}
@@ -236,7 +236,7 @@ def test_shards_from_url_are_copied(
 
 
 @pytest.mark.parametrize("places", [[0, 3, 15], [*range(ROWS)]], ids=["some", "all"])
-def test_reused_vectors_give_same_shard(places: list[int], spool: Path, encoder: OnnxEncoder) -> None:
+def test_reused_vectors_give_same_shard(places: list[int], spool: Path, encoder: ExportedEncoder) -> None:
     shard = next(corpus_shards(spool, encoder.sha256, ROWS))
     documents = (spool / TEXTS).read_bytes()[: shard.size]
     whole = encode_shard(encoder, documents)

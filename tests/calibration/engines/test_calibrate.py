@@ -17,7 +17,7 @@ from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.collections import prune_collections
 from taugate.registry.lock import calibration_lock
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.top_k import TopK
@@ -246,7 +246,7 @@ def test_embeddings_option_gives_same_release(
     _, here, _ = run(data[0], releases, data[1], *OPTIONS, "--engine", kind)
     (tmp_path / "spool").mkdir()
     read_dataset(data[0], "test", tmp_path / "spool")
-    in_shards._encoded(OnnxEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Job())
+    in_shards._encoded(ExportedEncoder.load(data[1]), tmp_path / "spool", encoded, TEXTS, Job())
     given = ("--engine", kind, "--embeddings", str(encoded))
     code, there, said = run(data[0], releases, data[1], *OPTIONS, *given)
     assert code == 0

@@ -9,7 +9,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
 from taugate.registry.collections import prune_collections
-from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.engines.engine import Engine, EngineKind
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.query import Query
@@ -92,14 +92,14 @@ def test_only_new_texts_are_encoded(
     data: tuple[Path, Path], there: Path, tmp_path: Path, update: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[int] = []
-    embed = OnnxEncoder.embed
+    embed = ExportedEncoder.embed
 
-    def counted(self: OnnxEncoder, tokens: list[Tokens], *more: object) -> object:
+    def counted(self: ExportedEncoder, tokens: list[Tokens], *more: object) -> object:
         encoded.append(len(tokens))
         return embed(self, tokens, *more)  # type: ignore[arg-type]  # what the caller gave
 
     golden = len(load(there / str(current_id(there))).golden)
-    monkeypatch.setattr(OnnxEncoder, "embed", counted)
+    monkeypatch.setattr(ExportedEncoder, "embed", counted)
     code, _, said = update(newer(data[0], tmp_path / "later", changed), there, "--no-promote", "--margin", "0.2")
     assert code == 0, said
     assert f"encoded {ADDED + CHANGED} of {TEXTS - 1} documents and encoded 0 of " in said

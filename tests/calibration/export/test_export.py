@@ -15,7 +15,7 @@ from taugate.calibration.encoding import source
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 
 pytestmark = pytest.mark.model
@@ -92,7 +92,7 @@ def test_exported_graph_matches_model(kind: str, tmp_path: Path) -> None:
 
     path = saved(kind, tmp_path)
     expected = SentenceTransformer(str(path), device="cpu").encode(TEXTS, normalize_embeddings=True)
-    encoder = OnnxEncoder.load(exported_encoder(str(path)))
+    encoder = ExportedEncoder.load(exported_encoder(str(path)))
     np.testing.assert_allclose(encoder.encode(TEXTS, "query"), expected, atol=1e-6)
     assert encoder.config.dimension == expected.shape[1]
     assert encoder.config.pooling == ("mean" if kind in {"dense", "static"} else kind)
@@ -108,7 +108,7 @@ def test_prompts_and_truncation_are_exported(tmp_path: Path) -> None:
     prompts = {"query": "query ", "document": "passage "}
     path = saved("mean", tmp_path, prompts=prompts, truncate_dim=16)
     model = SentenceTransformer(str(path), device="cpu")
-    encoder = OnnxEncoder.load(exported_encoder(str(path)))
+    encoder = ExportedEncoder.load(exported_encoder(str(path)))
     assert (encoder.config.query_prompt, encoder.config.document_prompt) == ("query ", "passage ")
     assert encoder.config.dimension == model.encode_query(TEXTS).shape[1]
     for role, encode in (("query", model.encode_query), ("document", model.encode_document)):
@@ -138,7 +138,7 @@ def test_damaged_model_is_clear_error(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_default_encoder_is_exported_once() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
-    encoder = OnnxEncoder.load(folder)
+    encoder = ExportedEncoder.load(folder)
     alone = np.concatenate([encoder.encode([text], "query") for text in PROBES])
     np.testing.assert_array_equal(encoder.encode(PROBES * 2, "query")[: len(PROBES)], alone)
     assert not encoder.config.pair_lone_texts
@@ -154,7 +154,7 @@ def test_default_encoder_is_exported_once() -> None:
 @pytest.mark.slow
 def test_default_encoder_ignores_thread_count() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
-    vectors = [OnnxEncoder.load(folder, threads).encode(PROBES, "document") for threads in (1, 2, 3, 4, 8)]
+    vectors = [ExportedEncoder.load(folder, threads).encode(PROBES, "document") for threads in (1, 2, 3, 4, 8)]
     for other in vectors[1:]:
         np.testing.assert_array_equal(other, vectors[0])
 
@@ -162,9 +162,9 @@ def test_default_encoder_ignores_thread_count() -> None:
 def test_export_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("mean", tmp_path)
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "one"))
-    first = OnnxEncoder.load(exported_encoder(str(path))).sha256
+    first = ExportedEncoder.load(exported_encoder(str(path))).sha256
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "two"))
-    assert OnnxEncoder.load(exported_encoder(str(path))).sha256 == first
+    assert ExportedEncoder.load(exported_encoder(str(path))).sha256 == first
 
 
 def test_unknown_model_is_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.bert import WEIGHTS
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.query import Query
 from taugate.retrieval.release import golden
@@ -91,27 +91,27 @@ def test_int8_products_fit_16_bits(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def both() -> tuple[OnnxEncoder, OnnxEncoder]:
+def both() -> tuple[ExportedEncoder, ExportedEncoder]:
     """all-MiniLM-L6-v2 in float32 and in int8."""
     folder = exported_encoder(DEFAULT_ENCODER)
-    return OnnxEncoder.load(folder), OnnxEncoder.load(int8_encoder(folder, TEXTS))
+    return ExportedEncoder.load(folder), ExportedEncoder.load(int8_encoder(folder, TEXTS))
 
 
 TEXTS = ["who pays for hidden defects", "a building permit", "roof", "", "is a fence a building that needs a permit?"]
 
 
 @pytest.mark.model
-def test_int8_vector_depends_on_text_alone(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_vector_depends_on_text_alone(both: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     """To the last bit: in company, alone, on one thread or two."""
     _, int8 = both
     batch = int8.encode(TEXTS * 9, "query")
     alone = np.vstack([int8.encode([text], "query") for text in TEXTS])
     assert batch[: len(TEXTS)].tobytes() == alone.tobytes()
-    assert OnnxEncoder.load(int8.folder, threads=1).encode(TEXTS * 9, "query").tobytes() == batch.tobytes()
+    assert ExportedEncoder.load(int8.folder, threads=1).encode(TEXTS * 9, "query").tobytes() == batch.tobytes()
 
 
 @pytest.mark.model
-def test_int8_vectors_are_near_float32(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_vectors_are_near_float32(both: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     float32, int8 = both
     texts = [text for text in TEXTS if text]
     cosines = (float32.encode(texts, "query") * int8.encode(texts, "query")).sum(axis=1)
@@ -123,7 +123,7 @@ def test_int8_vectors_are_near_float32(both: tuple[OnnxEncoder, OnnxEncoder]) ->
 
 
 @pytest.mark.model
-def test_int8_encoder_is_cached(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_int8_encoder_is_cached(both: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     float32, int8 = both
     assert int8_encoder(float32.folder, TEXTS) == int8.folder
     with pytest.raises(EncoderError, match="has int8 weights"):
@@ -197,7 +197,7 @@ def _two_encoders(release: Path, manifest: dict) -> None:
     assert scores["float32"] == pytest.approx(scores["int8"], abs=manifest["golden_tolerance"])
 
     def elsewhere(retriever: Retriever, queries: list[GoldenQuery], tolerance: float) -> None:
-        if retriever.encoder.config.precision == "int8":  # type: ignore[attr-defined]  # an OnnxEncoder here
+        if retriever.encoder.config.precision == "int8":  # type: ignore[attr-defined]  # an ExportedEncoder here
             raise ReleaseError("golden query 0 scores otherwise")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taugate.registry.erasure import erase
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load as load_index
 from taugate.retrieval.release.layout import ENCODER_FOLDER, REFERENCE
 from taugate.retrieval.release.query_arrays import Reference
@@ -82,7 +82,7 @@ def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureF
 def vectors(calibrated: Calibrated) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
     """E(Q), E(D), and the positions of the chunks of the document that each query asks for."""
     texts = [json.loads(line)["text"] for line in (calibrated.data / "queries.jsonl").open(encoding="utf-8")]
-    questions = OnnxEncoder.load(calibrated.folder / ENCODER_FOLDER).encode(texts, "query")
+    questions = ExportedEncoder.load(calibrated.folder / ENCODER_FOLDER).encode(texts, "query")
     passages = np.array(load_index(calibrated.folder, "flat", questions.shape[1]).vectors)
     correct = [[c * DOCUMENTS + row % DOCUMENTS for c in range(CHUNKS)] for row in range(len(texts))]
     return questions, passages, correct

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.cli import main as cli
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.oracle import Oracle, transcribe
@@ -32,7 +32,9 @@ def read_queries(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, lis
             correct.setdefault(query, []).append(positions[document])
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     answerable = [record for record in records if record["_id"] in correct]
-    questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
+    questions = ExportedEncoder.load(release / ENCODER_FOLDER).encode(
+        [record["text"] for record in answerable], "query"
+    )
     documents = np.array(load(release, "flat", questions.shape[1]).vectors)
     return questions, documents, [correct[record["_id"]] for record in answerable]
 

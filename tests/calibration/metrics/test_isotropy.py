@@ -7,7 +7,7 @@ from IsoScore.IsoScore import IsoScore
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from tests.vectors import unit
 
@@ -50,7 +50,7 @@ def test_i_a_equals_equation_5_by_svd(cloud: np.ndarray) -> None:
 @pytest.mark.model
 @pytest.mark.slow
 def test_i_b_of_real_embeddings() -> None:
-    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    encoder = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
     vectors = encoder.embed(encoder.tokenize(PROBES, "document"))
     assert isotropy(vectors).i_b == pytest.approx(authors_score(vectors), abs=1e-7)
 

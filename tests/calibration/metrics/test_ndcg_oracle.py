@@ -18,7 +18,7 @@ from ir_measures import nDCG
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.files import load
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
@@ -95,7 +95,9 @@ def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
             grades.setdefault(query, {})[ids.index(document)] = int(score)
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     answerable = [record for record in records if record["_id"] in grades]
-    questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
+    questions = ExportedEncoder.load(release / ENCODER_FOLDER).encode(
+        [record["text"] for record in answerable], "query"
+    )
     documents = np.array(load(release, "flat", questions.shape[1]).vectors)
     return questions, documents, [grades[record["_id"]] for record in answerable]
 

@@ -21,7 +21,7 @@ from taugate.calibration.query_set.wording import (
 )
 from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.ingestion.queries.crop import crop
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from tests.calibration.report.studies import sample_texts
 
@@ -97,7 +97,7 @@ def data(sample: Path, tmp_path: Path) -> Path:
 
 def compared(data: Path, encoder_folder: Path) -> tuple[list[LabelledQuery], Wording]:
     (spool := data.parent / "spool").mkdir()
-    dataset, encoder = read_dataset(data, "test", spool), OnnxEncoder.load(encoder_folder)
+    dataset, encoder = read_dataset(data, "test", spool), ExportedEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, Job())
     return dataset.answerable, compare_wording(dataset, encoded, FlatIndex.build(encoded.documents))

@@ -15,7 +15,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.manifest import Manifest
 
 NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & "quotes" \x07'
@@ -51,7 +51,7 @@ def studied(
 
 def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:
     """Encode a data set by the encoder in a folder."""
-    encoder = OnnxEncoder.load(encoder_folder)
+    encoder = ExportedEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     return encode_dataset(dataset, encoder, cache, Job())
 

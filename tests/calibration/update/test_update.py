@@ -15,7 +15,7 @@ from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import OUTCOMES
@@ -73,13 +73,13 @@ def test_only_new_texts_are_encoded(
 ) -> None:
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "empty"))
     encoded: list[int] = []
-    embed = OnnxEncoder.embed
+    embed = ExportedEncoder.embed
 
-    def counted(self: OnnxEncoder, tokens: list[Tokens], *more: object) -> object:
+    def counted(self: ExportedEncoder, tokens: list[Tokens], *more: object) -> object:
         encoded.append(len(tokens))
         return embed(self, tokens, *more)  # type: ignore[arg-type]  # what the caller gave
 
-    monkeypatch.setattr(OnnxEncoder, "embed", counted)
+    monkeypatch.setattr(ExportedEncoder, "embed", counted)
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, _, error = update(data, copy, "--no-promote")
     assert code == 0

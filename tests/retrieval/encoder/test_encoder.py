@@ -9,7 +9,7 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
 from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 
@@ -17,7 +17,7 @@ TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200
 
 
 def test_vectors_are_unit_float32_in_order(encoder: Path) -> None:
-    loaded = OnnxEncoder.load(encoder)
+    loaded = ExportedEncoder.load(encoder)
     vectors = loaded.encode(TEXTS, "document")
     assert vectors.dtype == np.float32
     assert vectors.shape == (len(TEXTS), DIMENSION)
@@ -26,7 +26,7 @@ def test_vectors_are_unit_float32_in_order(encoder: Path) -> None:
 
 
 def test_vector_is_independent_of_batch(encoder: Path) -> None:
-    one, two = OnnxEncoder.load(encoder, threads=1), OnnxEncoder.load(encoder, threads=2)
+    one, two = ExportedEncoder.load(encoder, threads=1), ExportedEncoder.load(encoder, threads=2)
     together = one.encode(TEXTS, "document")
     for row in range(0, len(TEXTS), 7):
         np.testing.assert_array_equal(one.encode([TEXTS[row]], "document")[0], together[row])
@@ -38,11 +38,11 @@ def test_padding_keeps_vectors_and_fills_batches(
     encoder: Path, tmp_path: Path, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text is padded by its own length alone, so that company still does not show; never beyond what is read."""
-    plain = OnnxEncoder.load(encoder)
+    plain = ExportedEncoder.load(encoder)
     folder = Path(shutil.copytree(encoder, tmp_path / "padded"))
     config = plain.config.model_copy(update={"pad_multiple": multiple})
     (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
-    padded = OnnxEncoder.load(folder)
+    padded = ExportedEncoder.load(folder)
     shapes: list[tuple[int, int]] = []
     graph = padded._model
     assert isinstance(graph, Graph)
@@ -63,24 +63,24 @@ def test_padding_keeps_vectors_and_fills_batches(
 
 
 def test_truncated_text_is_marked(encoder: Path) -> None:
-    loaded = OnnxEncoder.load(encoder)
+    loaded = ExportedEncoder.load(encoder)
     short, long = loaded.tokenize(["a b c", "a " * (MAX_LENGTH + 1)], "document")
     assert (short.truncated, len(short.ids)) == (False, 3)
     assert (long.truncated, len(long.ids)) == (True, MAX_LENGTH)
 
 
 def test_text_without_tokens_has_zero_vector(encoder: Path) -> None:
-    vectors = OnnxEncoder.load(encoder).encode(["   ", "house"], "query")
+    vectors = ExportedEncoder.load(encoder).encode(["   ", "house"], "query")
     assert not vectors[0].any()
     assert vectors[1].any()
 
 
 def test_prompts_apply_to_their_role(tmp_path: Path) -> None:
     folder = write_fake_encoder(tmp_path / "encoder", ["query passage house"])
-    loaded = OnnxEncoder.load(folder)
+    loaded = ExportedEncoder.load(folder)
     config = loaded.config.model_copy(update={"query_prompt": "query ", "document_prompt": "passage "})
     (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
-    prompted = OnnxEncoder.load(folder)
+    prompted = ExportedEncoder.load(folder)
     np.testing.assert_array_equal(prompted.encode(["house"], "query"), loaded.encode(["query house"], "query"))
     np.testing.assert_array_equal(prompted.encode(["house"], "document"), loaded.encode(["passage house"], "document"))
 
@@ -90,10 +90,10 @@ def test_missing_or_broken_file_is_refused(tmp_path: Path, name: str) -> None:
     folder = write_fake_encoder(tmp_path / "encoder", ["house"])
     (folder / name).write_bytes(b"\x00 not what it was")
     with pytest.raises(EncoderError, match=name):
-        OnnxEncoder.load(folder)
+        ExportedEncoder.load(folder)
     (folder / name).unlink()
     with pytest.raises(EncoderError, match=name):
-        OnnxEncoder.load(folder)
+        ExportedEncoder.load(folder)
 
 
 def test_nan_embeddings_are_refused(tmp_path: Path) -> None:
@@ -107,4 +107,4 @@ def test_nan_embeddings_are_refused(tmp_path: Path) -> None:
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "weights"))
     onnx.save(model, folder / MODEL)
     with pytest.raises(EncoderError, match="NaN"):
-        OnnxEncoder.load(folder).encode(["roof", "house"], "query")
+        ExportedEncoder.load(folder).encode(["roof", "house"], "query")

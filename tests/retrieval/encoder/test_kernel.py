@@ -11,7 +11,7 @@ from taugate.calibration.export.bert_graph import find_bert
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.tensors import map_tensors, write_tensors
 from tests.fake_encoder import write_fake_encoder
 
@@ -21,15 +21,15 @@ LENGTHS = [1, 2, 3, 5, 15, 16, 17, 33, 64, 200]  # around the numbers of rows an
 
 
 @pytest.fixture(scope="module")
-def encoders() -> tuple[OnnxEncoder, OnnxEncoder]:
+def encoders() -> tuple[ExportedEncoder, ExportedEncoder]:
     """all-MiniLM-L6-v2 in float32, and in int8 by factors from English answers of the sample."""
     folder = exported_encoder(DEFAULT_ENCODER)
     answers = [entry["a"][:120] for entry in zaragoza_construction_faq.load(lang="en")[:100]]
-    return OnnxEncoder.load(folder), OnnxEncoder.load(int8_encoder(folder, answers))
+    return ExportedEncoder.load(folder), ExportedEncoder.load(int8_encoder(folder, answers))
 
 
 @pytest.fixture(scope="module")
-def texts(encoders: tuple[OnnxEncoder, OnnxEncoder]) -> list[list[int]]:
+def texts(encoders: tuple[ExportedEncoder, ExportedEncoder]) -> list[list[int]]:
     """Random token ids of every length."""
     rng = np.random.default_rng(0)
     return [rng.integers(1000, 30_000, size=length).tolist() for length in LENGTHS]
@@ -37,7 +37,7 @@ def texts(encoders: tuple[OnnxEncoder, OnnxEncoder]) -> list[list[int]]:
 
 @pytest.mark.parametrize("path", kernel.paths())
 def test_path_of_processor_returns_bits_of_plain_c(
-    encoders: tuple[OnnxEncoder, OnnxEncoder], texts: list[list[int]], path: str
+    encoders: tuple[ExportedEncoder, ExportedEncoder], texts: list[list[int]], path: str
 ) -> None:
     weights = encoders[1].folder / WEIGHTS
     expected = BertModel(weights, 1, "plain").run(texts[:6])
@@ -45,7 +45,7 @@ def test_path_of_processor_returns_bits_of_plain_c(
 
 
 def test_vector_alone_equals_vector_in_company(
-    encoders: tuple[OnnxEncoder, OnnxEncoder], texts: list[list[int]]
+    encoders: tuple[ExportedEncoder, ExportedEncoder], texts: list[list[int]]
 ) -> None:
     weights = encoders[1].folder / WEIGHTS
     together = BertModel(weights, 2).run(texts * 20)
@@ -53,7 +53,7 @@ def test_vector_alone_equals_vector_in_company(
     assert together[: len(texts)].tobytes() == together[-len(texts) :].tobytes() == alone.tobytes()
 
 
-def test_model_of_graph_gives_vectors_of_graph(encoders: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_model_of_graph_gives_vectors_of_graph(encoders: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     """Heads, norms and positions are found: in float32 the model differs from the graph by rounding."""
     float32, _ = encoders
     model = find_bert(float32)
@@ -63,7 +63,7 @@ def test_model_of_graph_gives_vectors_of_graph(encoders: tuple[OnnxEncoder, Onnx
     assert np.abs(own - float32.encode([text], "query")[0]).max() < 1e-6
 
 
-def test_similarity_is_near_float32(encoders: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+def test_similarity_is_near_float32(encoders: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     """On questions and answers that set no factor; docs/benchmarks/encoder.md has four data sets."""
     float32, int8 = encoders
     entries = zaragoza_construction_faq.load(lang="en")[100:200]
@@ -87,7 +87,7 @@ def test_similarity_is_near_float32(encoders: tuple[OnnxEncoder, OnnxEncoder]) -
     ],
 )
 def test_texts_that_do_not_fit_are_rejected(
-    encoders: tuple[OnnxEncoder, OnnxEncoder], ids: list[int], ends: list[int]
+    encoders: tuple[ExportedEncoder, ExportedEncoder], ids: list[int], ends: list[int]
 ) -> None:
     model = BertModel(encoders[1].folder / WEIGHTS, 1)
     vectors = np.zeros((len(ends), 384), dtype=np.float32)
@@ -105,7 +105,9 @@ def test_sizes_beyond_limits_are_rejected(place: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["words", "0.qkv.weight", "3.up.scale", "5.norm2", "0.down.smooth"])
-def test_damaged_weights_are_one_error(encoders: tuple[OnnxEncoder, OnnxEncoder], tmp_path: Path, name: str) -> None:
+def test_damaged_weights_are_one_error(
+    encoders: tuple[ExportedEncoder, ExportedEncoder], tmp_path: Path, name: str
+) -> None:
     arrays = dict(map_tensors(encoders[1].folder / WEIGHTS))
     for damaged in (arrays[name][..., :-1], arrays[name].astype(np.float64), None):
         changed = {key: array for key, array in arrays.items() if key != name}
@@ -117,5 +119,5 @@ def test_damaged_weights_are_one_error(encoders: tuple[OnnxEncoder, OnnxEncoder]
 
 
 def test_graph_without_layers_is_not_taken_for_bert(tmp_path: Path) -> None:
-    encoder = OnnxEncoder.load(write_fake_encoder(tmp_path / "encoder", ["a text", "another one"]))
+    encoder = ExportedEncoder.load(write_fake_encoder(tmp_path / "encoder", ["a text", "another one"]))
     assert find_bert(encoder) is None

@@ -105,7 +105,7 @@ class Triplets:
         return list(dict.fromkeys([*self.queries, *self.positives, *self.negatives]))
 
     def columns(self) -> "Dataset":
-        """Return the triplets as sentence-transformers reads them."""
+        """Return the triplets as a data set for the trainer of sentence-transformers."""
         from datasets import Dataset
 
         return Dataset.from_dict({"anchor": self.queries, "positive": self.positives, "negative": self.negatives})

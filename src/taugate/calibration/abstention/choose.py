@@ -144,7 +144,7 @@ def _learn(
     empty: float,
     seed: int,
 ) -> tuple[ScoreName, Logistic | None, list[ScoreCandidate], NDArray[np.bool_]]:
-    """Return the chosen score, its model if it has one, the compared scores, and which queries fitted and chose, (q,).
+    """Choose a score by cross-validation.
 
     Args:
         values: (q, len(SIGNALS)) float64.
@@ -153,6 +153,10 @@ def _learn(
         eligible: (q,) whether the query may choose or certify.
         empty: γ, the share of answerable queries that may be refused.
         seed: Seed of the calibration.
+
+    Returns:
+        The chosen score; its model, None unless the score is the model; the compared scores; and a mask of the queries
+        that fitted and chose, (q,).
     """
     rng = np.random.default_rng([seed, 5])
     order, learns = _learning_queries(clusters, eligible, rng)

@@ -80,7 +80,7 @@ class ScoredQuestions:
 
     @property
     def folds(self) -> ClusterIds:
-        """Fold of each question, (n,)."""
+        """The fold of every question, (n,) int64."""
         return self.units.clusters % _FOLDS
 
     def choosing(self, without: int | None) -> Float32:

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.near_misses import near_misses
-from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -43,7 +43,7 @@ class Embeddings:
 
 
 def encode(
-    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, job: Job
+    encoder: ExportedEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, job: Job
 ) -> Embeddings:
     """Embed texts in order, encoding each distinct text once, and none that the cache has.
 
@@ -78,7 +78,7 @@ def encode(
 
 
 def _encode_in_pieces(
-    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, job: Job, task: Task
+    encoder: ExportedEncoder, texts: Mapping[bytes, str], role: Role, job: Job, task: Task
 ) -> Iterator[dict[bytes, CachedEmbedding]]:
     """Encode texts by key, and yield the finished ones every few seconds.
 
@@ -178,10 +178,10 @@ Encoded = TypeVar("Encoded", bound=EncodedTexts)
 
 def encode_dataset(
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     cache: EmbeddingCache,
     job: Job,
-    document_encoder: OnnxEncoder | None = None,
+    document_encoder: ExportedEncoder | None = None,
 ) -> EncodedDataset:
     """Encode documents and queries.
 
@@ -237,7 +237,7 @@ def _query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
 
 def encode_near_misses(
     dataset: Dataset,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     projection: Projection | None,
     seed: int,
     job: Job,
@@ -278,7 +278,7 @@ class EncodedQueries:
     encoded: int
 
 
-def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
+def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
     """Encode every query; takes the parameters of `encode_dataset`."""
     texts = _query_texts(dataset)
     total = sum(map(len, texts.values()))

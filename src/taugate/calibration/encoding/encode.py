@@ -23,7 +23,7 @@ from taugate.calibration.progress import Job, Task
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import spool_corpus
 from taugate.ingestion.dataset.location import local_corpus
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.places import Place, open_place
 
 
@@ -83,7 +83,7 @@ def encode_corpus(
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
         with job.stage("export"):
-            loaded = OnnxEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
+            loaded = ExportedEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
         if existing is not None and existing.encoder != loaded.sha256:
             raise InputError(f"{location}: holds vectors of another encoder; give another location, or that encoder")
         with job.stage("read"), local_corpus(data) as corpus:
@@ -94,7 +94,7 @@ def encode_corpus(
 def encode_spool(
     spool: Path,
     location: str,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     workers: Workers,
     job: Job,
     shard_rows: int = SHARD_ROWS,
@@ -123,7 +123,7 @@ def encode_spool(
 
 
 def _encode(
-    work: Work, encoder: OnnxEncoder, shards: Sequence[CorpusShard], workers: Workers, job: Job, task: Task
+    work: Work, encoder: ExportedEncoder, shards: Sequence[CorpusShard], workers: Workers, job: Job, task: Task
 ) -> Generator[tuple[int, ShardRecord, bool], None, None]:
     """Yield each shard's number, its record, and whether it was encoded now; advances the task."""
     if workers.count is None:

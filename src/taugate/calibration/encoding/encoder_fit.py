@@ -13,7 +13,7 @@ from taugate.calibration.encoding.source import model_folder
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.records import EncoderFitRecord, TrainedSimilarity
 
@@ -27,7 +27,10 @@ _NAMED_FOR_DOT = re.compile(r"(?:^|[-_/])(?:dot|contriever|tas-b)(?:[-_/]|$)", r
 
 
 def encoder_fit(
-    dataset: Dataset, document_encoder: OnnxEncoder, query_encoder: OnnxEncoder, trained: TrainedSimilarity | None
+    dataset: Dataset,
+    document_encoder: ExportedEncoder,
+    query_encoder: ExportedEncoder,
+    trained: TrainedSimilarity | None,
 ) -> EncoderFitRecord | None:
     """Measure how an encoder misfits the texts of a data set; None if it fits.
 
@@ -52,7 +55,7 @@ def encoder_fit(
     return record if record.is_notable else None
 
 
-def _documents(documents: Documents, encoder: OnnxEncoder) -> tuple[int, int, int]:
+def _documents(documents: Documents, encoder: ExportedEncoder) -> tuple[int, int, int]:
     """Count the documents examined, the unreadable ones, and those with the vector of another text."""
     positions = np.unique(np.linspace(0, len(documents) - 1, min(len(documents), _MAX_DOCUMENTS)).astype(np.int64))
     unreadable = 0

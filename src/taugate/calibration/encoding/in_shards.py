@@ -11,7 +11,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import TEXTS
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.places import open_place
 
 _ENCODED = "encoded"  # folder in the spool
@@ -62,7 +62,7 @@ def encode_in_shards(
 
 
 def _encoded(
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     spool: Path,
     folder: Path,
     total: int,

@@ -9,7 +9,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import read_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.flat import FlatIndex
 
 
@@ -50,5 +50,5 @@ def check_round_trips(
     return [position in row for position, row in zip(sources, top.positions, strict=True)]
 
 
-def _cache_of(encoder: OnnxEncoder) -> EmbeddingCache:
+def _cache_of(encoder: ExportedEncoder) -> EmbeddingCache:
     return EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)

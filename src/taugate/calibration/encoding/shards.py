@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from taugate.calibration.encoding.changes import ReusableRows
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, read_document
-from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.places import Place
@@ -120,7 +120,7 @@ def corpus_shards(spool: Path, encoder_sha256: str, shard_rows: int = SHARD_ROWS
 
 
 def encode_shard(
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     documents: bytes,
     progress: Callable[[int], object] | None = None,
     reusable: ReusableRows | None = None,
@@ -152,7 +152,7 @@ def encode_shard(
 
 
 def _completed(
-    reusable: ReusableRows, encoder: OnnxEncoder, tokens: list[Tokens], progress: Callable[[int], object] | None
+    reusable: ReusableRows, encoder: ExportedEncoder, tokens: list[Tokens], progress: Callable[[int], object] | None
 ) -> Float32:
     """Return the vectors of a shard, encoding only those that cannot be reused."""
     vectors = np.empty((len(tokens), encoder.config.dimension), dtype=np.float32)
@@ -203,7 +203,7 @@ def shard_record(shard: CorpusShard, content: bytes, truncated: NDArray[np.gener
 def write_shard(
     place: Place,
     shard: CorpusShard,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     documents: bytes,
     progress: Callable[[int], object] | None = None,
     reusable: ReusableRows | None = None,
@@ -221,7 +221,7 @@ def write_shard(
 
 
 def write_record(
-    place: Place, encoder: OnnxEncoder, shards: Iterable[ShardRecord], shard_rows: int = SHARD_ROWS
+    place: Place, encoder: ExportedEncoder, shards: Iterable[ShardRecord], shard_rows: int = SHARD_ROWS
 ) -> EncodingRecord:
     """Finish an encoding by writing the record of its shards.
 

@@ -12,7 +12,7 @@ from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS, is_supported
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
@@ -51,7 +51,7 @@ class RequestedEncoder:
                 f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
             )
 
-    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
+    def check(self, releases: Path, encoder: ExportedEncoder) -> None:
         """Raise InputError if the exported encoder differs from the current release's, which has the same name.
 
         Another version of PyTorch exports other bytes for the same model.
@@ -110,9 +110,9 @@ class Encoders:
         float32: The encoder that an int8 encoder of queries was made from, else None.
     """
 
-    queries: OnnxEncoder
-    documents: OnnxEncoder
-    float32: OnnxEncoder | None = None
+    queries: ExportedEncoder
+    documents: ExportedEncoder
+    float32: ExportedEncoder | None = None
 
     @classmethod
     def load(cls, name_or_path: str) -> Self:
@@ -124,10 +124,10 @@ class Encoders:
         Raises:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
         """
-        queries, document_folder = OnnxEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
+        queries, document_folder = ExportedEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
         if document_folder is None:
             return cls(queries, queries)
-        documents = OnnxEncoder.load(document_folder)
+        documents = ExportedEncoder.load(document_folder)
         if documents.config.dimension != queries.config.dimension:
             raise EncoderError(
                 f"{document_folder}: its vectors differ in length from those of queries; adapt the encoder again"
@@ -135,7 +135,7 @@ class Encoders:
         return cls(queries, documents)
 
     @property
-    def separate_document_encoder(self) -> OnnxEncoder | None:
+    def separate_document_encoder(self) -> ExportedEncoder | None:
         """The document encoder if queries have another one, else None."""
         return None if self.documents is self.queries else self.documents
 
@@ -167,7 +167,7 @@ def int8_encoder(folder: Path, texts: Sequence[str]) -> Path:
     Raises:
         EncoderError: If it has no matrix products with constant weights, or already has int8 weights.
     """
-    original = OnnxEncoder.load(folder)
+    original = ExportedEncoder.load(folder)
     if original.config.precision != "float32":
         raise EncoderError(f"{original.config.name}: has {original.config.precision} weights; leave out --precision")
     source = ["int8", _INT8_VERSION, original.sha256, version("onnx"), is_supported(), list(texts)]
@@ -177,7 +177,7 @@ def int8_encoder(folder: Path, texts: Sequence[str]) -> Path:
     return cached
 
 
-def _quantize(original: OnnxEncoder, texts: Sequence[str], staging: Path) -> None:
+def _quantize(original: ExportedEncoder, texts: Sequence[str], staging: Path) -> None:
     from taugate.calibration.export.bert_graph import find_bert
     from taugate.calibration.export.int8 import quantize
 

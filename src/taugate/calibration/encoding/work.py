@@ -14,7 +14,7 @@ from pathlib import Path
 from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finished_shard, write_shard
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
-from taugate.retrieval.encoder.encoder import GRAPH_FILES, OnnxEncoder
+from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
@@ -43,7 +43,7 @@ class Work:
     versions: tuple[str, ...]
 
     @classmethod
-    def on_this_machine(cls, location: str, encoder: OnnxEncoder, spool: Path) -> "Work":
+    def on_this_machine(cls, location: str, encoder: ExportedEncoder, spool: Path) -> "Work":
         """Describe the job for workers on this machine; `spool` has the corpus, as DocumentWriter wrote it."""
         anywhere = location if "://" in location else str(Path(location).absolute())
         return cls(anywhere, encoder.sha256, encoder.config.dimension, str(spool), str(encoder.folder), _versions())
@@ -107,14 +107,14 @@ class Worker:
         encoder: An encoder that is already loaded; None to load it at the first shard, with one thread.
     """
 
-    def __init__(self, work: Work, encoder: OnnxEncoder | None = None) -> None:
+    def __init__(self, work: Work, encoder: ExportedEncoder | None = None) -> None:
         self._work = work
         self._place = open_place(work.location)
         if encoder is not None:
             self._encoder = encoder
 
     @cached_property
-    def _encoder(self) -> OnnxEncoder:
+    def _encoder(self) -> ExportedEncoder:
         """The encoder; raises InputError if it, or a package of this machine, differs from the job's."""
         work = self._work
         if _versions() != work.versions:
@@ -130,8 +130,8 @@ class Worker:
                     self._place.download(work._encoder_name(name), file, _MODEL_BYTES)
             return self._checked(Path(folder))
 
-    def _checked(self, folder: Path) -> OnnxEncoder:
-        encoder = OnnxEncoder.load(folder, threads=1)
+    def _checked(self, folder: Path) -> ExportedEncoder:
+        encoder = ExportedEncoder.load(folder, threads=1)
         if encoder.sha256 != self._work.encoder:
             raise InputError(f"{folder}: the encoder changed during the encoding; run taugate encode again")
         return encoder

@@ -11,7 +11,7 @@ from taugate.calibration.progress import Job
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document, DocumentStore
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
@@ -71,7 +71,7 @@ def stored_documents(index: EngineIndex, record: EngineRecord, job: Job) -> Iter
 
 
 def vectors_reusable_from_current(
-    current: Manifest | None, encoder: OnnxEncoder, kind: EngineKind, dataset: Dataset, job: Job
+    current: Manifest | None, encoder: ExportedEncoder, kind: EngineKind, dataset: Dataset, job: Job
 ) -> ReusableVectors | None:
     """Find vectors to reuse in the current release, if its collection is in this engine and by the same encoder.
 

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from taugate.calibration.export.bert import Bert, BertLayer, Product
 from taugate.retrieval.encoder.bert import BLOCK, LINEARS
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -27,7 +27,7 @@ _MAX_DIFFERENCE = 1e-4
 _PROBES = ["threshold", "What is the warranty period for a new roof?", "naïve café, 197 °C: who pays, and why not?"]
 
 
-def find_bert(encoder: OnnxEncoder) -> Bert | None:
+def find_bert(encoder: ExportedEncoder) -> Bert | None:
     """Return the model in the graph of a float32 encoder, None if the graph has another architecture."""
     try:
         model = _read(encoder.folder / MODEL, first_token=encoder.config.pooling == "cls")

@@ -21,7 +21,7 @@ from taugate.calibration.export.torch_model import (
     write_graph,
 )
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, OnnxEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
@@ -69,7 +69,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     """
     model = load_model(folder, name)
     if (folder / DOCUMENTS).is_dir():
-        _check_documents(model, OnnxEncoder.load(folder / DOCUMENTS), name)
+        _check_documents(model, ExportedEncoder.load(folder / DOCUMENTS), name)
         model = query_route(model, name)
     refuse_unknown_modules(model, name)
     tokenizer, max_length = tokenizer_of(model, name)
@@ -92,12 +92,12 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         max_cosine_difference=0.0,
     )
     write_config(config, target)
-    encoder = OnnxEncoder.load(target)
+    encoder = ExportedEncoder.load(target)
     difference = _cosine_difference(model, encoder)
     if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # padding changes this model's vectors
         config = config.model_copy(update={"pad_multiple": 1})
         write_config(config, target)
-        encoder = OnnxEncoder.load(target)
+        encoder = ExportedEncoder.load(target)
         difference = _cosine_difference(model, encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
@@ -108,7 +108,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     write_config(config.model_copy(update=measured), target)
 
 
-def _check_documents(model: SentenceTransformer, exported: OnnxEncoder, name: str) -> None:
+def _check_documents(model: SentenceTransformer, exported: ExportedEncoder, name: str) -> None:
     """Raise EncoderError if the model and the exported document encoder beside it disagree on documents."""
     vectors = model.encode_document(PROBES, normalize_embeddings=True)
     alike = vectors.shape[1] == exported.config.dimension
@@ -124,14 +124,14 @@ def write_config(config: EncoderConfig, target: Path) -> None:
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def depends_on_company(encoder: OnnxEncoder) -> bool:
+def depends_on_company(encoder: ExportedEncoder) -> bool:
     """Return whether a text encoded alone gets other bits than the same text in a batch."""
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
 
 
-def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
+def _cosine_difference(model: SentenceTransformer, encoder: ExportedEncoder) -> float:
     """Return the largest 1 − cosine between PyTorch and the graph over the probe texts, as queries and as documents.
 
     Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.

@@ -29,12 +29,12 @@ from taugate.calibration.settings.settings import (
     GateSettings,
     default_margin,
 )
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 
-def accept_candidates(inputs: CalibrationInputs, encoder: OnnxEncoder, encoded: EncodedTexts) -> AcceptedSearch:
+def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts) -> AcceptedSearch:
     """Try the candidates that the settings request.
 
     Args:

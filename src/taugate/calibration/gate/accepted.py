@@ -6,7 +6,7 @@ from typing import Any, Self
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -42,13 +42,13 @@ class AcceptedSearch:
         engine: The collection of an engine that the index searches, None if the documents are in the release.
     """
 
-    encoder: OnnxEncoder
+    encoder: ExportedEncoder
     encoded: EncodedTexts
     index: Index
     index_record: IndexRecord
     projection: RecordedProjection | None = None
-    float32: OnnxEncoder | None = None
-    documents: OnnxEncoder | None = None
+    float32: ExportedEncoder | None = None
+    documents: ExportedEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
     engine: EngineRecord | None = None
@@ -90,5 +90,5 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
     )
 
 
-def _encoder_record(encoder: OnnxEncoder) -> EncoderRecord:
+def _encoder_record(encoder: ExportedEncoder) -> EncoderRecord:
     return EncoderRecord(**encoder.config.model_dump(), sha256=encoder.sha256)

@@ -19,7 +19,7 @@ from taugate.calibration.metrics.documents import Parents, first_of_document, gr
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of, positions_excluding_own
 from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -166,7 +166,7 @@ class GateState:
     outcomes: RankingOutcomes | None = None
 
     @classmethod
-    def exact(cls, encoder: OnnxEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
+    def exact(cls, encoder: ExportedEncoder, encoded: EncodedTexts, trial: SearchTrial) -> Self:
         """Start from exact search of the float32 encoder's vectors.
 
         Args:
@@ -189,7 +189,7 @@ class GateState:
         trial = replace(self.trial, lexical=lexical)
         return replace(self, accepted=replace(self.accepted, index=trial.exact), trial=trial)
 
-    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedTexts) -> Self:
+    def with_queries(self, encoder: ExportedEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.
 
         Args:

@@ -21,7 +21,7 @@ from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.settings.settings import MARGIN
 from taugate.errors import ReleaseError
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.hybrid import NEAREST, EngineHybridIndex
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.flat import SPARE
@@ -35,7 +35,7 @@ BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
 def accept_engine(
-    inputs: CalibrationInputs, encoder: OnnxEncoder, encoded: EncodedTexts, corpus: EngineCorpus
+    inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts, corpus: EngineCorpus
 ) -> AcceptedSearch:
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 

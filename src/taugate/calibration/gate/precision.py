@@ -12,7 +12,7 @@ from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.settings.settings import GateSettings
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.queries import map_dense
@@ -48,7 +48,7 @@ def try_int8(
     documents = inputs.dataset.documents
     # Not queries, because they judge the result.
     texts = [documents[row].text[:_MAX_CHARS] for row in range(0, len(documents), max(1, len(documents) // _TEXTS))]
-    int8 = OnnxEncoder.load(int8_encoder(state.accepted.encoder.folder, texts[:_TEXTS]))
+    int8 = ExportedEncoder.load(int8_encoder(state.accepted.encoder.folder, texts[:_TEXTS]))
     cache = EmbeddingCache.for_encoder(int8.sha256, int8.config.dimension)
     queries = encode_queries(inputs.dataset, int8, cache, inputs.job).vectors
     encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
@@ -82,8 +82,8 @@ def golden_tolerance(baseline: SearchTrial, state: GateState) -> float:
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 
-def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:
-    def encoding(encoder: OnnxEncoder) -> Callable[[Sequence[str]], object]:
+def _encoding_speeds(texts: Sequence[str], float32: ExportedEncoder, int8: ExportedEncoder) -> dict[str, float]:
+    def encoding(encoder: ExportedEncoder) -> Callable[[Sequence[str]], object]:
         return lambda batch: encoder.encode(batch, "query")
 
     return speeds(encoding(float32), encoding(int8), texts, [[text] for text in texts[:_LONE]])

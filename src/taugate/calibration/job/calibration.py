@@ -20,7 +20,7 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
@@ -163,7 +163,7 @@ def _warn_of_adaptation(adaptation: AdaptationRecord, name: str, split: str, job
         )
 
 
-def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:
+def _inherited(releases: Path, encoder: ExportedEncoder, settings: CalibrationSettings) -> Inherited | None:
     """Read the relevance model of the current release, for use with a given threshold (--tau).
 
     None if no threshold is given, if no release is current, or if its model was fitted for another encoder or K.

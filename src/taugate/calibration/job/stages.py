@@ -1,5 +1,6 @@
 """The stages that a calibration and an update share, from the vectors of a data set to a release."""
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -40,7 +41,7 @@ from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
 from taugate.retrieval.release.records import TrainedSimilarity
 
 
-class CalibrationStages:
+class CalibrationStages(ABC):
     """One calibration in progress. Every stage after reading adds its records to the manifest.
 
     Attributes:
@@ -189,9 +190,9 @@ class CalibrationStages:
         accepted = accept_candidates(self.inputs, self.encoders.queries, self.encoded)
         return replace(accepted, documents=self.encoders.separate_document_encoder)
 
+    @abstractmethod
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
         """Return vectors of the current release's collection that need not be encoded again; None if there are none."""
-        raise NotImplementedError
 
 
 def _data_facts(dataset: Dataset, truncated: int) -> dict[str, Any]:

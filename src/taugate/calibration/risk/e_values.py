@@ -18,8 +18,9 @@ the D expectations is at most the D-th power of their mean (arithmetic and geome
 
 b has to hold for documents that were not drawn as well, or a document with very many queries could lose more than all
 labelled ones together without ever being seen. So the statement counts a document for a limited number of queries
-(`SamplingUnits.counted`). Within this limit, b is that of the labelled documents, given what they can lose: losses are
-paired, so only an answer that was found can be lost. If the average document is meant, n is 1 and L its mean loss.
+(`SamplingUnits.capped`). Within this limit, b is taken from the labelled documents: no other document is assumed to
+have a larger L − δ·n. Losses are paired, so a document can lose only answers that were found. If the average document
+is meant, n is 1 and L its mean loss.
 
 The best λ depends on the distribution of losses, which is not known in advance, so the initial wealth is split among
 several bets.

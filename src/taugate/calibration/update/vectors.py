@@ -16,7 +16,7 @@ from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.kinds import QUANTIZERS
@@ -58,7 +58,7 @@ def _documents(
     dataset: Dataset,
     changes: CorpusChanges,
     release: Release,
-    encoder: OnnxEncoder,
+    encoder: ExportedEncoder,
     job: Job,
 ) -> tuple[Float32, int]:
     """Return the vectors of all documents, (N, d) float32, and how many texts were encoded."""
@@ -88,7 +88,7 @@ def _projected(projection: Projection | None, vectors: Float32) -> Float32:
     return vectors if projection is None else projection.apply(vectors)
 
 
-def _truncated(documents: DocumentStore, changes: CorpusChanges, release: Release, encoder: OnnxEncoder) -> int:
+def _truncated(documents: DocumentStore, changes: CorpusChanges, release: Release, encoder: ExportedEncoder) -> int:
     """Count the documents longer than the encoder reads, from the count of the release and the changes."""
     count = release.manifest.data.truncated_documents
     for store, places, sign in ((release.documents, changes.missing_copies, -1), (documents, changes.extra_copies, 1)):

@@ -93,7 +93,7 @@ class Tokens:
         return self.unread > UNREADABLE
 
 
-class OnnxEncoder:
+class ExportedEncoder:
     """An exported encoder, loaded from its folder. A vector depends only on its text, to the last bit.
 
     Attributes:

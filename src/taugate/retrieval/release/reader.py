@@ -14,7 +14,7 @@ from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseE
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
-from taugate.retrieval.encoder.encoder import FILES, OnnxEncoder, RequestedPrecision
+from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
@@ -235,7 +235,7 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
     return folders
 
 
-def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxEncoder:
+def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> ExportedEncoder:
     """Load one of the encoders of a release.
 
     Args:
@@ -247,7 +247,7 @@ def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxE
         ReleaseError: If it is not the encoder in the manifest.
         EncoderError: If it cannot be loaded.
     """
-    encoder = OnnxEncoder.load(folder, threads)
+    encoder = ExportedEncoder.load(folder, threads)
     record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
     if record is None or encoder.sha256 != record.sha256:
         names = ", ".join(FILES)
