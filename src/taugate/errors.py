@@ -33,6 +33,10 @@ class EncoderError(TaugateError):
     """A model that cannot be loaded, exported or run."""
 
 
+class EncoderUnsupported(EncoderError):
+    """A model that this machine, or this installation, cannot run; another one may."""
+
+
 class ReleaseError(TaugateError):
     """A release that is missing, damaged or written by another version."""
 

@@ -23,6 +23,7 @@ from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
+from tests.retrieval.release.test_hostile_release import forge
 
 pytestmark = pytest.mark.slow
 
@@ -174,13 +175,17 @@ def test_release_of_kernel_is_served_in_float32_without_it(
     assert release.precision == "float32"
     assert release.retriever.search([Query("a permit", 5)])[0].best_score is not None
     (line,) = caplog.messages
-    assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries by encoder-float32")
+    assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries with encoder-float32")
     with pytest.raises(EncoderError, match="int8 needs a processor with AVX2"):
         load(folder, precision="int8")
     assert calibrate(sample, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / "graph" / current_id(tmp_path / "graph") / "manifest.json").read_bytes())
     assert manifest["encoder"]["runtime"] == "onnxruntime"
     assert load(tmp_path / "graph" / current_id(tmp_path / "graph")).precision == manifest["encoder"]["precision"]
+    monkeypatch.undo()
+    forged = forge(folder, lambda release, raw: raw["encoder"].update(sha256="0" * 64))
+    with pytest.raises(ReleaseError, match="are not the encoder in the manifest"):
+        load(forged)  # float32 is for what a machine cannot run, not for what the manifest does not name
 
 
 def _two_encoders(release: Path, manifest: dict) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EncoderError, ReleaseError
+from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -49,10 +49,11 @@ class BertModel:
             processor_path: Path of kernel.c, one of `kernel.paths()`; by default the fastest of this processor.
 
         Raises:
-            EncoderError: If the file is not such a model, or neither kernel nor processor supports it.
+            EncoderError: If the file is not such a model.
+            EncoderUnsupported: If this installation has no kernel, or this processor no instructions for it.
         """
         if kernel is None or not (processor_path or is_supported()):
-            raise EncoderError(f"{path}: int8 needs a processor with AVX2, and an installation with a compiler")
+            raise EncoderUnsupported(f"{path}: int8 needs a processor with AVX2, and an installation with a compiler")
         try:
             arrays = map_tensors(path)
             self.dimension = int(arrays["words"].shape[1])

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
+from taugate.errors import EncoderUnsupported, EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
@@ -49,7 +49,7 @@ from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,7 @@ def _open(
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
 
-    def open_with(folder: Path) -> Release:
-        encoder = load_encoder(folder, manifest, threads)
+    def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(
             encoder,
             index,
@@ -196,19 +195,24 @@ def _open(
             corpus.documents.parents,
             corpus.remote_passages,
         )
-        _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
+        _check_golden(retriever, queries, release, encoder.folder, manifest.golden_tolerance)
         used = encoder.config.precision
         return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
 
     *preferred, last = encoder_folders(release, manifest, precision)
     for folder in preferred:
         try:
-            return open_with(folder)
+            encoder = load_encoder(folder, manifest, threads)
+        except EncoderUnsupported as error:
+            _log.warning("%s; encoding queries with %s", error, last.name)
+            continue
+        try:
+            return open_with(encoder)
         except EngineUnavailable:
             raise
-        except (EncoderError, ReleaseError) as error:
-            _LOG.warning("%s; encoding queries by %s", error, last.name)
-    return open_with(last)
+        except ReleaseError as error:  # another processor rounds otherwise than the one of the calibration
+            _log.warning("%s; encoding queries with %s", error, last.name)
+    return open_with(load_encoder(last, manifest, threads))
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:

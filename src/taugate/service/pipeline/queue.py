@@ -104,7 +104,7 @@ class QueryQueue:
 
     The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
     batch. Groups take turns, so that a small group is not starved by a large one. A worker leaves to the others their
-    share of the queries: with 16 clients and two workers, 795 replies/s in place of 596 (docs/benchmarks/encoder.md).
+    share of the queries, so that none is idle while another one has a large batch.
     """
 
     def __init__(
