@@ -80,11 +80,7 @@ click.version_option(package_name="taugate", message="%(prog)s %(version)s")(pro
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit code.
-
-    Args:
-        arguments: The command line without the program's name, or None for that of this process.
-    """
+    """Run one subcommand, by default that of this process's command line, and return its exit code."""
     # On SIGTERM, a calibration removes its temporary files, as after Ctrl-C. The service has its own handlers.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     set_missing_home()

@@ -18,12 +18,6 @@ _SEND_BUFFER_BYTES = 64 << 10
 def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     """Serve until a signal stops the service.
 
-    Args:
-        flags: Settings that override variables; None for those not given.
-
-    Returns:
-        The exit code.
-
     Raises:
         InputError: If a setting cannot be used.
         ReleaseError: If there is no release to serve.
@@ -46,11 +40,7 @@ command = Command(
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in the configured number of processes, until a signal stops it.
-
-    Args:
-        settings: Settings of the service.
-        listener: A listening TCP socket, as `listen` returns it.
+    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it.
 
     Raises:
         ReleaseError: If the release cannot be loaded.

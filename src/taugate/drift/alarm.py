@@ -41,13 +41,7 @@ _MIN_PROBABILITY = 1e-12  # so that a logarithm is finite
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The beginning or end of an alarm.
-
-    Attributes:
-        signal: Name of the signal.
-        row: Row of the query or judgement that caused it, in the batch.
-        on: Whether the alarm began.
-    """
+    """The beginning or end of an alarm, caused by the query or judgement in this row of the batch."""
 
     signal: str
     row: int
@@ -141,9 +135,7 @@ class Alarm:
     def update(self, fifth: Fifth, means: slice) -> bool:
         """Add a fifth of a block, and with the last fifth the block; returns whether the alarm has begun or ended.
 
-        Args:
-            fifth: Means of several signals.
-            means: Columns of this signal's means.
+        `means` are the columns of this signal in the means of all signals.
         """
         self._fifths.update(fifth.mean[means])
         if fifth.block is not None:
@@ -168,14 +160,9 @@ class Alarm:
         self._fifths.restart()
 
     def detects(self, means: Float64, blocks: int, size: int) -> bool:
-        """Return whether blocks with given true means raise the alarm nine times out of ten.
+        """Return whether so many blocks of `size` queries raise the alarm nine times out of ten, without earlier evidence.
 
-        Computed for independent queries, without evidence from before.
-
-        Args:
-            means: (V,) float64, the true means.
-            blocks: Number of blocks.
-            size: Queries in a block.
+        The queries are independent, and `means`, (V,) float64, are the true ones.
         """
         logs = [-np.inf]
         for detectors, times, queries, handicap in (
@@ -236,12 +223,9 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
 def alarms_of(
     signals: Sequence[Signal[Any]], rules: Rules = DEFAULT_RULES, ordinary: Mapping[str, Bounds] = MappingProxyType({})
 ) -> list[Alarm]:
-    """Return the alarms of a release, one for each signal.
+    """Return the alarms of all signals of a release, whose thresholds grow with the number of signals.
 
-    Args:
-        signals: All signals of the release; the evidence that raises an alarm grows with their number.
-        rules: When an alarm is raised.
-        ordinary: Bounds of a baseline by signal, which widen those of the calibration.
+    `ordinary` has the bounds of a baseline by signal, which widen those of the calibration.
     """
     required = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
     alarms = []
@@ -258,12 +242,8 @@ def threshold(average_run_length: float, alarms: int, block: int) -> float:
     """Return the natural logarithm of the evidence that raises one of several alarms.
 
     While every block, and every fifth of one, is expected within its bounds, whatever came before, the probability that
-    any alarm is raised within N distinct queries is at most N / average_run_length.
-
-    Args:
-        average_run_length: Distinct queries.
-        alarms: Number of alarms.
-        block: Distinct queries in the smallest block.
+    any alarm is raised within N distinct queries is at most N / average_run_length. `block` is the number of distinct
+    queries in the smallest block.
     """
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
     # fifths reaches 5c with the same probability; each alarm has both, and N queries are N / block blocks.

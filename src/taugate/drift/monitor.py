@@ -46,13 +46,10 @@ class _State(Protocol):
 
 
 class Stream(Generic[Sample]):
-    """Signals computed from one stream of queries, or of judgements, in the same blocks.
+    """Signals computed from one stream of queries, or of judgements, in the same blocks, with an alarm for each.
 
     Attributes:
-        signals: The signals.
-        alarms: One alarm for each signal.
         columns: For each signal, the slice of its variables in a block's means.
-        blocks: The blocks.
     """
 
     def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
@@ -64,12 +61,7 @@ class Stream(Generic[Sample]):
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
     def process(self, keys: Keys, observed: Sample) -> Iterator[FifthResult]:
-        """Add n observations; yields every fifth of a block that they complete.
-
-        Args:
-            keys: (n,) uint64, equal for the same query or judgement.
-            observed: The observations.
-        """
+        """Add n observations with their keys, (n,) uint64; yields every fifth of a block that they complete."""
         values = np.concatenate([signal.variables(observed) for signal in self.signals], axis=1)
         for fifth in self.blocks.feed(keys, values):
             changes = [
@@ -122,11 +114,7 @@ class Monitor:
     ) -> None:
         """Start without evidence.
 
-        Args:
-            reference: Similarities of the calibration queries.
-            theta: θ of the calibration, see `theta_of`.
-            rules: When an alarm is raised.
-            ordinary: Bounds by signal from a baseline of ordinary traffic, which widen those of the calibration.
+        `theta` is θ of the calibration, see `theta_of`, and `ordinary` as in `alarms_of`.
         """
         self._rules, self._reference, self._theta = rules, reference, theta
         signals, feedback = query_signals(reference, theta), feedback_signal(reference, theta)

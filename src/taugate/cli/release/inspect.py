@@ -95,11 +95,7 @@ def show_manifest(releases: Path, id: str | None) -> int:
 
 
 def _why(manifest: Mapping[str, Any]) -> str:
-    """Return why a release is provisional, and what would make it calibrated.
-
-    Args:
-        manifest: As stored, perhaps by another version with reasons unknown to this one.
-    """
+    """Return why a release, perhaps of another version, is provisional, and what would make it calibrated."""
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
     except (KeyError, TypeError, ValidationError):

@@ -90,12 +90,7 @@ def drawn(task: Task) -> "Table":
 
 
 def progress_line(task: Task, seconds: float) -> str:
-    """Write a task as one line, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
-
-    Args:
-        task: The current task.
-        seconds: Time since it began.
-    """
+    """Write a task as one line, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left"."""
     if not task.total:
         count = f"{task.done:,} in " if task.done else ""
         return f"{task.name}: {count}{_clock(seconds)} so far"

@@ -27,11 +27,7 @@ def print_result(result: str | Path | Mapping[str, Any]) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, so that stdout holds only the result; on a terminal, warnings and errors are in colour.
-
-    Args:
-        line: The text, without a line break at its end.
-    """
+    """Write a line to stderr, as stdout holds only results; on a terminal, warnings and errors are in colour."""
     sys.stderr.write(f"{styled(line)}\n")
 
 
@@ -55,12 +51,7 @@ def say_labelled(rows: Mapping[str, str]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the lines of a table.
-
-    Args:
-        rows: Cells of one or more rows, equally many in all of them.
-        right: Columns that are aligned at their end.
-    """
+    """Return the lines of a table of one or more rows; the columns `right` are aligned at their end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     places = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
     return ["  ".join(f"{cell:{place}}" for cell, place in zip(row, places, strict=True)).rstrip() for row in rows]
@@ -71,12 +62,9 @@ def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)
 
 
 def printable(text: str) -> str:
-    """Replace what cannot be printed by question marks, as a terminal would obey control characters.
+    """Replace what a terminal cannot print, or would obey, by question marks in a line of untrusted text.
 
     Spaces of any kind become plain ones, and the joiners within words of Persian and Hindi stay.
-
-    Args:
-        text: One line of untrusted text.
     """
     return "".join(
         letter if letter.isprintable() or letter in _JOINERS else " " if unicodedata.category(letter) == "Zs" else "?"

@@ -68,15 +68,8 @@ class SearchHandlers:
 
         Exploration is off, because the dialects cannot mark a result as below the threshold.
 
-        Args:
-            request: The request.
-            searches: The translated requests.
-            form: Format of the replies.
-            release: Id of the requested release, or `current`.
-            missing: Error message if another release is active.
-
         Raises:
-            NotFound: If another release is active.
+            NotFound: With the message `missing`, if `release`, an id or `current`, is not the active one.
         """
         active = self._serving.active
         with active.in_flight:

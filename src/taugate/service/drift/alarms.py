@@ -33,12 +33,7 @@ NO_DRIFT = drift_field([])
 
 
 class DriftAlarms:
-    """The alarms of one release. Belongs to one thread at a time; any thread may read `report`.
-
-    Attributes:
-        monitor: Tests the traffic.
-        report: The field `drift` of replies, as JSON.
-    """
+    """The alarms of one release. Belongs to one thread at a time; any may read `report`, the field `drift` of replies."""
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
         self._gauges = gauges

@@ -41,11 +41,7 @@ _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one
 
 
 class LiveWindow:
-    """The latest queries and judgements, and their COE and ROE. Belongs to one thread at a time.
-
-    Attributes:
-        overlap: Live COE and ROE; any thread may read it.
-    """
+    """The latest queries and judgements. Belongs to one thread at a time; any may read `overlap`, their COE and ROE."""
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
@@ -100,9 +96,7 @@ def _largest(values: np.ndarray, means: np.ndarray) -> float:
 class TrafficAnalysis:
     """The traffic of one release in one process. Belongs to one thread at a time.
 
-    Attributes:
-        alarms: The drift alarms; any thread may read their `report`.
-        live: The live window; any thread may read its `overlap`.
+    Any thread may read `alarms.report` and `live.overlap`.
     """
 
     def __init__(

@@ -39,13 +39,10 @@ class Fleet:
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
-        """Replace the value that replicas share under a kind; returns whether that succeeded.
+        """Replace the value that replicas share under a kind, for so many seconds; returns whether that succeeded.
 
-        Args:
-            kind: Name of the value.
-            work: Makes the new value from the present one, None if there is none. Returns None to leave it unchanged.
-                Called again with the new value if another replica has changed it in the meantime.
-            seconds: Lifetime of the value after its last change.
+        `work` makes the new value from the present one, None if there is none, and returns None to leave it unchanged.
+        It is called again with the new value if another replica has changed it in the meantime.
         """
         key = f"{self._prefix}:{kind}"
         pipeline = self._redis.pipeline()

@@ -120,13 +120,9 @@ class RecentReplies:
     """The recent replies of one release, by all workers of a service. Times are those of time.monotonic()."""
 
     def __init__(self, folder: Path | None, release: str, results: int, seconds: float) -> None:
-        """Open this worker's ring.
+        """Open this worker's ring of a release's replies, which can be judged for so many seconds.
 
-        Args:
-            folder: Folder of the rings of all workers, None for a single process.
-            release: Id of the release.
-            results: Results of a usual reply.
-            seconds: How long a reply can be judged.
+        `folder` has the rings of all workers, None for a single process; `results` is the number of a usual reply.
         """
         self._folder, self._pattern, self._results, self._seconds = folder, f"shown-{release}-%s", results, seconds
         self._lock = threading.Lock()

@@ -24,9 +24,7 @@ class RedisState:
     def change(self, work: Work) -> bool:
         """Replace the state; returns False if Redis is not responding or too many replicas change it at once.
 
-        Args:
-            work: Makes the new state from the present one, None if there is none. Returns None to leave it unchanged.
-                May be called more than once.
+        `work` is that of Fleet.change.
         """
         return self._fleet.change(self._kind, work, _STATE_SECONDS)
 
