@@ -160,7 +160,7 @@ class Alarm:
         self._fifths.restart()
 
     def detects(self, means: Float64, blocks: int, size: int) -> bool:
-        """Return whether so many blocks of `size` queries raise the alarm nine times out of ten, without earlier evidence.
+        """Return whether so many blocks of `size` queries raise the alarm nine times out of ten, from no evidence.
 
         The queries are independent, and `means`, (V,) float64, are the true ones.
         """

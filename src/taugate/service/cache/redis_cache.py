@@ -18,7 +18,7 @@ class RedisCache:
     """Values by key. If a read fails or times out, it returns no values; callers never see the failure."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
-        """Make a client, which connects on first use; `on_change` learns whether Redis is responding, when that changes.
+        """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond.
 
         The timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
         """

@@ -33,7 +33,7 @@ NO_DRIFT = drift_field([])
 
 
 class DriftAlarms:
-    """The alarms of one release. Belongs to one thread at a time; any may read `report`, the field `drift` of replies."""
+    """The alarms of one release. Belongs to one thread at a time; any may read `report`, a field of replies."""
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
         self._gauges = gauges
