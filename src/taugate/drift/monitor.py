@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,6 @@ class FifthResult:
     fifth: Fifth
     changes: list[Change]
 
-    def shifted(self, rows: int) -> Self:
-        """Return a copy with all row numbers increased by `rows`."""
-        return replace(
-            self,
-            fifth=replace(self.fifth, row=self.fifth.row + rows),
-            changes=[replace(change, row=change.row + rows) for change in self.changes],
-        )
-
 
 class _State(Protocol):
     def pack(self) -> dict[str, NDArray[Any]]: ...
@@ -60,10 +52,13 @@ class Stream(Generic[Sample]):
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def process(self, keys: Keys, observed: Sample) -> Iterator[FifthResult]:
-        """Add n observations with their keys, (n,) uint64; yields every fifth of a block that they complete."""
+    def process(self, keys: Keys, observed: Sample, first_row: int = 0) -> Iterator[FifthResult]:
+        """Add n observations with their keys, (n,) uint64; yields every fifth of a block that they complete.
+
+        `first_row` is the row of the first of them in the batch.
+        """
         values = np.concatenate([signal.variables(observed) for signal in self.signals], axis=1)
-        for fifth in self.blocks.feed(keys, values):
+        for fifth in self.blocks.feed(keys, values, first_row):
             changes = [
                 Change(alarm.signal, fifth.row, alarm.on)
                 for alarm, columns in zip(self.alarms, self.columns, strict=True)
@@ -136,8 +131,7 @@ class Monitor:
         """Add queries in their order; yields every fifth of a block that they complete."""
         for start in range(0, len(queries), _ROWS):
             part = queries.take(slice(start, start + _ROWS))
-            for result in self.queries.process(part.key, part):
-                yield result.shifted(start)
+            yield from self.queries.process(part.key, part, start)
 
     def judge(self, judged: Judgements) -> list[Change]:
         """Add judgements in their order; returns the alarms that they begin or end."""

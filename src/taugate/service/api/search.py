@@ -19,7 +19,8 @@ from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
-from taugate.service.lifecycle.serving import ActiveRelease, Serving
+from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm, SearchForm
 from taugate.service.pipeline.record import SearchRecord
