@@ -94,6 +94,8 @@ class Calibration(CalibrationStages):
         self.parent = _current(releases)
         with job.stage("read"):
             dataset = read_labelled(self.data, self.settings, self.spool, job)
+        queries = len(dataset.answerable) + len(dataset.unanswerable)
+        job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
         for note in dataset.notes:
             job.report(note)
         if dataset.orphaned:

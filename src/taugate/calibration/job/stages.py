@@ -165,7 +165,7 @@ class CalibrationStages(ABC):
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""
         config = self.encoders.queries.config
-        with self.job.stage("read"):
+        with self.job.stage("export"):
             fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
         for warning in encoder_fit_warnings(fit, config.name, config.max_length):
             self.job.report(f"warning: {warning}")

@@ -54,6 +54,7 @@ DataFolder = Annotated[
     Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
 ]
 Releases = Annotated[Path, Appearance("DIR"), Field(description="the releases directory")]
+Verbose = Annotated[bool, Field(description="print every figure and note, not only warnings and the result")]
 AsJson = Annotated[bool, Appearance(names=("--json",)), Field(description="print the result as one JSON object")]
 
 

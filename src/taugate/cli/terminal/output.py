@@ -1,6 +1,8 @@
 """Output: results on stdout, lines for people on stderr, and untrusted text without control characters."""
 
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "PROVISIONAL:": {"fg": "yellow", "bold": True},
     "taugate:": {"fg": "red", "bold": True},
 }
+_COPIED = ("Open", "Report")  # labels of commands, addresses and paths
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
@@ -37,17 +40,36 @@ def styled(line: str) -> str:
     return _styled(first, **_STYLES.get(first, {})) + line[len(first) :]
 
 
-def say_labelled(rows: Mapping[str, str]) -> None:
-    """Write lines with a label in front of each to stderr; on a terminal the labels are bold.
+def is_warning(line: str) -> bool:
+    """Return whether a line is a warning or an error by its first word."""
+    return line.partition(" ")[0] in _STYLES
 
-    Lines are not wrapped, so that paths and commands can be copied.
+
+def say_labelled(rows: Mapping[str, str]) -> None:
+    """Write paragraphs with a label in front of each to stderr; on a terminal the labels are bold.
+
+    A terminal gets lines of its width, which end between words. Commands and paths are not wrapped, so that they can be
+    copied: they are lines of their own that begin with "taugate ", or follow one of the labels of `_COPIED`.
 
     Args:
-        rows: A line of text by its label.
+        rows: Lines of text by their label.
     """
-    width = max(map(len, rows), default=0)
+    margin = max(map(len, rows), default=0) + 2
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
+    separator = f"\n{'':{margin}}"
     for label, text in rows.items():
-        sys.stderr.write(f"{_styled(f'{label:{width}}', bold=True)}  {text}\n")
+        lines = [
+            line
+            for paragraph in text.split("\n")
+            for line in _wrapped(paragraph, columns - margin if label not in _COPIED else 0)
+        ]
+        sys.stderr.write(f"{_styled(f'{label:{margin}}', bold=True)}{separator.join(lines)}\n")
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if width <= 0 or line.startswith("taugate "):
+        return [line]
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
