@@ -88,7 +88,10 @@ def theta_of(reference: Reference, percentile: float) -> float:
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
-    """Return the signals of queries; `theta` is θ of the calibration, see `theta_of`."""
+    """Return the signals of queries, without ROE if the calibration had no similarities with random documents.
+
+    `theta` is θ of the calibration, see `theta_of`.
+    """
     ranks = sorted({0, reference.top.shape[1] - 1})
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
     calibration = calibration_observations(reference)
@@ -110,6 +113,8 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
         return share
 
     named = {"topk_similarity": top, "roe": roe, "empty_responses": empty, "dropped_share": dropped}
+    if not len(reference.random):
+        del named["roe"]
     return [
         Signal(name, variables, variables(calibration).mean(axis=0), len(reference))
         for name, variables in named.items()
