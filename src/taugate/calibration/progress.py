@@ -29,7 +29,7 @@ _STAGES = {
     "threshold": ("choosing the threshold", "Chose the threshold"),
     "write": ("writing the report and the release", "Wrote the release"),
     "shadow": ("trying the release on live traffic", "Tried the release on live traffic"),
-    "promote": ("promoting the release", "Promoted the release"),
+    "promote": ("promoting the release", ""),  # the result says whether that happened
 }
 
 
@@ -99,6 +99,7 @@ class Job:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time spent inside a `with` block to the stage `name`."""
+        self.add(name, 0.0)  # so that the previous step has ended
         began = time.perf_counter()
         try:
             with self.task(_STAGES[name][0] if name in _STAGES else name):
@@ -143,7 +144,7 @@ class Job:
 
     def done(self, name: str) -> str | None:
         """Return what a stage has done, for people to read; None if the stage says nothing to them."""
-        return self._done.get(name) or (_STAGES[name][1] if name in _STAGES else None)
+        return self._done.get(name) or _STAGES.get(name, ("", ""))[1] or None
 
     @property
     def total(self) -> float:

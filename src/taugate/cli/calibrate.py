@@ -80,7 +80,7 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
         job.report(table(manifest))
         job.report(times(job))
         previous = pointed_id(options.releases, CURRENT)
-        with job.task("promoting the release"):
+        with job.stage("promote"):
             ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
     return CalibratedRelease(options.data, manifest, path, request, ending, previous)
 

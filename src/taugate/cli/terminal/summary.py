@@ -71,7 +71,7 @@ class CalibratedRelease:
 
     def _next_step(self, releases: str) -> str | None:
         name, data = self.path.name, shlex.quote(self.data)
-        if self.ending.decision is not None and not self.ending.promoted:
+        if self.ending.decision is not None and not self.ending.decision.holds:
             return f"see what changed:\ntaugate release diff {name} {releases}"
         if self.ending.message is not None:
             return "read the message below, and the report."
