@@ -96,7 +96,7 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr
-    assert "PROVISIONAL" in done.stderr
+    assert "\nState      Provisional: all 9 answerable queries were generated" in done.stderr
     assert "Next: " not in done.stderr, "only the last step has a next one"
     assert re.search(r"^Question +Care of the \w+\n +0\.\d{3} ", done.stderr, re.MULTILINE)
     assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()

@@ -77,8 +77,9 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
             request.check(options.releases, settings.k)
         manifest = calibrate(options.data, options.releases, encoder, settings, job)
         path = options.releases / manifest.release_id
-        job.report(table(manifest))
-        job.report(times(job))
+        if options.verbose:
+            job.report(table(manifest))
+            job.report(times(job))
         previous = pointed_id(options.releases, CURRENT)
         with job.stage("promote"):
             ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)

@@ -52,7 +52,8 @@ class CalibratedRelease:
         """Return what was measured, and whether the release was promoted, by labels."""
         lines = {}
         if self.manifest.calibration is not None and self.manifest.state == "provisional":
-            lines["State"] = f"Provisional: {self.manifest.calibration.because(self.manifest.policy.k)}."
+            reason = self.manifest.calibration.because(self.manifest.policy.k)
+            lines["State"] = f"Provisional: {reason.partition(';')[0]}."  # the remedy is the next step
         lines |= result(self.manifest) | {"Measured": _measured(self.manifest)}
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
