@@ -169,6 +169,7 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "summary": manifest.get("summary"),
         "current": None,
         "shadow": None,
+        "differs": [],
     }
 
 

@@ -6,6 +6,7 @@ import click
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import publish, unfit
+from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
@@ -83,6 +84,8 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
         previous = pointed_id(options.releases, CURRENT)
         with job.stage("promote"):
             ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
+        if ending.provisional and ending.decision is None:
+            job.report(PROVISIONAL)
     return CalibratedRelease(options.data, manifest, path, request, ending, previous)
 
 

@@ -59,7 +59,7 @@ def test_bias_is_recorded_and_printed(tmp_path: Path, calibrate: Capture) -> Non
         "sets": 3,
     }
     assert record["bias"]["loss"]["mean"] == pytest.approx(-0.02)
-    _read, first, *lines = error.splitlines()
+    first, *lines = error.splitlines()
     assert first.startswith("PROVISIONAL: all 60 answerable queries were generated")
     assert "label 30 or more questions that people asked, in qrels/human.tsv" in first
     (at,) = (row for row, line in enumerate(lines) if line.startswith("PROVISIONAL: "))

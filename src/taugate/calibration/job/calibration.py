@@ -99,7 +99,9 @@ class Calibration(CalibrationStages):
         for note in dataset.notes:
             job.report(note)
         if dataset.orphaned:
-            job.report(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
+            job.report(
+                f"warning: queries left out because all their relevant documents are left out: {dataset.orphaned:,}"
+            )
         check_sizes(dataset, self.settings)
         units = sampling_units(dataset, self.settings, job)
         self.adaptation = _adaptation(Path(requested.name))
