@@ -26,7 +26,7 @@ class PrometheusRule(Group):
         None,
         "URL of your copy of docs/runbooks, such as https://wiki.example.com/taugate/runbooks, for links in alerts; "
         "null: alerts name the page's path in the repository",
-        pattern=r"^https?://[^\s{}]+$",  # braces would be a template of Prometheus
+        pattern=r"^https?://[^\s{}']+$",  # braces would be a template of Prometheus; the rules quote it with '
     )
 
 

@@ -149,8 +149,10 @@ def test_grafana_has_all_alerts() -> None:
         source = ALERTS[name]
         assert rule["data"][0]["model"]["expr"] == source["expr"].strip()
         assert (rule["for"], rule["labels"]) == (source.get("for", "0s"), source["labels"])
-        assert rule["annotations"]["runbook_url"] == source["annotations"]["runbook_url"]
-        assert not re.search(r"\$value\b", str(rule["annotations"]))
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+        assert not re.search(r"\$value\b|\$externalLabels|\| query\b", str(rule["annotations"]))
+        sources = {item["refId"] for item in rule["data"]}
+        assert {"A", "B", *re.findall(r"\$values\.(\w)\.", str(rule["annotations"]))} == sources
 
 
 def test_replica_exports_under_500_series(service: ServiceProcess, prometheus: Prometheus) -> None:
