@@ -43,7 +43,7 @@ def provisioned(rules: Path) -> str:
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
     # With the labels of the drift alerts, by which Grafana finds the value that belongs to one of them.
-    others = [
+    second_numbers = [
         _data("C", _SOURCE, {"expr": f"max by (job, signal) ({match['series']}{{{match['labels']}}})", **_INSTANT})
         for match in _QUERY.finditer(rule["annotations"]["summary"])
     ]
@@ -55,7 +55,7 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
             _data("A", _SOURCE, {"expr": rule["expr"].strip(), **_INSTANT}),
             # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
-            *others,
+            *second_numbers,
         ],
         "noDataState": "OK",
         "execErrState": "Error",

@@ -31,11 +31,17 @@ class PrometheusRule(Group):
 
 
 class Dashboards(Group):
-    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged, one ConfigMap each."""
+    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged except for links, one ConfigMap each."""
 
     enabled: bool = value(False, "off: it needs a Grafana with the sidecar")
     labels: Texts = value({"grafana_dashboard": "1"}, "labels by which the sidecar finds them, as in Grafana's chart")
     annotations: Texts = value({}, "annotations, such as grafana_folder: taugate")
+    playground_url: str | None = value(
+        None,
+        "URL of the playground, such as https://search.example.com/playground, for a link; null: that of a "
+        "port-forward to this machine's port 8000",
+        pattern=r"^https?://[^\s\"\\]+$",  # it becomes a string in JSON
+    )
 
 
 class Metrics(Group):

@@ -55,8 +55,9 @@ class LiveWindow:
         self._judged = SlidingWindow[Judgements](max_queries, seconds)
         self._rng = np.random.default_rng()
         self.overlap = LiveOverlap(None, None, None)
-        signals = [*monitor.queries.signals, *monitor.feedback.signals]
-        gauges.set_references(_shares({signal.name: signal.means for signal in signals}))
+        calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
+        calibrated |= {signal.name: signal.means for signal in monitor.feedback.signals}
+        gauges.set_references(_shares(calibrated))
 
     def add_queries(self, queries: Observations) -> None:
         """Add answered queries."""
