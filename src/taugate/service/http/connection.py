@@ -1,8 +1,9 @@
 """A client's connection: what it waits for, and the deadlines of clients that send or read slowly, or not at all.
 
 No ASGI server limits how long a client may take to send a request, and to read its reply. This is uvicorn's
-`H11Protocol` with such limits. h11 tracks both sides of a request; `_advance` derives from them what the connection
-waits for. It is called after every event, and nothing else changes that state.
+`H11Protocol` with such limits, and with a shorter way for plain requests (service/http/plain.py), of which h11 sees
+nothing. h11 tracks both sides of any other request; `_advance` derives from them what the connection waits for. It is
+called after every event, and nothing else changes that state.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from email.utils import formatdate
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import h11
 import orjson
@@ -21,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
 from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.http.ids import new_id
+from taugate.service.http.plain import PlainCycle, PlainRequest, read_plain
 from taugate.service.http.replies import SECURITY_HEADERS, error_body
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
@@ -56,6 +59,7 @@ class Connection(H11Protocol):
         self.app = self._run_application
         self.stage, self.since = Stage.FIRST_REQUEST, self.loop.time()
         self._unread_since: float | None = None
+        self._held = b""  # received while a plain request is handled
         self._has_authorized_request = self._is_stopping = False
 
     @property
@@ -78,15 +82,24 @@ class Connection(H11Protocol):
         """Parse bytes, unless the connection is closing."""
         if self.transport.is_closing():
             return
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:  # the input cannot be parsed, and a reply has begun, so 400 cannot be sent
-            self.abort()
+        if self._handles_plain:
+            self._held += data
+            self.flow.pause_reading()
+        elif self._is_between_requests and (request := read_plain(data)) is not None:
+            self._handle_plain(request)
+        else:
+            try:
+                super().data_received(data)
+            except h11.LocalProtocolError:  # the input cannot be parsed, and a reply has begun, so 400 cannot be sent
+                self.abort()
         self._advance()
 
     def on_response_complete(self) -> None:
         """Begin with the next request. The reply is written to the transport, which may wait for the client to read."""
         super().on_response_complete()
+        if self._held:
+            data, self._held = self._held, b""
+            self.data_received(data)
         self._advance()
         self._table.replied(self)
 
@@ -151,7 +164,56 @@ class Connection(H11Protocol):
         if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):
             self.transport.close()
 
+    @property
+    def _handles_plain(self) -> bool:
+        return isinstance(self.cycle, PlainCycle) and not self.cycle.response_complete
+
+    @property
+    def _is_between_requests(self) -> bool:
+        """Whether h11 has no part of a request."""
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
+    def _handle_plain(self, request: PlainRequest) -> None:
+        """Have the application reply to a request, as uvicorn does with one that h11 has parsed."""
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        path, _, query = request.target.partition(b"?")
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": "http",
+            "method": request.method.decode(),
+            "root_path": "",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "headers": request.headers,
+            "state": self.app_state.copy(),
+        }
+        self.cycle = PlainCycle(
+            self.scope,
+            self.conn,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            self.on_response_complete,
+        )
+        self.cycle.body, self.cycle.more_body = bytearray(request.body), False
+        self.cycle.message_event.set()
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
     def _parsed_stage(self) -> Stage:
+        if self._handles_plain:
+            return Stage.REPLY
         client = self.conn.their_state
         if client is h11.IDLE:
             if self.conn.trailing_data[0]:
@@ -174,7 +236,7 @@ class Connection(H11Protocol):
 
     def _has_next_request(self) -> bool:
         """Return whether a pipelined request was received, at least in part. It is handled so that it is not lost."""
-        return self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
+        return bool(self._held) or (self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0]))
 
     def _refuse(self, error: ApiError) -> None:
         """Close the connection after an error reply that is written past uvicorn, as there is no request."""

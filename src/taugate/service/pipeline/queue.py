@@ -103,8 +103,9 @@ class QueryQueue:
     """Queries that wait to be encoded, in groups of one length for an encoder that would pad texts of several lengths.
 
     The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
-    batch. Groups take turns, so that a small group is not starved by a large one. A worker leaves to the others their
-    share of the queries, so that none is idle while another one has a large batch.
+    batch. Groups take turns, so that a small group is not starved by a large one. If texts of several lengths share a
+    batch, a worker leaves to the others their share of the queries, so that none is idle while another one has a large
+    batch; an encoder that pads would only get smaller batches of one length, which cost more per query.
     """
 
     def __init__(
@@ -114,9 +115,9 @@ class QueryQueue:
 
         Args:
             max_tokens: Tokens in a batch, except for a single query with more.
-            workers: Threads that take batches, each at most ⌈waiting queries / workers⌉ queries.
+            workers: Threads that take batches.
             tokenize: Sets a query's tokens; returns how many are encoded, None if its vector was cached.
-            packed: Whether a batch may have texts of several lengths.
+            packed: Whether a batch may have texts of several lengths; it then has at most ⌈waiting queries / workers⌉.
         """
         self._max_tokens, self._workers, self._tokenize, self._packed = max_tokens, workers, tokenize, packed
         self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
@@ -183,7 +184,8 @@ class QueryQueue:
         batch: list[PendingQuery] = []
         if not self._groups or self.closed:
             return batch
-        share = -(-sum(map(len, self._groups.values())) // self._workers)
+        waiting = sum(map(len, self._groups.values()))
+        share = -(-waiting // self._workers) if self._packed else waiting
         key = next(iter(self._groups))
         group = self._groups.pop(key)
         tokens = 0
