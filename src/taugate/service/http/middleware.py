@@ -6,16 +6,16 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taugate.errors import EngineUnavailable
+from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
-from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.errors import (
     ApiError,
     BadRequest,
@@ -26,7 +26,7 @@ from taugate.service.errors import (
     NotFound,
     TooLarge,
 )
-from taugate.service.http.bodies import BodyLimits, read_json
+from taugate.service.http.bodies import check_json, read_body, read_json
 from taugate.service.http.caller import Caller, current_caller
 from taugate.service.http.connection import current_connection
 from taugate.service.http.endpoints import ENDPOINTS
@@ -56,12 +56,12 @@ class RequestSteps:
         operations: Sequence[Operation],
         settings: Settings,
         authorizer: Authorizer,
-        limiter: RateLimiter,
+        admission: Admission,
         log: RequestLog,
     ) -> None:
         self._app, self._operations = app, Operations(operations, settings.parts)
-        self._hosts, self._authorizer, self._limiter = AllowedHosts(settings), authorizer, limiter
-        self._bodies, self._max_batch = BodyLimits(settings), settings.requests.max_batch
+        self._hosts, self._authorizer = AllowedHosts(settings), authorizer
+        self._admission, self._limits = admission, settings.requests
         self._max_header_bytes, self._request_log = settings.connections.max_header_bytes, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,26 +72,14 @@ class RequestSteps:
         began = time.perf_counter()
         caller = self._identify(scope)
         operation, scope["path_params"] = self._operations.find(scope["path"])
-        status = 0
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                present = {name for name, _ in message["headers"]}  # the playground sets its own policy
-                security = (header for header in SECURITY_HEADERS if header[0] not in present)
-                message["headers"] = [*message["headers"], *security, (b"x-request-id", caller.id.encode())]
-            elif scope["method"] == "HEAD":
-                message = {**message, "body": b""}
-            await send(message)
-
+        response = None
         try:
             response = await self._reply(caller, operation, scope, receive)
-            await response(scope, receive, send_with_headers)
+            await _send(response, caller, scope, send)
         finally:
-            if status:  # else there was no reply, because the process is stopping
+            if response is not None:  # else the process is stopping
                 route = _UNMATCHED if operation is None else operation.path
-                completed = CompletedRequest(caller.id, scope["method"], route, status)
+                completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)
                 self._request_log.add(caller, completed, time.perf_counter() - began)
 
     def _identify(self, scope: Scope) -> Caller:
@@ -130,14 +118,13 @@ class RequestSteps:
             raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
         self._authorize(caller, operation)
         _check_method(operation, scope)
-        if operation.row.method == "GET":
-            return await operation.handler(Request(scope, receive))
-        limit, declared = operation.row.body_limit, headers.get(b"content-length", b"")
-        with self._bodies.receiving(receive, limit, caller.key_name, declared) as receive_within_limits:
-            request = Request(scope, receive_within_limits)
-            if operation.model is None:
-                return await operation.handler(request)
-            return await self._run_queries(caller, operation, operation.model, request)
+        request = Request(scope, receive)
+        if operation.model is None:
+            return await operation.handler(request)
+        is_batch = operation.row.body_limit == "max_batch_bytes"
+        with self._admission.body(caller.key_name, batch=is_batch) as count:
+            body = await self._read_and_charge(caller, operation, operation.model, receive, count)
+            return await operation.handler(request, body)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
@@ -157,30 +144,48 @@ class RequestSteps:
         if caller.connection is not None:
             caller.connection.request_authorized()
 
-    async def _run_queries(
-        self, caller: Caller, operation: Operation, model: type[BaseModel], request: Request
-    ) -> Response:
-        """Charge the request to the rate of its key once, and run its queries.
+    async def _read_and_charge(
+        self,
+        caller: Caller,
+        operation: Operation,
+        model: type[BaseModel],
+        receive: Receive,
+        count: Callable[[int], None],
+    ) -> BaseModel:
+        """Return the body of a request, which is charged to the rate of its key once.
 
         A single query is charged before the body is read, because an invalid body takes as long to read.
         """
-        costs_one = operation.row.cost == "one"
+        headers, costs_one = caller.headers, operation.row.cost == "one"
         if costs_one:
-            await self._limiter.charge(caller.key)
+            await self._admission.rates.charge(caller.key)
         else:
-            self._limiter.check(caller.key)
+            self._admission.rates.check(caller.key)
             await asyncio.sleep(0)  # so that simultaneous batches are all counted before the first one runs
-        queries = 1
+        charged = 1
         try:
-            body = await read_json(request, caller.headers.get(b"content-type", b""), model)
-            count = operation.queries(body)
-            if count > self._max_batch:
-                raise TooLarge(f"{count} queries, at most {self._max_batch} per request (TAUGATE_MAX_BATCH)")
-            queries = count
+            check_json(headers.get(b"content-type", b""))
+            declared = headers.get(b"content-length", b"")
+            body = await read_body(receive, self._limits, operation.row.body_limit, declared, count)
+            parsed = read_json(body, model)
+            queries, max_batch = operation.queries(parsed), self._limits.max_batch
+            if queries > max_batch:
+                raise TooLarge(f"{queries} queries, at most {max_batch} per request (TAUGATE_MAX_BATCH)")
+            charged = queries
         finally:
             if not costs_one:
-                await self._limiter.charge(caller.key, queries)
-        return await operation.handler(request, body)
+                await self._admission.rates.charge(caller.key, charged)
+        return parsed
+
+
+async def _send(response: Response, caller: Caller, scope: Scope, send: Send) -> None:
+    """Send a reply with its id and the security headers that it does not set itself, as the playground does."""
+    headers = response.raw_headers
+    present = {name for name, _ in headers}
+    headers += [header for header in SECURITY_HEADERS if header[0] not in present]
+    headers.append((b"x-request-id", caller.id.encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:
