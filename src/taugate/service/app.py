@@ -38,7 +38,7 @@ from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """Make an application that loads the current release when it starts. Its state has `serving` and `metrics`.
+    """Make an application that loads the current release when it starts; its state has `serving`, `metrics`, `steps`.
 
     Args:
         settings: Settings of the service.
@@ -89,7 +89,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     log = RequestLog(metrics, tracer)
     # In place of the middleware of FastAPI, which takes part in every request and leaves nothing to `RequestSteps`.
-    app.middleware_stack = RequestSteps(app.router, operations, settings, authorizer, admission, log)
+    app.state.steps = RequestSteps(app.router, operations, settings, authorizer, admission, log)
+    app.middleware_stack = app.state.steps
     return app
 
 

@@ -8,15 +8,17 @@ called after every event, and nothing else changes that state.
 
 import asyncio
 import math
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from email.utils import formatdate
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import h11
 import orjson
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -30,6 +32,10 @@ _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was a
 _LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
 # What uvicorn's protocol and this file call of a transport, besides `close` and `is_closing`.
 _PASSED_ON = ("abort", "get_extra_info", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
+
+
+# Replies to a request that is refused at once, given its scope and its body; see RequestSteps.
+Refuse = Callable[[Scope, bytes], Response | None]
 
 
 class Stage(Enum):
@@ -53,9 +59,9 @@ class Connection(H11Protocol):
         since: When it began to wait for that, as a time of the event loop in seconds.
     """
 
-    def __init__(self, table: ConnectionTable, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
+    def __init__(self, table: ConnectionTable, refuse_at_once: Refuse, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
         super().__init__(**uvicorn)
-        self._table, self._application = table, self.app
+        self._table, self._refuse_at_once, self._application = table, refuse_at_once, self.app
         self.app = self._run_application
         self.stage, self.since = Stage.FIRST_REQUEST, self.loop.time()
         self._unread_since: float | None = None
@@ -71,7 +77,7 @@ class Connection(H11Protocol):
         """Register the connection, or refuse it if the table is full."""
         super().connection_made(_LingeringTransport(transport, self._table))
         if not self._table.enter(self):
-            self._refuse(TooManyConnections())
+            self._refuse_connection(TooManyConnections())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the table."""
@@ -138,7 +144,7 @@ class Connection(H11Protocol):
             return
         if self.stage is Stage.REST_OF_REQUEST:
             self._table.count_refusal("receive_timeout")
-            self._refuse(RequestTimeout())
+            self._refuse_connection(RequestTimeout())
         else:  # there was no request, or its reply has been sent
             self.transport.close()
 
@@ -207,9 +213,19 @@ class Connection(H11Protocol):
         )
         self.cycle.body, self.cycle.more_body = bytearray(request.body), False
         self.cycle.message_event.set()
+        self._advance()
+        if not (self.flow.write_paused or self._table.is_ending):  # else it may have to wait, or is the last reply
+            refusal = copy_context().run(self._refuse, request.body)
+            if refusal is not None:
+                self.cycle.reply(refusal)
+                return
         task = self.loop.create_task(self.cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _refuse(self, body: bytes) -> Response | None:
+        current_connection.set(self)
+        return self._refuse_at_once(cast("Scope", self.scope), body)
 
     def _parsed_stage(self) -> Stage:
         if self._handles_plain:
@@ -238,7 +254,7 @@ class Connection(H11Protocol):
         """Return whether a pipelined request was received, at least in part. It is handled so that it is not lost."""
         return bool(self._held) or (self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0]))
 
-    def _refuse(self, error: ApiError) -> None:
+    def _refuse_connection(self, error: ApiError) -> None:
         """Close the connection after an error reply that is written past uvicorn, as there is no request."""
         self.transport.write(_raw_reply(error))
         self.transport.close()

@@ -24,6 +24,7 @@ from taugate.service.errors import (
     Internal,
     MethodNotAllowed,
     NotFound,
+    RateLimited,
     TooLarge,
 )
 from taugate.service.http.bodies import check_json, read_body, read_json
@@ -74,13 +75,52 @@ class RequestSteps:
         operation, scope["path_params"] = self._operations.find(scope["path"])
         response = None
         try:
-            response = await self._reply(caller, operation, scope, receive)
-            await _send(response, caller, scope, send)
+            response = _finished(await self._reply(caller, operation, scope, receive), caller)
+            body = b"" if scope["method"] == "HEAD" else response.body
+            await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+            await send({"type": "http.response.body", "body": body})
         finally:
             if response is not None:  # else the process is stopping
-                route = _UNMATCHED if operation is None else operation.path
-                completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)
-                self._request_log.add(caller, completed, time.perf_counter() - began)
+                self._log(caller, operation, scope, response, began)
+
+    def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
+        """Return the reply to a search that the full queue refuses; None for any other request.
+
+        The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the queries
+        that wait. A search whose reply is in memory, or that another step refuses, takes the usual way.
+
+        Args:
+            scope: ASGI's scope of a whole request.
+            body: Its body.
+        """
+        if not self._admission.is_full:
+            return None
+        began = time.perf_counter()
+        operation, _ = self._operations.find(scope["path"])
+        if operation is None or operation.is_known is None or operation.model is None:
+            return None
+        caller = self._identify(scope)
+        try:
+            _check_method(self._check(caller, operation, scope), scope)
+            check_json(caller.headers.get(b"content-type", b""))
+            is_usual = (
+                len(body) > self._limits.max_body_bytes
+                or self._admission.rates.is_shared(caller.key)
+                or operation.is_known(read_json(body, operation.model))
+            )
+        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
+            is_usual = True
+        if is_usual:
+            return None
+        self._count_authorized(caller)
+        try:
+            self._admission.rates.charge_here(caller.key)
+            error: ApiError = self._admission.overloaded()
+        except RateLimited as refusal:
+            error = refusal
+        response = _finished(self._error_reply(error, caller, operation), caller)
+        self._log(caller, operation, scope, response, began)
+        return response
 
     def _identify(self, scope: Scope) -> Caller:
         """Give the request its id, and begin its trace."""
@@ -102,6 +142,10 @@ class RequestSteps:
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
             error = Internal()
+        return self._error_reply(error, caller, operation)
+
+    def _error_reply(self, error: ApiError, caller: Caller, operation: Operation | None) -> Response:
+        """Count an error, and return its reply."""
         self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
@@ -110,13 +154,8 @@ class RequestSteps:
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
         """Take a request through the steps; raises ApiError if one of them refuses it."""
-        headers = caller.headers
-        self._check_head(scope, headers)
-        self._hosts.check(headers.get(b"host", b""))
-        if operation is None:
-            path = scope["path"][:_MAX_PATH_CHARS]
-            raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
-        self._authorize(caller, operation)
+        operation = self._check(caller, operation, scope)
+        self._count_authorized(caller)
         _check_method(operation, scope)
         request = Request(scope, receive)
         if operation.model is None:
@@ -125,6 +164,25 @@ class RequestSteps:
         with self._admission.body(caller.key_name, batch=is_batch) as count:
             body = await self._read_and_charge(caller, operation, operation.model, receive, count)
             return await operation.handler(request, body)
+
+    def _check(self, caller: Caller, operation: Operation | None, scope: Scope) -> Operation:
+        """Check head, host, key and method of a request; return its operation."""
+        self._check_head(scope, caller.headers)
+        self._hosts.check(caller.headers.get(b"host", b""))
+        if operation is None:
+            path = scope["path"][:_MAX_PATH_CHARS]
+            raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
+        row = operation.row
+        if not row.public:
+            caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
+            caller.authorized = True
+        return operation
+
+    def _count_authorized(self, caller: Caller) -> None:
+        if caller.authorized:
+            self._authorizer.count(caller.key)
+            if caller.connection is not None:
+                caller.connection.request_authorized()
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
@@ -135,14 +193,11 @@ class RequestSteps:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
 
-    def _authorize(self, caller: Caller, operation: Operation) -> None:
-        row = operation.row
-        if row.public:
-            return
-        caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
-        caller.authorized = True
-        if caller.connection is not None:
-            caller.connection.request_authorized()
+    def _log(self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float) -> None:
+        """Record a request with its reply; `began` is a time of time.perf_counter()."""
+        route = _UNMATCHED if operation is None else operation.path
+        completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)
+        self._request_log.add(caller, completed, time.perf_counter() - began)
 
     async def _read_and_charge(
         self,
@@ -178,14 +233,13 @@ class RequestSteps:
         return parsed
 
 
-async def _send(response: Response, caller: Caller, scope: Scope, send: Send) -> None:
-    """Send a reply with its id and the security headers that it does not set itself, as the playground does."""
+def _finished(response: Response, caller: Caller) -> Response:
+    """Add the request's id, and the security headers that a reply does not set itself, as the playground does."""
     headers = response.raw_headers
     present = {name for name, _ in headers}
     headers += [header for header in SECURITY_HEADERS if header[0] not in present]
     headers.append((b"x-request-id", caller.id.encode()))
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
+    return response
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:

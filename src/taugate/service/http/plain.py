@@ -9,6 +9,7 @@ is accepted here, h11 accepts with the same result (tests/service/http/test_plai
 import re
 from typing import NamedTuple
 
+from starlette.responses import Response
 from starlette.types import Message
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
 
@@ -74,6 +75,14 @@ class PlainCycle(RequestResponseCycle):
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
+        self.on_response()
+
+    def reply(self, response: Response) -> None:
+        """Send a whole reply in place of the application's."""
+        self.response_started = self.response_complete = True
+        self.transport.write(
+            _reply_head(response.status_code, [*self.default_headers, *response.raw_headers]) + bytes(response.body)
+        )
         self.on_response()
 
 

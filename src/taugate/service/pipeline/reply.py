@@ -25,6 +25,10 @@ class CachedSearch:
         self._keys = CacheKeys(pipeline.release)
         self._in_flight: SingleFlight[SearchRecord] = SingleFlight()
 
+    def is_cached(self, query: Query, form: ReplyForm) -> bool:
+        """Return whether `cached` has a record."""
+        return self._keys.reply(query, form) in self._cache.memory
+
     def cached(self, query: Query, form: ReplyForm) -> SearchRecord | None:
         """Return the record of a search whose reply has this form if it is in this process's memory."""
         record = self._cache.memory.get(self._keys.reply(query, form))
