@@ -10,14 +10,10 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from email.utils import formatdate
 from enum import Enum, auto
-from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import unquote
 
 import h11
-import orjson
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,15 +21,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
 from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.http.ids import new_id
+from taugate.service.http.lingering import LingeringTransport
 from taugate.service.http.plain import PlainCycle, PlainRequest, read_plain
-from taugate.service.http.replies import SECURITY_HEADERS, error_body
+from taugate.service.http.replies import raw_reply
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
-_LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
-# What uvicorn's protocol and this file call of a transport, besides `close` and `is_closing`.
-_PASSED_ON = ("abort", "get_extra_info", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
-
-
 # Replies to a request that is refused at once, given its scope and its body; see RequestSteps.
 Refuse = Callable[[Scope, bytes], Response | None]
 
@@ -75,7 +67,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Register the connection, or refuse it if the table is full."""
-        super().connection_made(_LingeringTransport(transport, self._table))
+        super().connection_made(LingeringTransport(transport, lambda: self._table.is_ending))
         if not self._table.enter(self):
             self._refuse_connection(TooManyConnections())
 
@@ -183,36 +175,8 @@ class Connection(H11Protocol):
         """Have the application reply to a request, as uvicorn does with one that h11 has parsed."""
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
-        path, _, query = request.target.partition(b"?")
-        self.scope = {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": "1.1",
-            "server": self.server,
-            "client": self.client,
-            "scheme": "http",
-            "method": request.method.decode(),
-            "root_path": "",
-            "path": unquote(path.decode()),
-            "raw_path": path,
-            "query_string": query,
-            "headers": request.headers,
-            "state": self.app_state.copy(),
-        }
-        self.cycle = PlainCycle(
-            self.scope,
-            self.conn,
-            self.transport,
-            self.flow,
-            self.logger,
-            self.access_logger,
-            self.access_log,
-            self.server_state.default_headers,
-            asyncio.Event(),
-            self.on_response_complete,
-        )
-        self.cycle.body, self.cycle.more_body = bytearray(request.body), False
-        self.cycle.message_event.set()
+        self.cycle = PlainCycle(self, request)
+        self.scope = self.cycle.scope
         self._advance()
         if not (self.flow.write_paused or self._table.is_ending):  # else it may have to wait, or is the last reply
             refusal = copy_context().run(self._refuse, request.body)
@@ -256,59 +220,9 @@ class Connection(H11Protocol):
 
     def _refuse_connection(self, error: ApiError) -> None:
         """Close the connection after an error reply that is written past uvicorn, as there is no request."""
-        self.transport.write(_raw_reply(error))
+        self.transport.write(raw_reply(error, new_id()))
         self.transport.close()
 
 
 # The connection of the request in progress, None if another server runs the application.
 current_connection: ContextVar[Connection | None] = ContextVar("connection", default=None)
-
-
-def _raw_reply(error: ApiError) -> bytes:
-    """Return a whole HTTP/1.1 error reply that closes its connection."""
-    request_id = new_id()
-    body = orjson.dumps(error_body(error.code, str(error), request_id))
-    headers = [
-        (b"date", formatdate(usegmt=True).encode()),
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
-        *SECURITY_HEADERS,
-        (b"x-request-id", request_id.encode()),
-    ]
-    line = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n".encode()
-    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body
-
-
-class _LingeringTransport(asyncio.Transport):
-    """A TCP transport whose `close` ends its own stream while the process is ending, and waits for the client's end.
-
-    Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also discards
-    data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112, section 9.6).
-    """
-
-    def __init__(self, inner: asyncio.Transport, table: ConnectionTable) -> None:
-        super().__init__()
-        self._inner, self._table, self._is_lingering = inner, table, False
-        for name in _PASSED_ON:
-            setattr(self, name, getattr(inner, name))
-
-    def close(self) -> None:
-        """End the stream to the client, then close. Bytes that still arrive must be discarded."""
-        if self.is_closing():
-            return
-        if not self._table.is_ending:
-            self._inner.close()
-            return
-        self._is_lingering = True
-        try:
-            self._inner.write_eof()
-            self._inner.resume_reading()  # else the end of the client's stream would not be noticed
-        except (OSError, RuntimeError):  # the client has gone
-            self._inner.close()
-        else:
-            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._inner.close)
-
-    def is_closing(self) -> bool:
-        """Return whether the connection is closing, so that nothing is to be read or written any more."""
-        return self._is_lingering or self._inner.is_closing()

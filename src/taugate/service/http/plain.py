@@ -6,12 +6,16 @@ a plain request is parsed here by one expression, and its reply leaves in one wr
 is accepted here, h11 accepts with the same result (tests/service/http/test_plain.py compares them).
 """
 
+import asyncio
 import re
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from starlette.responses import Response
 from starlette.types import Message
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from taugate.service.http.replies import reply_head
 
 # As RFC 9112 defines them, but with fewer methods, targets that are paths, and values of visible ASCII characters.
 _HEAD = re.compile(rb"(GET|HEAD|POST) (/[!-~]*) HTTP/1\.1\r\n((?:[-!#$%&'*+.^_`|~0-9A-Za-z]++:[\t -~]*+\r\n)*+)\r\n")
@@ -56,6 +60,37 @@ def read_plain(data: bytes) -> PlainRequest | None:
 class PlainCycle(RequestResponseCycle):
     """The handling of a plain request by an ASGI application. A reply of one message leaves in one write."""
 
+    def __init__(self, connection: H11Protocol, request: PlainRequest) -> None:
+        path, _, query = request.target.partition(b"?")
+        super().__init__(
+            {
+                "type": "http",
+                "asgi": {"version": connection.asgi_version, "spec_version": "2.3"},
+                "http_version": "1.1",
+                "server": connection.server,
+                "client": connection.client,
+                "scheme": "http",
+                "method": request.method.decode(),
+                "root_path": "",
+                "path": unquote(path.decode()),
+                "raw_path": path,
+                "query_string": query,
+                "headers": request.headers,
+                "state": connection.app_state.copy(),
+            },
+            connection.conn,
+            connection.transport,
+            connection.flow,
+            connection.logger,
+            connection.access_logger,
+            connection.access_log,
+            connection.server_state.default_headers,
+            asyncio.Event(),
+            connection.on_response_complete,
+        )
+        self.body, self.more_body = bytearray(request.body), False
+        self.message_event.set()
+
     async def send(self, message: Message) -> None:  # type: ignore[override]  # uvicorn has a type for each message
         """Take the messages of a reply, which has a Content-Length; see ASGI."""
         if self.flow.write_paused and not self.disconnected:
@@ -64,7 +99,7 @@ class PlainCycle(RequestResponseCycle):
             return
         if message["type"] == "http.response.start":
             self.response_started = True
-            self._head = _reply_head(message["status"], [*self.default_headers, *message["headers"]])
+            self._head = reply_head(message["status"], [*self.default_headers, *message["headers"]])
             self.keep_alive = CLOSE not in message["headers"]
             return
         self.transport.write(self._head + message.get("body", b""))
@@ -80,14 +115,6 @@ class PlainCycle(RequestResponseCycle):
     def reply(self, response: Response) -> None:
         """Send a whole reply in place of the application's."""
         self.response_started = self.response_complete = True
-        self.transport.write(
-            _reply_head(response.status_code, [*self.default_headers, *response.raw_headers]) + bytes(response.body)
-        )
+        head = reply_head(response.status_code, [*self.default_headers, *response.raw_headers])
+        self.transport.write(head + bytes(response.body))
         self.on_response()
-
-
-def _reply_head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the status line and the headers of a reply; values come from the service, and have no line ends."""
-    lines = [b"HTTP/1.1 %d %b" % (status, STATUS_PHRASES[status])]
-    lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
