@@ -234,7 +234,7 @@ class Metrics(MetricGroup):
         calibration = manifest.metrics["calibration"]
         for figures, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
             for bound in ("lower", "mean", "upper"):
-                figures.labels(bound).set(getattr(reference, bound))
+                figures.labels(bound).set(math.nan if reference is None else getattr(reference, bound))
 
 
 class AllWorkersCollector(Collector):

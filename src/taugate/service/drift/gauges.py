@@ -171,5 +171,5 @@ def _show(interval: Interval | None, mean: Gauge, bounds: Gauge) -> None:
 def similarity_buckets(reference: Reference) -> list[float]:
     """Return the upper bounds of the similarity histogram: quantiles of the similarities at calibration."""
     samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
-    quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples])
+    quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples if sample.size])
     return [float(bound) for bound in np.unique(quantiles.round(4))]  # digits that a person can read
