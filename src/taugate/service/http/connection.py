@@ -54,7 +54,7 @@ class Connection(H11Protocol):
     def __init__(self, table: ConnectionTable, refuse_at_once: Refuse, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
         super().__init__(**uvicorn)
         self._table, self._refuse_at_once, self._application = table, refuse_at_once, self.app
-        self.app = self._run_application
+        self.app: Any = self._run_application  # uvicorn and Starlette have different types of scopes
         self.stage, self.since = Stage.FIRST_REQUEST, self.loop.time()
         self._unread_since: float | None = None
         self._held = b""  # received while a plain request is handled

@@ -65,7 +65,7 @@ class PlainCycle(RequestResponseCycle):
         super().__init__(
             {
                 "type": "http",
-                "asgi": {"version": connection.asgi_version, "spec_version": "2.3"},
+                "asgi": {"version": "3.0", "spec_version": "2.3"},
                 "http_version": "1.1",
                 "server": connection.server,
                 "client": connection.client,
