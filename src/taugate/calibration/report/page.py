@@ -10,6 +10,7 @@ from taugate.calibration.abstention.words import SCORES, evidence, headline, per
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
+from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
@@ -117,6 +118,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
     manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in calibrated.parts.items()}
     k, wording, query_set = calibrated.policy.k, calibrated.wording, manifest.query_set
+    answering = manifest.answering
     return {
         "members": members,
         "metrics": manifest.metrics,
@@ -130,6 +132,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "doubtful": label_errors(calibrated),
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
         "query_set": [] if wording is None else query_set_lines(query_set, wording, members["calibration"], k),
+        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(query_set, manifest.isotropy),
         "adapted": AdaptedSection.of(manifest.adaptation),
         "gate": gate_rows(manifest) if manifest.gate else [],
@@ -194,7 +197,9 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
     notes = left_out_notes(data.empty_documents or 0, data.own_documents or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
-    fit = encoder_fit_warnings(manifest.encoder_fit, manifest.answering.name, manifest.answering.max_length)
+    answering = manifest.answering
+    fit = encoder_fit_warnings(manifest.encoder_fit, answering.name, answering.query_window)
+    fit += input_warnings(answering)
     warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
     if calibrated.abstention is not None:
         if not calibrated.abstention.record.certified:
