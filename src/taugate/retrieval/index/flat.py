@@ -64,7 +64,8 @@ def exact_top_k(
         while len(pending) and fetch <= max(MAX_CANDIDATES, k + SPARE):
             fetch = min(fetch, count)
             limits, candidates = propose(queries[pending], fetch)
-            top, _ = rerank(index, queries[pending], candidates, k)
+            candidates = np.sort(candidates, axis=1)
+            top = best_of(candidates, index.score(queries[pending], candidates), k)
             scores[pending], positions[pending] = top.scores, top.positions
             proven = limits < top.scores[:, -1] if fetch < count else np.full(len(pending), True)
             pending = pending[~proven]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
+from taugate.retrieval.vectors.similarity import TOGETHER, CorpusVectors, Float32, moments
 from taugate.storage.tensors import Arrays
 
 Float64 = NDArray[np.float64]
@@ -188,6 +188,9 @@ def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> 
         covariance: (d, d) float64 covariance of the partners.
     """
     wide = vectors.astype(np.float64)
-    variance = np.einsum("nd,nd->n", wide @ covariance, wide)
+    # The covariance is symmetric. OpenBLAS multiplies it from the left a third faster, and fewer vectors one by one.
+    together = len(wide) >= TOGETHER or not len(wide)
+    moved = (covariance @ wide.T).T if together else np.stack([covariance @ vector for vector in wide])
+    variance = np.einsum("nd,nd->n", moved, wide)
     deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
     return wide @ mean, deviation
