@@ -5,7 +5,7 @@ What depends on the policy alone is computed for all queries of a batch at once.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,31 +89,30 @@ def cut(
     """
     # Some refusals are not certified within a filter.
     everywhere = abstention is None or abstention.within_filters
-    for row, (query, passing) in enumerate(zip(queries, _passing(queries, results, policy).tolist(), strict=True)):
+    refusals: Sequence[RefusalScore | None] = results.refusals or [None] * len(queries)
+    answered = [_is_answered(*pair) for pair in zip(queries, refusals, strict=True)]
+    passing_rows = _passing(queries, results, policy, answered).tolist()
+    for row, (query, refusal, passing) in enumerate(zip(queries, refusals, passing_rows, strict=True)):
         del passing[query.k :]
-        overridden, refusal = query.threshold is not None, results.refusals and results.refusals[row]
-        refused = not overridden and (query.unreadable or not (refusal is None or refusal.answered))
-        chosen, propensities = _chosen(query, results.positions[row], passing, refused=refused)
-        kept = len(propensities)
-        is_prefix = isinstance(chosen, slice)
-        below_threshold = np.zeros(kept, np.bool_) if is_prefix else ~np.array(passing, np.bool_)[chosen]
+        overridden, refused = query.threshold is not None, answered[row] is False
+        shown = _shown(query, results.positions[row], passing, refused=refused)
         threshold = query.threshold if overridden else policy.threshold
         certified = everywhere or not (query.filter or query.permitted)
         certified = certified and not (query.truncated or query.unreadable)  # nothing is for a truncated query
-        positions = results.positions[row, chosen]
+        positions = results.positions[row, shown.places]
         yield Answer(
             positions=positions,
-            scores=results.scores[row, chosen],
-            ranks=np.arange(1, kept + 1) if is_prefix else chosen + 1,
-            relevance=None if results.relevance is None else results.relevance[row, chosen],
-            below_threshold=below_threshold,
-            propensities=propensities,
+            scores=results.scores[row, shown.places],
+            ranks=shown.ranks,
+            relevance=None if results.relevance is None else results.relevance[row, shown.places],
+            below_threshold=shown.below_threshold,
+            propensities=shown.propensities,
             considered=len(passing),
             best_score=float(results.scores[row, 0]) if passing else None,
             threshold=None if threshold is None else float(np.float32(threshold)),
             policy=policy.kind,
-            calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
-            reason=_reason(query, len(passing), kept, refused),
+            calibrated=not overridden and certified and policy.covers(query.k) and not shown.below_threshold.any(),
+            reason=_reason(query, len(passing), len(positions), refused),
             refused=refused,
             refusal=refusal if passing and not overridden else None,
             uncut=results.uncut[row] if query.is_comparable else None,
@@ -125,23 +124,43 @@ def cut(
         )
 
 
-def _passing(queries: Sequence[Query], results: UncutResults, policy: Policy) -> Mask:
-    """Return which results of n queries pass the cut, (n, w); a query that the encoder cannot read is refused."""
+def _is_answered(query: Query, refusal: RefusalScore | None) -> bool | None:
+    """Return whether a query as a whole is answered; None if nothing but the cut decides that."""
+    if query.threshold is not None:
+        return None
+    if query.unreadable:
+        return False
+    return None if refusal is None else refusal.answered
+
+
+def _passing(queries: Sequence[Query], results: UncutResults, policy: Policy, answered: Sequence[bool | None]) -> Mask:
+    """Return which results of n queries pass the cut, (n, w); see `keep_answered` for those that are answered."""
     tau = -np.inf if policy.threshold is None else policy.threshold
     thresholds = np.array([tau if query.threshold is None else query.threshold for query in queries], np.float32)
     passing = keep(results.decisions, thresholds[:, None])
-    for row, query in enumerate(queries):
-        if query.threshold is None and (query.unreadable or results.refusals is not None):
-            answered = not query.unreadable and results.refusals is not None and results.refusals[row].answered
-            passing[row, :1] = True  # see keep_answered
-            passing[row] &= answered
+    passing[[row for row, answer in enumerate(answered) if answer], :1] = True
+    passing[[row for row, answer in enumerate(answered) if answer is False]] = False
     return passing
 
 
-def _chosen(
-    query: Query, positions: NDArray[np.int64], passing: list[bool], *, refused: bool
-) -> tuple[slice | NDArray[np.int64], Float32]:
-    """Return the places of the results to show, and their propensities.
+class _Shown(NamedTuple):
+    """The results of one query that are shown.
+
+    Attributes:
+        places: Places in the list.
+        ranks: See Answer, as are the others.
+        below_threshold: See Answer.
+        propensities: See Answer.
+    """
+
+    places: slice | NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    below_threshold: Mask
+    propensities: Float32
+
+
+def _shown(query: Query, positions: NDArray[np.int64], passing: list[bool], *, refused: bool) -> _Shown:
+    """Select the results to show.
 
     Args:
         query: The query.
@@ -151,12 +170,15 @@ def _chosen(
     """
     kept = sum(passing)
     if kept >= query.min_results and all(passing[:kept]) and (query.exploration is None or refused):
-        return slice(kept), np.ones(kept, dtype=np.float32)
+        # Nearly every query: the first results pass, and nothing else is shown.
+        ranks = np.arange(1, kept + 1)
+        return _Shown(slice(kept), ranks, np.zeros(kept, dtype=np.bool_), np.ones(kept, dtype=np.float32))
     mask = np.array(passing, dtype=np.bool_)
     chosen = np.flatnonzero(mask)
     if query.min_results > kept:
         chosen = np.sort(np.concatenate([chosen, np.flatnonzero(~mask)[: query.min_results - kept]]))
-    return _explore(query, positions, chosen, len(passing), refused=refused)
+    chosen, propensities = _explore(query, positions, chosen, len(passing), refused=refused)
+    return _Shown(chosen, chosen + 1, ~mask[chosen], propensities)
 
 
 def _documents(search_result: FoundPassages, positions: NDArray[np.int64]) -> dict[int, Document]:

@@ -210,7 +210,7 @@ class FlatIndex(FaissIndex):
     ) -> None:
         vectors = exact.vectors if exact else stored_vectors(index, int(dimension or index.d))
         super().__init__(index, kind, vectors, exact)
-        self._gpu = copy_to_gpu(index) if kind == "flat" else None
+        self._gpu: Any = copy_to_gpu(index) if kind == "flat" else None
 
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
@@ -238,7 +238,9 @@ class FlatIndex(FaissIndex):
         """The codes that propose documents; None if the vectors are rounded themselves, or too many to code at load."""
         if self.exact is not None:
             return Int8Codes(self.faiss, self.dimension)
-        return Int8Codes.build(self.vectors) if self.kind == "flat" and len(self) <= _MAX_CODED else None
+        if isinstance(self.vectors, np.ndarray) and len(self) <= _MAX_CODED:
+            return Int8Codes.build(self.vectors)
+        return None
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
