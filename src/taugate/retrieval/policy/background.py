@@ -18,6 +18,8 @@ from taugate.storage.tensors import Arrays
 Float64 = NDArray[np.float64]
 # Smaller standard deviations are rounding errors of equal float32 vectors.
 _MIN_DEVIATION = 1e-6
+# Up to so many vectors, OpenBLAS multiplies a symmetric matrix of 384 columns a third faster from the left.
+_BATCH = 32
 _BLOCK = 4096  # documents read at a time: 6 MB at d = 384
 
 
@@ -188,9 +190,16 @@ def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> 
         covariance: (d, d) float64 covariance of the partners.
     """
     wide = vectors.astype(np.float64)
-    # The covariance is symmetric. OpenBLAS multiplies it from the left a third faster, and fewer vectors one by one.
-    together = len(wide) >= TOGETHER or not len(wide)
-    moved = (covariance @ wide.T).T if together else np.stack([covariance @ vector for vector in wide])
-    variance = np.einsum("nd,nd->n", moved, wide)
+    variance = np.einsum("nd,nd->n", _symmetric_product(wide, covariance), wide)
     deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
     return wide @ mean, deviation
+
+
+def _symmetric_product(vectors: Float64, matrix: Float64) -> Float64:
+    """Multiply vectors, (n, d), by a symmetric matrix, (d, d), in the way that is fastest for so many of them."""
+    if 0 < len(vectors) < TOGETHER:
+        return np.stack([matrix @ vector for vector in vectors])
+    if len(vectors) <= _BATCH:
+        product: Float64 = (matrix @ vectors.T).T
+        return product
+    return vectors @ matrix
