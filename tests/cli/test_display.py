@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
@@ -123,3 +124,9 @@ def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_p
     assert labels == ["Keeps", "Loses", "Refuses", "Measured", "Open", "Report", "Next"]
     steps = [line.split()[0] for line in left if re.search(r" in \d+\.\d s$", line)]
     assert steps == ["Read", "Prepared", "Encoded", "Tried", "Measured", "Chose", "Wrote"]
+
+
+def test_command_of_job_hides_passwords() -> None:
+    words = ["calibrate", "my data", "--engine", "postgresql://user:secret@host/db"]
+    with click.Context(click.Command("calibrate"), obj=words), ProgressDisplay() as job:
+        assert job.command == "taugate calibrate 'my data' --engine 'postgresql://…@host/db'"

@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.comparison.publish import publish, unfit
 from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
@@ -21,6 +22,7 @@ from taugate.cli.terminal.options import (
     number_or,
     option,
     parameters,
+    part,
     specified,
 )
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
@@ -38,7 +40,7 @@ _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(PromotionOptions):
+class CalibrateOptions(InputOptions, PromotionOptions):
     """The options of `taugate calibrate` beside the settings of a calibration."""
 
     data: Data
@@ -69,7 +71,9 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
 
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
-    encoder = RequestedEncoder(options.encoder or DEFAULT_ENCODER, explicit or not request.requested)
+    encoder = RequestedEncoder(
+        options.encoder or DEFAULT_ENCODER, explicit or not request.requested, part(InputOptions, options)
+    )
     with ProgressDisplay(steps=True, verbose=options.verbose) as job:
         with job.task("starting"):
             from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
@@ -115,6 +119,7 @@ command = Command(
     callback=_run,
     params=[
         *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "verbose"),
+        *parameters(InputOptions, max_length=Appearance("TOKENS")),
         *parameters(
             CalibrationSettings,
             *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),

@@ -1,6 +1,8 @@
 """Progress of a long command: a line that Rich redraws on a terminal, or a new line every ten seconds elsewhere."""
 
 import os
+import re
+import shlex
 import sys
 import threading
 import time
@@ -9,6 +11,8 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+import click
 
 from taugate.calibration.progress import Job, Task
 from taugate.cli.terminal.output import is_warning, say, styled
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 _REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
 _SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
+_USER = re.compile(r"://[^/@]*@")  # in a URL, with a password or without
 _BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
 
 
@@ -36,7 +41,7 @@ class ProgressDisplay:
             steps: Whether to print a line for each step that has ended, with its time.
             verbose: Whether to print all lines of the job, not only its warnings.
         """
-        self._job, self._verbose = Job(), verbose
+        self._job, self._verbose = Job(command=_command_line()), verbose
         self._show: Callable[[str], None] = say
         self._exits = ExitStack()
         self._stage, self._seconds = "", 0.0  # a stage of the current step, and the time of all its stages
@@ -105,6 +110,13 @@ class ProgressDisplay:
         if (done := self._job.done(self._stage)) is not None:
             self._show(f"{done} in {self._seconds:.1f} s")
         self._stage = ""
+
+
+def _command_line() -> str:
+    """Return the command that is running, without passwords in URLs; empty outside of a command."""
+    context = click.get_current_context(silent=True)
+    words = None if context is None else context.find_object(list)
+    return "" if words is None else shlex.join(["taugate", *(_USER.sub("://…@", word) for word in words)])
 
 
 def drawn(task: Task) -> "Table":
