@@ -25,16 +25,16 @@ from taugate.storage.folders import set_missing_home
 _GROUPS = {
     "start": {
         "quickstart": "calibrate on a sample data set or on your files, and serve it",
-        "import": "make a data set from files: texts, web pages, PDF, office files, emails, tables, source code",
+        "import": "make a data set from files, such as PDF, web pages and tables",
         "queries": "make queries from the documents of an unlabelled corpus",
         "judge": "judge results of sampled queries, to label them for calibration",
         "completion": "print the completion script of a shell",
     },
     "measure": {
-        "calibrate": "measure a labelled data set, choose the threshold, promote a release",
-        "update": "make a release of a newer corpus, and promote it if the threshold still holds",
-        "recalibrate": "calibrate on newer data as before, compare, try on live traffic, promote",
-        "adapt": "adapt an encoder to a data set, and measure whether it is better",
+        "calibrate": "measure a data set, choose the threshold, promote a release",
+        "update": "release a newer corpus if the threshold still holds",
+        "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
+        "adapt": "adapt an encoder to a data set, if that makes it better",
         "encode": "encode a corpus into shards, with several workers",
     },
     "serve": {
@@ -44,7 +44,7 @@ _GROUPS = {
         "settings": "show the effective settings and their sources",
     },
     "watch": {
-        "explain": "explain why a document is, or is not, among the results of a query",
+        "explain": "explain why a document is, or is not, among the results",
         "drift": "detect drift in recorded queries",
         "traffic": "make labelled queries from user feedback",
     },
@@ -52,7 +52,7 @@ _GROUPS = {
 COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 _EXAMPLES = {
     "taugate quickstart": "try it on a sample",
-    "taugate calibrate DATA --releases DIR --max-loss 0.02": "lose at most 2 % of the answers",
+    "taugate calibrate DATA --releases DIR --max-loss 0.02": "limit the loss to 2 %",
     "taugate serve --releases DIR": "search over HTTP",
 }
 COMPLETE = "_TAUGATE_COMPLETE"  # the variable by which a shell's completion script asks for completions

@@ -20,6 +20,7 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "taugate:": {"fg": "red", "bold": True},
 }
 _COPIED = ("Open", "Report")  # labels of commands, addresses and paths
+_LABEL_COLUMNS = len("Promotion")  # so that rows that are written one after another are aligned
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
@@ -54,7 +55,7 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     Args:
         rows: Lines of text by their label.
     """
-    margin = max(map(len, rows), default=0) + 2
+    margin = max(_LABEL_COLUMNS, *map(len, rows)) + 2
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
     separator = f"\n{'':{margin}}"
     for label, text in rows.items():
