@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.encoding.source import int8_encoder
+from taugate.calibration.encoding.precisions import cheaper_encoder
 from taugate.calibration.export.int8 import quantize
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
@@ -31,7 +31,7 @@ def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> ExportedEncoder:
 def section(float32: ExportedEncoder, graph: ExportedEncoder, texts: dict[str, Texts]) -> list[str]:
     """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev."""
     documents, queries = texts[SETS[0]]
-    kernel = ExportedEncoder.load(int8_encoder(float32.folder, [text[:120] for text in documents[:100]]), 1)
+    kernel = ExportedEncoder.load(cheaper_encoder(float32.folder, "int8", [text[:120] for text in documents[:100]]), 1)
     encoders = {"float32, onnxruntime": float32.single_threaded(), "int8, onnxruntime": graph, "int8, kernel": kernel}
     least: dict[tuple[str, int], float] = {}
     for together in _TOGETHER * _ROUNDS:

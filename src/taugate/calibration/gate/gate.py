@@ -32,12 +32,14 @@ class GateCandidate:
         kind: "lexical", "precision", "projection", "index" or "adaptation".
         outcomes: Outcomes for the queries of the baseline.
         gain: Savings by name: bytes per document, milliseconds, queries per second.
+        processor: Instructions of the processor that the gain was measured with, None if they do not matter.
     """
 
     name: str
     kind: str
     outcomes: RankingOutcomes
     gain: dict[str, float] = field(default_factory=dict)
+    processor: str | None = None
 
 
 def judge(
@@ -94,6 +96,7 @@ def judge(
                 least=detectable,
                 queries_needed=needed,
                 gain=candidate.gain,
+                processor=candidate.processor,
             )
         )
     return records

@@ -1,6 +1,6 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-Its model is a graph for onnxruntime (graph.py), or BERT-like weights in int8 for the kernel (bert.py).
+Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the kernel (bert.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.bert import WEIGHTS, BertModel
+from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision
 from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter
@@ -26,7 +26,7 @@ _MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder
 FILES = (*_MODELS.values(), TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
-RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: the precision of the calibration
+RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the precision of the calibration
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
@@ -60,7 +60,7 @@ class EncoderConfig(BaseModel):
     name: str
     revision: str
     runtime: Runtime = "onnxruntime"
-    precision: Literal["float32", "int8"] = "float32"
+    precision: Precision = "float32"
     dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
     pooling: str
@@ -124,7 +124,7 @@ class ExportedEncoder:
     def _load_model(self, folder: Path, threads: int) -> Graph | BertModel:
         config = self.config
         if config.runtime == "kernel":
-            return BertModel(folder / WEIGHTS, threads)
+            return BertModel(folder / WEIGHTS, config.precision, threads)
         try:
             return Graph(
                 folder / MODEL, threads, config.max_length, config.pad_multiple, pair_lone_texts=config.pair_lone_texts
