@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.checkout import ROOT
-from benchmarks.encoder.int8 import SETS, Texts, of_onnxruntime, section
+from benchmarks.encoder.precisions import SETS, Texts, of_onnxruntime, section
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.retrieval.encoder import graph

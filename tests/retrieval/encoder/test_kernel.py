@@ -23,7 +23,7 @@ kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a
 pytestmark = [pytest.mark.model, pytest.mark.skipif(bert.processor_path("int8") is None, reason="needs AVX2")]
 LENGTHS = [1, 2, 3, 5, 15, 16, 17, 33, 64, 200]  # around the numbers of rows and keys that are computed at once
 CHEAPER: tuple[CheaperPrecision, ...] = ("int8", "bfloat16")
-LEAST_RATIO = {"int8": 8, "bfloat16": 8}  # TODO
+MIN_RATIO = 60  # of times; measured: 180 to 200
 Encoders = dict[Precision, ExportedEncoder]
 
 
@@ -110,7 +110,7 @@ def test_path_of_processor_is_much_faster_than_plain_c(
     weights = encoders[precision].folder / WEIGHTS
     fast, plain = (BertModel(weights, precision, 1, path) for path in ("avx512", "plain"))
     ratios = [seconds(lambda: plain.run(texts[5:8])) / seconds(lambda: fast.run(texts[5:8])) for _ in range(5)]
-    assert statistics.median(ratios) > LEAST_RATIO[precision], ratios
+    assert statistics.median(ratios) > MIN_RATIO, ratios
 
 
 def seconds(run: Callable[[], object]) -> float:

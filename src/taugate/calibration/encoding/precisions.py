@@ -69,5 +69,6 @@ def _write(
     try:
         ExportedEncoder.load(staging).encode(_PROBES, "query")
     except Exception as error:  # onnxruntime has one exception type per status code, without a common base
-        reason = str(error).splitlines()[0]
-        raise EncoderError(f"{name}: cannot be run in {precision} ({reason}); leave out --precision") from error
+        raise EncoderError(
+            f"{name}: {runtime} cannot run it in {precision}; leave out --precision for this encoder"
+        ) from error
