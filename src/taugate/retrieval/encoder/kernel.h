@@ -49,7 +49,7 @@ typedef void Encode(const Model *, const int32_t *ids, const int32_t *ends, int 
 Encode encode_plain, encode_avx2, encode_avx512;
 Apply int8_plain, int8_avx2, int8_avx512;
 Apply bfloat16_plain, bfloat16_avx2, bfloat16_avx512;
-Apply float32_plain, float32_avx2, float32_avx512;
+Apply float32_plain, float32_avx512;
 
 INLINE void activate(float *out, int n, int rows) {
     for (int r = 0; r < rows; r++)

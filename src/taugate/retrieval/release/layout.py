@@ -10,6 +10,7 @@ from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
@@ -47,6 +48,7 @@ OPTIONAL_FILES = frozenset(
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
         f"{ENCODER_FOLDER}/{MODEL}",  # or
         f"{ENCODER_FOLDER}/{WEIGHTS}",
+        f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
     }
 )
 
