@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -21,21 +22,33 @@ which was chosen on queries of squad_v2_dev, by .0010 to .0012. Three hundred te
 """
 
 
-def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> ExportedEncoder:
-    """Quantise an encoder as on a machine without the kernel, into an empty folder."""
-    for name in GRAPH_FILES:
-        shutil.copy(encoder.folder / name, folder)
-    quantize(encoder.folder / MODEL, folder / MODEL)
-    return ExportedEncoder.load(folder, 1)
+def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> Iterator[ExportedEncoder]:
+    """Yield the encoder in float32 and in int8 as on a machine without the kernel."""
+    for precision in ("float32", "int8"):
+        (folder / precision).mkdir()
+        for name in GRAPH_FILES:
+            shutil.copy(encoder.folder / name, folder / precision)
+        if precision == "int8":
+            quantize(encoder.folder / MODEL, folder / precision / MODEL)
+        yield ExportedEncoder.load(folder / precision, 1)
 
 
-def section(float32: ExportedEncoder, graph: ExportedEncoder, texts: dict[str, Texts]) -> list[str]:
-    """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev."""
+def section(
+    kernel: ExportedEncoder, float32: ExportedEncoder, int8: ExportedEncoder, texts: dict[str, Texts]
+) -> list[str]:
+    """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev.
+
+    Args:
+        kernel: The encoder in float32 that the kernel runs.
+        float32: The same as a graph.
+        int8: The same as a graph in int8.
+        texts: Documents and queries of every data set.
+    """
     documents, queries = texts[SETS[0]]
     some = [text[:120] for text in documents[:100]]
-    encoders = {"float32, onnxruntime": float32.single_threaded(), "int8, onnxruntime": graph}
+    encoders = {"float32, onnxruntime": float32, "int8, onnxruntime": int8, "float32, kernel": kernel.single_threaded()}
     for precision in get_args(CheaperPrecision):
-        encoders[f"{precision}, kernel"] = ExportedEncoder.load(cheaper_encoder(float32.folder, precision, some), 1)
+        encoders[f"{precision}, kernel"] = ExportedEncoder.load(cheaper_encoder(kernel.folder, precision, some), 1)
     least: dict[tuple[str, int], float] = {}
     for together in _TOGETHER * _ROUNDS:
         for name, encoder in encoders.items():
