@@ -10,6 +10,7 @@ from taugate.calibration.abstention.words import SCORES, evidence, headline, per
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
 from taugate.calibration.charts.template import template
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
+from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
@@ -21,7 +22,6 @@ from taugate.calibration.report.figures import (
     drawn,
     metric_curves,
     reliability_figures,
-    score_name,
     similarity_densities,
 )
 from taugate.calibration.report.gate import gate_rows, retentions
@@ -91,7 +91,7 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
     rules, refusal, no_answer = rule_standings(calibrated, shown), manifest.refusal, manifest.no_answer
     last = list(manifest.metrics)[-1]
     return {
-        "keeps": KEEPS[policy.kind].format(score=score_name(calibrated.search.index)),
+        "keeps": KEEPS[policy.kind].format(score=calibrated.search.score_name),
         "last": last,
         "cost": cost(policy, manifest.metrics[last], refusing=calibrated.abstention is not None),
         "promise": promise(policy, refusing=refusal is not None and policy.statement != "labels"),
@@ -113,6 +113,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
     manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in calibrated.parts.items()}
     k, wording, query_set = calibrated.policy.k, calibrated.wording, manifest.query_set
+    answering = manifest.answering
     return {
         "members": members,
         "metrics": manifest.metrics,
@@ -125,7 +126,8 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "trust": [] if manifest.relevance is None else reliability_figures(manifest.relevance),
         "doubtful": label_errors(calibrated),
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
-        "query_set": query_set_lines(query_set, wording, members["calibration"], k),
+        "query_set": [] if wording is None else query_set_lines(query_set, wording, members["calibration"], k),
+        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(query_set, manifest.isotropy),
         "adapted": AdaptedSection.of(manifest.adaptation),
         "gate": gate_rows(manifest) if manifest.gate else [],
@@ -190,7 +192,9 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
     notes = left_out_notes(data.empty_documents or 0, data.own_documents or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
-    fit = encoder_fit_warnings(manifest.encoder_fit, manifest.answering.name, manifest.answering.max_length)
+    answering = manifest.answering
+    fit = encoder_fit_warnings(manifest.encoder_fit, answering.name, answering.query_window)
+    fit += input_warnings(answering)
     warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
     if calibrated.abstention is not None:
         if not calibrated.abstention.record.certified:
