@@ -15,7 +15,7 @@ from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder
 from taugate.storage.tensors import write_tensors
 
-_VERSION = 4  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder
+_VERSION = 5  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder
 CheaperPrecision = Literal["int8", "bfloat16"]
 _PROBES = ["threshold", "What is the warranty period for a new roof?"]  # of two lengths, so that shapes are dynamic
 

