@@ -83,7 +83,7 @@ class CalibrationStages(ReleaseStages):
         """Choose the search for the release: exact, or what the gate accepts.
 
         Raises:
-            EncoderError: If int8 is requested and the encoder cannot be quantised.
+            EncoderError: If a precision is requested by its name, and the encoder or this machine cannot have it.
             ReleaseError: If the gate does not accept the engine.
         """
         dataset = self.inputs.dataset
