@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import EMPTY
@@ -118,6 +119,31 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
         high *= 2
     factor = float(optimize.brentq(short, 0.0, high, xtol=1e-6))
     return math.ceil(factor * limit.steps.queries)
+
+
+def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
+    """Lower the default cap until the rule's limits can be certified if nothing is lost; unchanged if none is enough.
+
+    The choice depends on the numbers of queries alone, not on their scores or losses.
+
+    Args:
+        units: Sampling units of all answerable queries, with the default cap.
+        certifying: Positions of the queries that certify.
+        rule: Rule with the limits and the confidence.
+    """
+    if units.unit == "query" or rule.count_at_most is not None:
+        return units
+    for cap in (units.cap, *units.smaller_caps()):
+        capped = replace(units, cap=cap)
+        steps = LossSteps.of_empty(np.zeros((len(certifying), 1), dtype=np.float32), capped.take(certifying))
+        if all(
+            queries_needed(LossLimit(EMPTY, steps, delta), part) <= steps.queries
+            for part in rule.split_by_loss()
+            for delta in (part.max_loss, part.max_empty)
+            if delta is not None
+        ):
+            return capped
+    return units
 
 
 def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import bounds, words
-from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, queries_needed
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
@@ -100,6 +100,16 @@ def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: Calibrat
     if rule.policy == "auto" and rule.statement == "expected-loss":
         return evidence.roles.certify
     return evidence.roles.not_fitting if kind == "probability" or fits_refusal else evidence.calibration
+
+
+def with_enough_evidence(rule: ThresholdRule, evidence: CalibrationQueries) -> CalibrationQueries:
+    """Lower the default cap on the queries of a document, as far as a certificate of the rule needs it."""
+    if rule.statement is None:
+        return evidence
+    named = _named(rule, evidence)
+    # `auto` certifies one of its policies by all calibration queries.
+    certifying = certifying_queries(named, "relative" if named.policy == "auto" else named.policy, evidence)
+    return replace(evidence, units=counting_enough(evidence.units, certifying, rule))
 
 
 def loss_limits(
