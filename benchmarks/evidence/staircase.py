@@ -45,7 +45,7 @@ class Staircase:
         """τ for each δ, certified by the queries at these positions; None if there is none."""
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)
-        steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)
+        steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units)
         return [self._highest(steps, p_values(steps, delta)) for delta in deltas]
 
     def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:

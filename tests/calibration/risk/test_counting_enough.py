@@ -27,7 +27,9 @@ def test_cap_falls_until_evidence_is_enough() -> None:
     after = enough(before)
     assert (before.cap, after.cap) == (5, 4)
     needed = [
-        queries_needed(LossLimit("empty", LossSteps.of_empty(np.zeros((len(units), 1), np.float32), units), DELTA), RULE)
+        queries_needed(
+            LossLimit("empty", LossSteps.of_empty(np.zeros((len(units), 1), np.float32), units), DELTA), RULE
+        )
         for units in (before, after)
     ]
     assert needed[1] <= len(before) < needed[0]

@@ -70,13 +70,12 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     """Return the p-value of "the share of queries lost is above δ" for each step of the staircase, (c + 1,) float64.
 
     The first p-value is that of a τ with no candidate below it, which loses nothing; the following ones are those of
-    the smallest τ above each candidate. If queries share documents, it is the inverse of an e-value (`e_values`).
-    Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
+    the smallest τ above each candidate. It is exact binomial for losses of 0 or 1 of independent queries, else the
+    inverse of an e-value (`e_values`).
     """
     if steps.documents is not None:
         return np.exp(-np.maximum(0.0, steps.documents.log_e(delta)))
-    p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
-    return p_value(steps.losses, steps.queries, delta)
+    return bounds.exact_p_values(steps.losses, steps.queries, delta)
 
 
 def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
@@ -90,7 +89,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requeste
     """
     place = _place(steps, tau)
     if steps.documents is None:
-        return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
+        return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence)
     return steps.documents.losses_at(place).upper_limit(confidence, requested)
 
 
@@ -166,7 +165,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
         most=limit.delta,
         queries=n,
         effective_queries=float(n) if documents is None else n * total / float(np.square(documents.sizes).sum()),
-        unit="query" if documents is None else "document",
+        unit=steps.unit,
         units=n if documents is None else len(documents.sizes),
         found=None if limit.name == EMPTY else float(steps.losses[-1]) / total,
         loss=loss / total,

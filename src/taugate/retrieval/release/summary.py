@@ -11,7 +11,7 @@ class LostAnswers:
     """Right answers that no user gets.
 
     Attributes:
-        lost: Number of queries with a relevant document in their top K that keep none, refused or cut.
+        lost: Number of queries with a relevant document in their top K that keep none.
         answers: Number of queries with a relevant document in their top K.
         upper: One-sided 95 % limit of the share lost.
     """
@@ -21,27 +21,41 @@ class LostAnswers:
     upper: float
 
 
-def summary_sentence(kept: float, k: int, lost: LostAnswers | None, refusal: RefusalRecord | None) -> str:
-    """Write the summary, from figures on held-out queries if there are any.
+def summary_sentence(
+    kept: float, k: int, lost: LostAnswers | None, refusal: RefusalRecord | None, refused: LostAnswers | None = None
+) -> str:
+    """Write the summary, from queries that did not influence the figure that they count for.
 
     Args:
         kept: Mean number of results of an answerable query that is answered.
         k: K, the number of results before the threshold.
-        lost: Lost answers; None if no query finds an answer.
+        lost: Answers lost although the query is answered; None if no query finds an answer.
         refusal: Record of the default refusal, None without one.
+        refused: Answers lost because the query is refused; None without a refusal, or if no query finds an answer.
     """
     clauses = [f"keeps {kept:.1f} of {k} results"]
     if lost is not None:
-        percent = math.ceil(round(1000 * lost.upper, 6)) / 10  # an upper limit is never rounded down
-        clauses.append(f"loses {lost.lost:,} of {lost.answers:,} answers (at most {percent:g} %)")
+        clauses.append(f"loses {lost.lost:,} of {lost.answers:,} answers {_at_most(lost)}")
     if refusal is not None:
         clauses.append(f"refuses {_count(refusal.off_topic)} off-topic questions")
-        others = {"near misses": refusal.near_miss, "unanswerable questions": refusal.unanswerable}
+        others = {
+            "short requests": refusal.request,
+            "near misses": refusal.near_miss,
+            "unanswerable questions": refusal.unanswerable,
+        }
         clauses += [f"{_count(counted)} {name}" for name, counted in others.items() if counted is not None]
         if refusal.provisional:
             clauses[-1] += " (provisional)"
+        if refused is not None:
+            found = f"{refused.lost:,} of {refused.answers:,} questions that find their answer"
+            clauses.append(f"and wrongly {found} {_at_most(refused)}")
     sentence = ", ".join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _at_most(lost: LostAnswers) -> str:
+    percent = math.ceil(round(1000 * lost.upper, 6)) / 10  # an upper limit is never rounded down
+    return f"(at most {percent:g} %)"
 
 
 def _count(counted: RefusedQuestions) -> str:
