@@ -14,9 +14,11 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.risk.certify import counting_enough
 from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
+from taugate.calibration.threshold.policy_choice import with_enough_evidence
 from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
@@ -152,8 +154,8 @@ def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[R
         calibration, others = unseen(np.random.default_rng([seed, number]), units)
         drawn, labels = _anew(np.random.default_rng([seed, number, 1]), members, len(units))
         for kind, stair in stairs.items():
-            taus = [stair.taus(calibration, each.take(calibration), LOSSES) for each in (units, single)]
-            anew = [stair.taus(drawn, each, LOSSES) for each in (labels, _one_by_one(len(drawn)))]
+            taus = [_taus(stair, calibration, each, calibration) for each in (units, single)]
+            anew = [_taus(stair, drawn, each, np.arange(len(drawn))) for each in (labels, _one_by_one(len(drawn)))]
             for at, loss in enumerate(LOSSES):
                 each = done[kind, loss]
                 each.now.append(_realised(stair, taus[0][at], others))
@@ -181,13 +183,21 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
         if evidence.roles is None:
             raise AssertionError("a calibration with a model splits its queries")
         rest = evidence.roles.not_fitting
-        before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
+        before = _taus(stairs["probability"], rest, single, rest)
         for (policy, loss), each in done.items():
-            found = decide_policy(certified(policy, "high-probability", loss), evidence)
+            rule = certified(policy, "high-probability", loss)
+            found = decide_policy(rule, with_enough_evidence(rule, evidence))
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
     return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+
+
+def _taus(stair: Staircase, rows: Positions, units: SamplingUnits, certifying: Positions) -> list[float | None]:
+    """τ for each δ by the queries at `rows`, which are those of `units` at `certifying`."""
+    rules = [certified("relative", "high-probability", loss) for loss in LOSSES]
+    counted = [counting_enough(units, certifying, rule).take(certifying) for rule in rules]
+    return [stair.tau(rows, each, loss) for each, loss in zip(counted, LOSSES, strict=True)]
 
 
 def _one_by_one(queries: int) -> SamplingUnits:
@@ -215,7 +225,8 @@ def _check(
     evidence = CalibrationQueries(
         searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
     )
-    if taus != [decide_policy(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
+    rules = [certified(kind, "high-probability", loss) for loss in LOSSES]
+    if taus != [decide_policy(rule, with_enough_evidence(rule, evidence)).tau for rule in rules]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
@@ -53,10 +52,7 @@ def test_probability_excludes_fitting_queries(known: CalibrationQueries) -> None
 def divided(given: CalibrationQueries, delta: float) -> dict[str, tuple[np.ndarray, float]]:
     """Who certifies each of two policies, with which error: a fifth for probability, and what is left for relative."""
     remaining = given.roles.not_fitting
-    used = max(
-        (p for lost in range(len(remaining)) if (p := stats.binom.cdf(lost, len(remaining), delta)) <= 0.01),
-        default=0.0,
-    )
+    used = 0.01 if (1 - delta) ** len(remaining) <= 0.01 else 0.0
     return {"probability": (remaining, 0.01), "relative": (given.calibration, 0.05 - used)}
 
 

@@ -120,6 +120,11 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
+def enough_queries(limits: Sequence[LossLimit], rule: ThresholdRule) -> bool:
+    """Return whether the queries could certify every limit if nothing were lost."""
+    return all(queries_needed(limit, rule) <= limit.steps.queries for limit in limits)
+
+
 def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
     """Lower the default cap until the rule's limits can be certified if nothing is lost; unchanged if none is enough.
 
@@ -136,10 +141,8 @@ def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: T
         capped = replace(units, cap=cap)
         steps = LossSteps.of_empty(np.zeros((len(certifying), 1), dtype=np.float32), capped.take(certifying))
         if all(
-            queries_needed(LossLimit(EMPTY, steps, delta), part) <= steps.queries
+            enough_queries([LossLimit(EMPTY, steps, delta) for delta in (part.max_loss, part.max_empty) if delta], part)
             for part in rule.split_by_loss()
-            for delta in (part.max_loss, part.max_empty)
-            if delta is not None
         ):
             return capped
     return units

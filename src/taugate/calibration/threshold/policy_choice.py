@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.risk import bounds, words
-from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, queries_needed
+from taugate.calibration.risk import words
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
@@ -22,9 +22,9 @@ from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 
-# The first policy's part of the error. The second one gets the remainder, and the error that the first cannot use: it
-# fits nothing, so all queries certify it, and it usually keeps less. Chosen on three public sets; on three others .2
-# keeps .006 less than .5 on average (docs/research/calibration.md, "How auto divides the error").
+# The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps
+# less. Chosen on three public sets; on three others .2 keeps .006 less than .5 on average (docs/research/calibration.md,
+# "How auto divides the error").
 _FIRST = 0.2
 
 
@@ -138,39 +138,22 @@ def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
 
 
 def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[CertifiablePolicy]:
-    """Divide the error between the two preferred policies; `similarity` is one of them only without a model."""
+    """Divide the error between the two preferred policies; `similarity` is one of them only without a model.
+
+    The first uses no error for a loss that its queries are too few to certify, which is known before any loss is seen.
+    """
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
     leading = CertifiablePolicy(
         first, certifying_queries(first, evidence), replace(rule, confidence=1 - _FIRST * error)
     )
     used = sum(
-        _used(loss_limits(part, evidence, leading.queries, first), part) for part in leading.rule.split_by_loss()
+        1 - part.confidence
+        for part in leading.rule.split_by_loss()
+        if enough_queries(loss_limits(part, evidence, leading.queries, first), part)
     )
-    confidence = 1 - (error - used)
-    return [
-        leading,
-        CertifiablePolicy(second, certifying_queries(second, evidence), replace(rule, confidence=confidence)),
-    ]
-
-
-def _used(limited: Sequence[LossLimit], rule: ThresholdRule) -> float:
-    """Return the largest error of the test of these limits, which is known before any loss is seen.
-
-    It is 0 if there are too few queries to pass one of the limits. All limits have to pass, so the error is that of the
-    limit with the largest error (intersection–union test).
-    """
-    if any(queries_needed(limit, rule) > limit.steps.queries for limit in limited):
-        return 0.0
-    return max(_level(limit, 1 - rule.confidence) for limit in limited)
-
-
-def _level(limit: LossLimit, error: float) -> float:
-    """Return the level that one limit uses, which is smaller than the error because counts move in steps."""
-    if limit.steps.documents is not None:
-        return error
-    p_values = bounds.exact_p_values(np.arange(limit.steps.queries + 1.0), limit.steps.queries, limit.delta)
-    return min(error, float(p_values[p_values <= error * (1 + 1e-9)].max(initial=0.0)))
+    remaining = replace(rule, confidence=1 - (error - used))
+    return [leading, CertifiablePolicy(second, certifying_queries(second, evidence), remaining)]
 
 
 def _keeping_fewest(

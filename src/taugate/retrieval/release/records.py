@@ -43,13 +43,13 @@ class ScoreCandidate(Record):
         auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
         answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
             of answerable ones.
-        standard_error: Standard error of `answered`, by document.
+        standard_error: Standard error of `answered`, by document; None in releases that compare two scores only.
     """
 
     name: str
     auroc: float
     answered: float
-    standard_error: float
+    standard_error: Annotated[float | None, UNLESS_NONE] = None
 
 
 class TradeOff(Record):
