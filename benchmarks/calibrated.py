@@ -11,6 +11,7 @@ from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.study import Study, study
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.flat import FlatIndex
@@ -42,4 +43,4 @@ class IndexedSet:
         units = sampling_units(self.dataset, settings, Job())
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
         inputs = CalibrationInputs(self.dataset, drawn, settings, Job())
-        return study(inputs, self.encoded, self.index), inputs
+        return study(inputs, CorpusSearch(inputs, self.encoded, self.index)), inputs

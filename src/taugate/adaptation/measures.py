@@ -203,6 +203,8 @@ class EncoderComparison:
             np.float32(threshold.tau),
             settings.overlap_percentile,
         )
+        if metrics.roe is None:
+            raise AssertionError("random documents were scored")
         return EncoderRow(
             name=name,
             accuracy=_interval(metrics.accuracy),

@@ -64,7 +64,8 @@ def calibration_observations(reference: Reference) -> Observations:
     """Return the calibration queries of a release as if they had been sent live, all at once."""
     keys = np.arange(len(reference), dtype=np.uint64)  # all different
     kept = reference.kept.astype(np.float32)
-    return Observations(np.zeros(len(reference)), keys, reference.top, reference.random[:, None], kept)
+    random = reference.random.reshape(len(reference), -1)
+    return Observations(np.zeros(len(reference)), keys, reference.top, random, kept)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class LiveOverlap:
     Attributes:
         coe: COE of documents that were judged relevant.
         expected_coe: COE of the calibration's correct documents against the live θ, an estimate without judgements.
-        roe: ROE of random documents.
+        roe: ROE of random documents; also None if the service cannot score any.
     """
 
     coe: Interval | None
@@ -75,7 +75,7 @@ def live_overlap(
     return LiveOverlap(
         coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
         expected_coe=Interval.of_bootstraps(share_above(reference.correct, thetas)),
-        roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)),
+        roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)) if queries.random.size else None,
     )
 
 

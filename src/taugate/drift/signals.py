@@ -93,7 +93,7 @@ def theta_of(reference: Reference, percentile: float) -> float:
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
-    """Return the signals of queries.
+    """Return the signals of queries; without ROE if the calibration had no similarities with random documents.
 
     Args:
         reference: Similarities of the calibration queries.
@@ -120,6 +120,8 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
         return share
 
     named = {"topk_similarity": top, "roe": roe, "empty_responses": empty, "dropped_share": dropped}
+    if not len(reference.random):
+        del named["roe"]
     return [
         Signal(name, variables, variables(calibration).mean(axis=0), len(reference))
         for name, variables in named.items()

@@ -1,5 +1,6 @@
 """Correlations of the papers' measures over several releases of one data set, as in Table 3 of the thresholds paper."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -111,7 +112,7 @@ def _row(manifest: Manifest) -> dict[str, float]:
     return {
         "accuracy": metrics.accuracy.mean,
         "coe": metrics.coe.mean,
-        "roe": metrics.roe.mean,
+        "roe": math.nan if metrics.roe is None else metrics.roe.mean,
         "τ": _papers_tau(manifest),
         "I_A": manifest.isotropy.i_a,
         "I_B": manifest.isotropy.i_b,

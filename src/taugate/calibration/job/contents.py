@@ -5,9 +5,11 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry.writer import CorpusContents, copy_encoder
@@ -30,12 +32,20 @@ from taugate.retrieval.release.layout import (
 _GOLDEN_QUERIES = 32
 
 
-def write_files(accepted: AcceptedSearch, calibrated: Calibrated, spool: Path, report: str, release: Path) -> None:
+def write_files(
+    accepted: AcceptedSearch,
+    calibrated: Calibrated,
+    search: LabelledSearch,
+    spool: Path,
+    report: str,
+    release: Path,
+) -> None:
     """Write every file of a release except its manifest.
 
     Args:
         accepted: The search that the gate accepted.
         calibrated: The study and its policy.
+        search: The labelled queries with their results.
         spool: Folder to copy the texts from.
         report: The report as HTML.
         release: Empty folder to write into.
@@ -59,7 +69,7 @@ def write_files(accepted: AcceptedSearch, calibrated: Calibrated, spool: Path, r
         metadata=Metadata.of(DocumentStore(spool)) if stored_here else Metadata(),
         relevance=None if calibrated.estimated is None else calibrated.estimated.relevance,
         answer_score=None if calibrated.answer_rule is None else calibrated.answer_rule.score,
-        golden=_golden_queries(calibrated),
+        golden=_golden_queries(search, calibrated.parts["calibration"].members),
         report=report,
     ).write(release)
 
@@ -72,12 +82,11 @@ def _write_encoders(accepted: AcceptedSearch, release: Path) -> None:
         copy_encoder(accepted.float32.folder, release / FLOAT32_FOLDER)
 
 
-def _golden_queries(calibrated: Calibrated) -> list[GoldenQuery]:
+def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[GoldenQuery]:
     """Take evenly spaced calibration queries with their top-K as the service returns them.
 
     The calibration excludes a query's own document from its results; the service, which has no query ids, does not.
     """
-    search, members = calibrated.search, calibrated.parts["calibration"].members
     dataset, judged, top = search.dataset, search.judged, search.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
     rows = members[chosen]

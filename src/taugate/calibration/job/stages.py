@@ -1,8 +1,7 @@
-"""The stages that a calibration and an update share, from the vectors of a data set to a release."""
+"""The stages of a calibration or an update of a corpus, from the vectors of a data set to a release."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -18,59 +17,44 @@ from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
 from taugate.calibration.job.contents import write_files
+from taugate.calibration.job.release_stages import ReleaseStages
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
-from taugate.calibration.provisional.state import AvailableEvidence, calibration_record
 from taugate.calibration.query_set.warnings import truncation_warning
-from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.decide import decide
-from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, seen_hits, summary
-from taugate.calibration.study.study import Study, study
-from taugate.drift.sensitivity import sensitivity
+from taugate.calibration.study.corpus import CorpusSearch
+from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.registry import writer
 from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
+from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.records import TrainedSimilarity
 
 
-class CalibrationStages(ABC):
-    """One calibration in progress. Every stage after reading adds its records to the manifest.
+class CalibrationStages(ReleaseStages):
+    """One calibration of a corpus in progress.
 
     Attributes:
-        releases: The directory of releases.
         spool: Folder with the texts of the documents.
-        job: Reports progress and warnings, and times the stages.
         engine: Engine for the documents, None to keep them in the release.
         inputs: The data set, the division of its queries, and the settings; set by reading, like `encoders`.
-        inherited: Parts of an earlier release to reuse, None to fit and choose everything now.
-        adaptation: Record of the encoder's adaptation, None if it was not adapted.
         encoded: Vectors of the data set, by `encoders`.
-        records: Records of the manifest, by field.
-        parent: Manifest of the current release, None if there is none that can be read.
+        accepted: The search that the gate accepted.
     """
 
     inputs: CalibrationInputs
+    searching: CorpusSearch
     encoders: Encoders
     encoded: EncodedTexts
     accepted: AcceptedSearch
-    studied: Study
 
     def __init__(self, releases: Path, settings: CalibrationSettings, spool: Path, job: Job) -> None:
-        self.releases, self.settings, self.spool, self.job = releases, settings, spool, job
+        super().__init__(releases, settings, job)
+        self.spool = spool
         self.engine = connect_engine(settings.engine)
         self.corpus: EngineCorpus | None = None
-        self.inherited: Inherited | None = None
-        self.adaptation: AdaptationRecord | None = None
-        self.parent: Manifest | None = None
-        self.records: dict[str, Any] = {}
 
     def encode(self) -> Self:
         """Encode the data set in memory, or with an engine to disk, and upload it unless the engine has it.
@@ -111,56 +95,12 @@ class CalibrationStages(ABC):
         if self.settings.refusal or (self.inherited is not None and self.inherited.refusal is not None):
             accepted = accepted.with_near_misses(dataset, self.settings.seed, self.job)
         self.accepted = accepted
+        self.searching = CorpusSearch(self.inputs, accepted.encoded, accepted.index)
         self.records |= accepted.records
         return self
 
-    def study(self) -> Self:
-        """Search for the labelled queries, and score them.
-
-        Raises:
-            InputError: If the requested rule cannot be applied to the data.
-        """
-        self.studied = study(self.inputs, self.accepted.encoded, self.accepted.index, self.inherited)
-        self.records |= self.studied.records
-        return self
-
-    def decide(self) -> Self:
-        """Choose the threshold, and measure it.
-
-        Raises:
-            InputError: If the requested rule cannot be applied to the data.
-        """
-        dataset, k = self.inputs.dataset, self.settings.k
-        decided = decide(self.studied, self.inputs, self.inherited)
-        policy = decided["policy"]
-        evidence = AvailableEvidence.count(dataset, k, self.adaptation)
-        chance = chance_of_a_hit(dataset.answerable, dataset.documents.parents, len(dataset.documents), k)
-        reference = drift_reference(self.studied, policy)
-        self.records |= decided | {
-            "calibration": calibration_record(seen_hits(self.studied), evidence, chance),
-            "summary": summary(self.studied, policy),
-            "drift": sensitivity(reference, self.settings.overlap_percentile),
-        }
-        return self
-
-    @property
-    def calibrated(self) -> Calibrated:
-        """The study with the manifest so far, which lacks id, times and files."""
-        draft = Manifest(release_id="", created_at="", parent=None, files={}, **self.records)
-        return Calibrated(**vars(self.studied), manifest=draft)
-
-    def write(self) -> Manifest:
-        """Write the release, without promoting it; returns its manifest.
-
-        Raises:
-            OSError: If the release cannot be written; partial files are removed.
-        """
-        with self.job.stage("write"):
-            calibrated = self.calibrated
-            report = render(calibrated, self.parent)
-            fill = partial(write_files, self.accepted, calibrated, self.spool, report)
-            parent = None if self.parent is None else self.parent.release_id
-            return writer.write(self.releases, self.records, fill, parent=parent)
+    def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
+        write_files(self.accepted, calibrated, self.searching.queries, self.spool, report, release)
 
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""

@@ -129,7 +129,7 @@ def measure(
 
     Args:
         queries: q answerable queries, with all unanswerable ones.
-        random_scores: (q,) float32, S_rand.
+        random_scores: (q,) float32, S_rand; (0,) to leave out ROE.
         draw: Resamples of the q queries.
         kind: Kind of the policy.
         threshold: Threshold of the policy's decision scores, None to keep everything.
@@ -145,7 +145,7 @@ def measure(
         accuracy_at_tau=draw.estimate(judged.accuracy(kept)),
         ndcg_at_tau=draw.estimate(judged.ndcg(kept)),
         coe=_overlap(judged.correct, thetas, draw),
-        roe=_overlap(random_scores, thetas, draw),
+        roe=_overlap(random_scores, thetas, draw) if len(random_scores) else None,
         kept_fraction=float(kept.mean()),
         abstention=abstention(deciding, judged.accuracy(), unanswerable, score_threshold),
     )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from taugate.calibration.provisional.bias import measured_bias
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.dataset.queries import Origin
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.records import (
@@ -47,18 +48,18 @@ class AvailableEvidence:
     encoder_unproven: bool = False
 
     @classmethod
-    def count(cls, dataset: Dataset, k: int, adaptation: AdaptationRecord | None = None) -> Self:
+    def count(cls, dataset: LabelledQueries, k: int, adaptation: AdaptationRecord | None = None) -> Self:
         """Count the evidence of a data set.
 
         Args:
-            dataset: Labelled queries and documents.
+            dataset: The labelled queries.
             k: K of the top-K.
             adaptation: Record of the encoder's adaptation, None if it was not adapted.
         """
         unproven = adaptation is not None and adaptation.evidence == "generated"
         generated = count_generated(dataset.answerable)
         written = sum(query.origin == "llm" for query in dataset.answerable)
-        return cls(len(dataset.answerable) - generated, generated, len(dataset.documents), k, written, unproven)
+        return cls(len(dataset.answerable) - generated, generated, dataset.passages, k, written, unproven)
 
     @property
     def reasons(self) -> list[StateReason]:

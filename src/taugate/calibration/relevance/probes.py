@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
-from taugate.calibration.metrics.clusters import SamplingUnits, sampling_clusters
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
@@ -34,29 +35,28 @@ _BEYOND = 20
 
 
 @dataclass(frozen=True)
-class LabelledSearch:
-    """A data set after its labelled queries were searched.
+class LabelledSearch(SearchedQueries):
+    """A data set after its labelled queries were searched by their vectors.
 
     Attributes:
         dataset: Labelled queries and documents.
         encoded: Vectors of the data set.
         index: Index of the documents.
-        judged: Results of the n answerable queries.
-        unanswerable: Results of the u unanswerable queries.
-        units: Sampling units of the answerable queries.
     """
 
     dataset: Dataset
     encoded: EncodedTexts
     index: Index
-    judged: JudgedQueries
-    unanswerable: TopK
-    units: SamplingUnits
 
-    @cached_property
-    def cluster_ids(self) -> NDArray[np.int64]:
-        """Clusters of the answerable queries, then of the unanswerable ones, (n + u,)."""
-        return sampling_clusters(self.dataset.answerable + self.dataset.unanswerable, self.units.drawn)
+    @property
+    def score_name(self) -> str:
+        """What the index compares documents by."""
+        shared = f" + {self.index.weight:g} · shared words" if isinstance(self.index, HybridIndex) else ""
+        return f"cosine similarity{shared}"
+
+    def document(self, number: int) -> Document:
+        """Return the passage at a position."""
+        return self.dataset.documents[number]
 
     @cached_property
     def off_topic(self) -> UnansweredQuestions:

@@ -12,8 +12,6 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
@@ -117,13 +115,8 @@ def similarity_densities(calibrated: Calibrated) -> Figure:
         queries.correct,
         queries.top.scores,
         similarity_threshold(calibrated),
-        score=score_name(calibrated.search.index),
+        score=calibrated.search.score_name,
     )
-
-
-def score_name(index: Index) -> str:
-    """Return what an index compares documents by."""
-    return "cosine similarity" + (f" + {index.weight:g} · shared words" if isinstance(index, HybridIndex) else "")
 
 
 def densities_figure(
@@ -138,7 +131,7 @@ def densities_figure(
     """Draw the densities of three sets of similarities.
 
     Args:
-        random: S_rand, (q,) float32.
+        random: S_rand, (q,) float32; (0,) to leave it out.
         correct: S_corr, (q,) float32.
         top: S_topK, (q, K) float32.
         threshold: A similarity and whether it is in force, None for no threshold.
@@ -146,6 +139,7 @@ def densities_figure(
         score: Name of the similarity.
     """
     values = {"random": random, "correct": correct, "topk": top.ravel()}
+    values = {name: sample for name, sample in values.items() if sample.size}
     every = np.concatenate(
         [*values.values(), *([] if threshold is None else [np.array([threshold[0]], dtype=np.float32)])]
     )
@@ -164,7 +158,7 @@ def densities_figure(
         chart.band(xs.tolist(), [0.0] * len(xs), ys.tolist(), f"s-{name}")
     for name, (xs, ys) in curves.items():
         chart.line(xs.tolist(), ys.tolist(), f"s-{name}")
-    keys = [LegendEntry("line", f"s-{name}", text) for name, text in legend.items()]
+    keys = [LegendEntry("line", f"s-{name}", legend[name]) for name in values]
     if threshold is not None:
         tau, in_force = threshold
         kind = "tau" if in_force else "limit"

@@ -66,9 +66,9 @@ def _shown(calibrated: Calibrated, probabilities: Float64, label: DoubtfulLabel)
         shown = retrieved_document(calibrated, label.row, rank)
         return replace(shown, relevance=float(probabilities[label.row, rank]))
 
-    dataset = calibrated.search.dataset
-    query = dataset.answerable[label.row]
-    named = [dataset.documents[position].document_id for position in [*query.relevant][:_MAX_NAMED]]
+    search = calibrated.search
+    query = search.dataset.answerable[label.row]
+    named = [search.document(position).document_id for position in [*query.relevant][:_MAX_NAMED]]
     return ShownLabel(
         query.id,
         shortened(query.text),

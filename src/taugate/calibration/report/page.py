@@ -21,7 +21,6 @@ from taugate.calibration.report.figures import (
     drawn,
     metric_curves,
     reliability_figures,
-    score_name,
     similarity_densities,
 )
 from taugate.calibration.report.gate import gate_rows, retentions
@@ -91,7 +90,7 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
     rules, refusal, no_answer = rule_standings(calibrated, shown), manifest.refusal, manifest.no_answer
     last = list(manifest.metrics)[-1]
     return {
-        "keeps": KEEPS[policy.kind].format(score=score_name(calibrated.search.index)),
+        "keeps": KEEPS[policy.kind].format(score=calibrated.search.score_name),
         "last": last,
         "cost": cost(policy, manifest.metrics[last], refusing=calibrated.abstention is not None),
         "promise": promise(policy, refusing=refusal is not None and policy.statement != "labels"),
@@ -125,7 +124,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "trust": [] if manifest.relevance is None else reliability_figures(manifest.relevance),
         "doubtful": label_errors(calibrated),
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
-        "query_set": query_set_lines(query_set, wording, members["calibration"], k),
+        "query_set": [] if wording is None else query_set_lines(query_set, wording, members["calibration"], k),
         "papers": paper_lines(query_set, manifest.isotropy),
         "adapted": AdaptedSection.of(manifest.adaptation),
         "gate": gate_rows(manifest) if manifest.gate else [],

@@ -239,7 +239,7 @@ def retrieved_document(calibrated: Calibrated, row: int, rank: int) -> Retrieved
         rank: Rank of the result, from 0.
     """
     scored = calibrated.scored
-    document = calibrated.search.dataset.documents[int(scored.judged.top.positions[row, rank])]
+    document = calibrated.search.document(int(scored.judged.top.positions[row, rank]))
     return RetrievedDocument(
         id=document.id,
         title=shortened(document.title or ""),

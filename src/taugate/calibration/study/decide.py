@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import measure
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.study import ScoredPart, Study
+from taugate.calibration.study.search import ScoredPart
+from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
@@ -25,12 +27,12 @@ from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 
 
-def decide(study: Study, inputs: CalibrationInputs, inherited: Inherited | None = None) -> dict[str, Any]:
+def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None) -> dict[str, Any]:
     """Choose the policy in force, and measure it and its alternatives.
 
     Args:
         study: The study of the data set.
-        inputs: The data set and the settings.
+        inputs: The labelled queries and the settings.
         inherited: Parts of an earlier release to reuse, None if everything is chosen now.
 
     Returns:
@@ -66,7 +68,7 @@ def decide(study: Study, inputs: CalibrationInputs, inherited: Inherited | None 
 
 
 def _choose(
-    study: Study, inputs: CalibrationInputs, queries: CalibrationQueries, inherited: Inherited | None
+    study: Study, inputs: StudyInputs, queries: CalibrationQueries, inherited: Inherited | None
 ) -> PolicyRecord:
     """Return the inherited policy, or the rule's policy; few labels limit a loss by a separate method."""
     if inherited and inherited.policy:
@@ -77,7 +79,7 @@ def _choose(
 
 
 def _stratified(
-    policy: PolicyRecord, study: Study, inputs: CalibrationInputs, queries: CalibrationQueries
+    policy: PolicyRecord, study: Study, inputs: StudyInputs, queries: CalibrationQueries
 ) -> tuple[PolicyRecord, StrataRecord | None]:
     """Certify the policy in each stratum, if strata are requested and there is a cut.
 
@@ -85,7 +87,7 @@ def _stratified(
         The policy with a τ that holds in each stratum, and the record of the strata.
     """
     rule, search = inputs.settings.rule, study.search
-    if rule.strata is None or policy.tau is None:
+    if rule.strata is None or policy.tau is None or not isinstance(search, LabelledSearch):
         return policy, None
     candidate = certifiable_policy(rule, policy.kind, queries)
     limits = next(candidate.rule.split_by_loss())
@@ -106,7 +108,7 @@ def _counting_refusals(policy: PolicyRecord, study: Study) -> PolicyRecord:
     return policy.model_copy(update={"guarantee": f"{policy.guarantee} {counted}"})
 
 
-def _alternatives(study: Study, inputs: CalibrationInputs, queries: CalibrationQueries) -> list[Alternative]:
+def _alternatives(study: Study, inputs: StudyInputs, queries: CalibrationQueries) -> list[Alternative]:
     """Measure the rules that are not in force, on the queries that influenced the rule least."""
     # An inherited model may have seen the queries that would certify, so the alternatives do not use it.
     usable = study.scored if study.fitted else replace(study.scored, relevance=None, unanswerable_relevance=None)
@@ -126,12 +128,12 @@ def _unseen_by_fit(study: Study) -> NDArray[np.int64]:
     return study.roles.not_fitting
 
 
-def _measure(part: ScoredPart, study: Study, policy: PolicyRecord, inputs: CalibrationInputs) -> MetricsRecord:
+def _measure(part: ScoredPart, study: Study, policy: PolicyRecord, inputs: StudyInputs) -> MetricsRecord:
     queries, percentile = study.scored.take(part.members), inputs.settings.overlap_percentile
     return measure(queries, part.random_scores, part.resamples, policy.kind, policy.threshold, percentile)
 
 
-def _reliability(study: Study, inputs: CalibrationInputs, inherited: Inherited | None) -> RelevanceRecord | None:
+def _reliability(study: Study, inputs: StudyInputs, inherited: Inherited | None) -> RelevanceRecord | None:
     """Measure how reliable the model of relevance is; None without one, or without its record in the release."""
     judged, units, seed = study.search.judged, inputs.units, inputs.settings.seed
     heldout = study.parts["heldout"].members if "heldout" in study.parts else None
@@ -147,7 +149,7 @@ def _reliability(study: Study, inputs: CalibrationInputs, inherited: Inherited |
 def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerRecord | None:
     """Count the unanswerable queries that get a result, or off-topic questions if there are no unanswerable queries.
 
-    None with the default refusal, whose record counts them.
+    None with the default refusal, whose record counts them, and if there is nothing to count.
     """
     scored, search = study.scored, study.search
     if isinstance(study.refusing, DefaultRefusal):
@@ -155,4 +157,6 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, study.refusing)
+    if not isinstance(search, LabelledSearch):  # off-topic questions cannot be searched without an encoder
+        return None
     return answered_off_topic(search.off_topic, None if study.estimated is None else study.estimated.relevance, policy)

@@ -25,7 +25,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
 from taugate.retrieval.release.manifest import PolicyRecord
@@ -94,13 +94,13 @@ class LabelledDocuments:
 
 
 def with_shortage(
-    policy: PolicyRecord, dataset: Dataset, evidence: CalibrationQueries, settings: CalibrationSettings
+    policy: PolicyRecord, dataset: LabelledQueries, evidence: CalibrationQueries, settings: CalibrationSettings
 ) -> PolicyRecord:
     """Return the policy with a record of what is missing, if it is `none` for lack of evidence.
 
     Args:
         policy: Policy in force.
-        dataset: Labelled queries and documents.
+        dataset: The labelled queries.
         evidence: The queries.
         settings: Settings with the rule and the holdout.
     """
@@ -115,7 +115,11 @@ def with_shortage(
     if units.unit == "document" and not _request(settings).set_aside:
         options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
     missing["options"] = options
-    guarantee, unlabelled, usual = policy.guarantee, _unlabelled(dataset), math.ceil(len(units) / units.documents)
+    guarantee, unlabelled, usual = (
+        policy.guarantee,
+        dataset.unlabelled_documents,
+        math.ceil(len(units) / units.documents),
+    )
     corpus = labelled.with_queries(unlabelled, usual)
     if units.drawn != "queries" and not corpus.certify():
         answers, sizes = corpus.counted()
@@ -181,14 +185,7 @@ def _needed(labelled: LabelledDocuments, unlabelled: int, queries: int, settings
     return numbers[place] if place < len(numbers) else None
 
 
-def _unlabelled(dataset: Dataset) -> int:
-    """Return the number of documents of the corpus that no answerable query is about."""
-    parents = dataset.documents.parents
-    documents = len(dataset.documents) if parents is None else len(np.unique(parents))
-    return documents - len({document for query in dataset.answerable for document in query.relevant})
-
-
-def _lowest(dataset: Dataset, evidence: CalibrationQueries, settings: CalibrationSettings) -> list[str]:
+def _lowest(dataset: LabelledQueries, evidence: CalibrationQueries, settings: CalibrationSettings) -> list[str]:
     """Return the ids of the calibration queries that a rising threshold loses first, by their best relevant result."""
     kind: PolicyKind = "relative" if settings.rule.policy == "auto" else settings.rule.policy
     scored = evidence.scored.take(evidence.calibration)

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.changes import CorpusDigests
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.own_documents import OwnPassages, exclude_own, max_own_passages
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.calibration.study.study import Study
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
@@ -77,7 +78,8 @@ class ThresholdCheck:
 def check_threshold(
     release: Release,
     before: CorpusDigests,
-    study: Study,
+    search: LabelledSearch,
+    scored: ScoredQueries,
     policy: PolicyRecord,
     settings: UpdateSettings,
 ) -> ThresholdCheck:
@@ -86,14 +88,15 @@ def check_threshold(
     Args:
         release: The open release, with the old corpus.
         before: Digests of its documents.
-        study: The study of the updated corpus with its queries.
+        search: The updated corpus with the results of its labelled queries.
+        scored: Scores of these queries.
         policy: The release's policy.
         settings: Settings of the update.
 
     Raises:
         InputError: If no query can be answered by both corpora.
     """
-    dataset, vectors = study.search.dataset, study.search.encoded.answerable
+    dataset, vectors = search.dataset, search.encoded.answerable
     relevant_before = _positions_before(before, dataset)
     pairs = np.array([row for row, relevant in enumerate(relevant_before) if relevant], dtype=np.int64)
     if not len(pairs):
@@ -104,9 +107,9 @@ def check_threshold(
     queries = [dataset.answerable[row] for row in pairs.tolist()]
     own_passages = _own_before(before, dataset, queries)
     then = _hits(release, queries, vectors[pairs], [relevant_before[row] for row in pairs], own_passages)
-    scored = study.scored.take(pairs)
-    now = scored.judged.accuracy(scored.kept(policy.kind, policy.threshold))
-    units = SamplingUnits.of_queries(queries, study.search.units.drawn)
+    paired = scored.take(pairs)
+    now = paired.judged.accuracy(paired.kept(policy.kind, policy.threshold))
+    units = SamplingUnits.of_queries(queries, search.units.drawn)
     losses = paired_losses(then - now, units)
     detectable = min_detectable_loss(units, CONFIDENCE)
     margin = settings.margin_for(detectable)

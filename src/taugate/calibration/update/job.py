@@ -155,7 +155,9 @@ class Update(CalibrationStages):
         super().decide()
         with self.job.stage("check"):
             policy = self.records["policy"]
-            self.check = check_threshold(self.release, self.before, self.studied, policy, self.requested)
+            self.check = check_threshold(
+                self.release, self.before, self.searching.queries, self.studied.scored, policy, self.requested
+            )
         _warn(self.check, self.job)
         kept = (record for record in self.current.gate if record.kind not in _TESTED_AGAIN)
         self.records |= {

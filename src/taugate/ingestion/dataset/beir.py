@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, read_corpus, spool_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds, drop_orphans, judged_queries, qrels_of, read_qrels
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries, OtherQueries
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.off_topic import off_topic_questions
@@ -21,53 +23,31 @@ from taugate.storage.files import sha256_file
 __all__ = ["Dataset", "LabelledQuery", "OpenDataset", "OtherQueries", "read_corpus", "read_dataset", "spool_corpus"]
 
 
-@dataclass(frozen=True)
-class OtherQueries:
-    """Queries of a data set that people have not judged (`taugate.ingestion.dataset.people`).
+@dataclass(frozen=True, kw_only=True)
+class Dataset(LabelledQueries):
+    """A corpus with the queries of one split, which are in the order of queries.jsonl.
 
     Attributes:
-        splits: The splits that were read as one.
-        unjudged: Texts of other queries by people that have not been judged completely.
-        generated: Answerable queries made by a rule or a language model.
-        seen_only: Ids of queries judged only on results that the service showed, so that none of them can be a miss.
-        unjudged_own: For each query of `unjudged`, the passages that are the query itself, as in
-            `LabelledQuery.own_passages`.
-    """
-
-    splits: tuple[str, ...]
-    unjudged: list[str]
-    generated: list[LabelledQuery]
-    seen_only: frozenset[str]
-    unjudged_own: Sequence[tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A corpus with the queries of one split.
-
-    Attributes:
-        name: Name of the folder.
-        split: Name of the split.
         documents: Documents in the order of corpus.jsonl.
-        answerable: Queries with a relevant document, in the order of queries.jsonl.
-        unanswerable: Queries without a relevant document, in the order of queries.jsonl.
-        sha256: Digests of the three files, by "corpus", "queries" and "qrels".
         orphaned: Number of queries left out because every document that answered them was removed.
-        other_queries: Queries outside the split, for calibration with few labels; None if only the split is used.
         empty: Number of documents left out because they have neither title nor text.
         written_near_misses: Near misses in queries.jsonl, whatever the split.
     """
 
-    name: str
-    split: str
     documents: DocumentStore
-    answerable: list[LabelledQuery]
-    unanswerable: list[LabelledQuery]
-    sha256: Mapping[str, str]
     orphaned: int = 0
-    other_queries: OtherQueries | None = None
     empty: int = 0
     written_near_misses: Sequence[DatasetQuery] = ()
+
+    @property
+    def passages(self) -> int:
+        """N, the number of passages in the corpus."""
+        return len(self.documents)
+
+    @property
+    def parents(self) -> NDArray[np.int32] | None:
+        """See `DocumentStore.parents`."""
+        return self.documents.parents
 
     @property
     def own_documents(self) -> int:

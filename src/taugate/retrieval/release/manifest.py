@@ -211,7 +211,7 @@ class MetricsRecord(Record):
         accuracy_at_tau: Accuracy of the kept results.
         ndcg_at_tau: NDCG of the kept results.
         coe: Correct overlap (COE), see `drift/overlap.py`.
-        roe: Random overlap (ROE), see `drift/overlap.py`.
+        roe: Random overlap (ROE), see `drift/overlap.py`; None, and not written, if random documents cannot be scored.
         kept_fraction: Share of results that the policy keeps.
         abstention: Empty answers.
     """
@@ -221,7 +221,7 @@ class MetricsRecord(Record):
     accuracy_at_tau: Estimate
     ndcg_at_tau: Estimate
     coe: Estimate
-    roe: Estimate
+    roe: Annotated[Estimate | None, UNLESS_NONE] = None
     kept_fraction: float
     abstention: Abstention
 

@@ -32,7 +32,7 @@ class Reference:
     Attributes:
         top: (q, K) float32 S_topK, best first.
         correct: (q,) float32 S_corr.
-        random: (q,) float32 S_rand.
+        random: (q,) float32 S_rand; (0,) if no document but the results could be scored.
         kept: (q,) int64 numbers of the K results that the policy keeps.
         correct_kept: (q,) bool, whether these include the correct document, so that a user can have seen it.
         relevance: (q, K) float32 probabilities that the top-K are relevant; only for the policy `probability`, and None
@@ -77,10 +77,10 @@ def _is_valid_reference(read: Reference) -> bool:
         return False
     queries, k = read.top.shape
     similarities = (read.top, read.correct, read.random)
-    flat = (read.correct, read.random, read.kept, read.correct_kept)
     probabilities = ((read.relevance, (queries, k)), (read.correct_relevance, (queries,)))
     return bool(
-        all(array.shape == (queries,) for array in flat)
+        read.random.shape in {(queries,), (0,)}
+        and read.correct.shape == read.kept.shape == read.correct_kept.shape == (queries,)
         and all(array.dtype == np.float32 and np.isfinite(array).all() for array in similarities)
         and read.kept.dtype == np.int64
         and read.correct_kept.dtype == np.bool_

@@ -1,0 +1,45 @@
+"""Labelled queries with their results, whatever searched for them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.metrics.clusters import SamplingUnits, sampling_clusters
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.top_k import TopK
+
+
+@dataclass(frozen=True)
+class SearchedQueries(ABC):
+    """Labelled queries with their results.
+
+    Attributes:
+        dataset: The queries.
+        judged: Results of the n answerable queries.
+        unanswerable: Results of the u unanswerable queries.
+        units: Sampling units of the answerable queries.
+    """
+
+    dataset: LabelledQueries
+    judged: JudgedQueries
+    unanswerable: TopK
+    units: SamplingUnits
+
+    @cached_property
+    def cluster_ids(self) -> NDArray[np.int64]:
+        """Clusters of the answerable queries, then of the unanswerable ones, (n + u,)."""
+        return sampling_clusters(self.dataset.answerable + self.dataset.unanswerable, self.units.drawn)
+
+    @property
+    @abstractmethod
+    def score_name(self) -> str:
+        """What results are compared by, for charts and sentences."""
+
+    @abstractmethod
+    def document(self, number: int) -> Document:
+        """Return the passage with a number, as far as it is known here."""

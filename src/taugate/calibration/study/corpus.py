@@ -1,0 +1,170 @@
+"""The search of a corpus by its vectors, in an index or an engine."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
+from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
+from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.query_set.measure import measure_query_set
+from taugate.calibration.query_set.warnings import wording_warnings
+from taugate.calibration.query_set.wording import Wording, compare_wording
+from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
+from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.refusing import divide, refuse_by_default
+from taugate.calibration.study.search import Parts, StudiedSearch
+from taugate.calibration.study.unanswered import divide_unanswered, question_parts
+from taugate.calibration.threshold.few_labels import FewLabels
+from taugate.errors import InputError
+from taugate.retrieval.index.hybrid import HybridIndex, vector_index
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.word_match import DocumentWords
+from taugate.retrieval.vectors.queries import dense_of
+from taugate.retrieval.vectors.similarity import Float32
+
+# Similarities of equal vectors differ by a few units in the last place of float32, 6e-8 near 1.
+_ROUNDING = 1e-6
+_CHECKED = 256  # queries whose similarities are compared: if all of them are equal, so are the others
+
+
+@dataclass(frozen=True)
+class CorpusSearch(StudiedSearch):
+    """Searches the documents of a data set.
+
+    Attributes:
+        inputs: The data set, the division of its queries, and the settings.
+        encoded: Vectors of the data set, as they are searched.
+        index: Index of the documents.
+    """
+
+    inputs: CalibrationInputs
+    encoded: EncodedTexts
+    index: Index
+
+    @cached_property
+    def queries(self) -> LabelledSearch:
+        """The labelled queries with their results; raises InputError if all similarities are equal."""
+        dataset, encoded, index, k = self.inputs.dataset, self.encoded, self.index, self.inputs.settings.k
+        judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, k, dataset.parents)
+        own_passages = own_passages_of(dataset.unanswerable)
+        unanswerable = search_excluding_own(index, own_passages, encoded.unanswerable, k)
+        search = LabelledSearch(dataset, judged, unanswerable, self.inputs.units, encoded, index)
+        _check_similarities(search)
+        return search
+
+    def random_scores(self, part: QueryPart) -> Float32:
+        """Score the random documents of a part of the queries, (q,) float32."""
+        documents = part.resamples.random_documents[:, None]
+        return self.index.score(self.encoded.answerable[part.members], documents)[:, 0]
+
+    def relevance(
+        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
+    ) -> AppliedRelevance | None:
+        """Fit the model of relevance, or apply the inherited one; see `StudiedSearch`."""
+        judged, encoded = self.queries.judged, self.encoded
+        unanswered = None
+        if refuses and roles:
+            unanswered = divide_unanswered(self.queries, roles, question_parts(parts, roles, len(judged)))
+        if inherited is not None:
+            if inherited.relevance is None:
+                return None
+            describing = parts["calibration"].members if roles is None else roles.fit
+            model = inherited.relevance.model
+            return apply_relevance(model, judged, encoded, describing, unanswered)
+        if roles is None:
+            return None
+        return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
+
+    def unanswerable_relevance(self, estimated: AppliedRelevance) -> Float32:
+        """Estimate the relevance of the results of the unanswerable queries, (u, K) float32."""
+        return estimated.relevance.estimate(self.encoded.unanswerable, self.queries.unanswerable)
+
+    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
+        """Choose and certify the abstention policy, or reuse the inherited one; None if there is none."""
+        settings, kept = self.inputs.settings, None if inherited is None else inherited.abstention
+        if settings.abstention is None and kept is None:
+            return None
+        search, encoded = self.queries, self.encoded
+        clusters, answerable = search.cluster_ids, len(search.judged)
+        groups = (
+            QueryGroup(
+                [query.text for query in search.dataset.answerable],
+                encoded.answerable,
+                search.judged.top,
+                clusters[:answerable],
+            ),
+            QueryGroup(
+                [query.text for query in search.dataset.unanswerable],
+                encoded.unanswerable,
+                search.unanswerable,
+                clusters[answerable:],
+            ),
+        )
+        corpus = EncodedCorpus(encoded.documents, self._document_words(None if kept is None else kept[0]))
+        if kept is not None:
+            return keep_abstention(*kept, *groups, corpus)
+        if settings.abstention is None:
+            raise AssertionError("abstention is neither requested nor inherited")
+        return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)
+
+    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
+        """Choose the default refusal, or keep the inherited one; None if the settings ask for none."""
+        settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
+        if not settings.refusal and kept is None:
+            return None
+        return refuse_by_default(self.queries, divide(parts, roles, settings.rule), roles, settings.rule, kept)
+
+    def few_labels(self) -> FewLabels | None:
+        """Estimate from few labels and a machine; None if labels are used alone."""
+        return FewLabels.of(self.queries, self.inputs.settings.seed)
+
+    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording]:
+        """Measure the queries, the isotropy of the documents, and how similar the words of both are."""
+        dataset, judged, seed = self.inputs.dataset, self.queries.judged, self.inputs.settings.seed
+        random_scores = np.concatenate([part.random_scores for part in parts.values()])
+        record = measure_query_set(
+            dataset.answerable, judged, random_scores, self.encoded.documents, seed, dataset.parents
+        )
+        wording = compare_wording(dataset, self.encoded, self.index)
+        warnings = [*record.warnings, *wording_warnings(wording, dataset.answerable, judged.accuracy())]
+        query_set = record.model_copy(update={"warnings": warnings})
+        return {"isotropy": isotropy(self.encoded.documents), "query_set": query_set}, wording
+
+    def _document_words(self, kept: AnswerRule | None) -> DocumentWords:
+        """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""
+        documents = self.inputs.dataset.documents
+        words = None if kept is None else kept.score.signals.words
+        if isinstance(self.index, HybridIndex):
+            lexical = self.index.lexical
+        else:
+            texts = (document.encoded_text for document in documents)
+            lexical = LexicalIndex.of(texts) if words is None else words.index.of_other_texts(texts)
+        return DocumentWords.of_documents(lexical, documents)
+
+
+def _check_similarities(search: LabelledSearch) -> None:
+    """Raise InputError if all similarities are equal, even if the words of the texts differ."""
+    dense, some = vector_index(search.index), slice(_CHECKED)
+    vectors = dense_of(search.encoded.answerable)[some]
+    similarities = dense.score(vectors, search.judged.top.positions[some])
+    random = np.random.default_rng(0).integers(0, len(dense), (len(similarities), 1))
+    similarities = np.concatenate([similarities.ravel(), dense.score(vectors, random).ravel()])
+    if np.ptp(similarities) <= _ROUNDING:
+        raise InputError(
+            f"every similarity is {similarities[0]:.6g}, so no threshold can separate documents: the encoder gives all "
+            "texts the same vector, or all texts are the same"
+        )

@@ -1,0 +1,97 @@
+"""The search that a study takes its scored queries from: vectors with an index or an engine, or another retriever."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.abstention.refusal import DefaultRefusal
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.searched import SearchedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.query_set.wording import Wording
+from taugate.calibration.relevance.model import AppliedRelevance
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.threshold.few_labels import FewLabels
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class ScoredPart(QueryPart):
+    """A part of the queries, with the similarities of its random documents.
+
+    Attributes:
+        random_scores: S_rand, (q,) float32, similarity of each query and its random document; (0,) if the search cannot
+            score any document but its results.
+    """
+
+    random_scores: Float32
+
+
+Parts = Mapping[str, ScoredPart]  # "calibration" and, with a holdout, "heldout"
+
+
+class StudiedSearch(ABC):
+    """Searches for the labelled queries, and does what depends on more than the scores of their results."""
+
+    @property
+    @abstractmethod
+    def queries(self) -> SearchedQueries:
+        """The labelled queries with their results; searched at first use.
+
+        Raises:
+            InputError: If no threshold can separate the scores.
+        """
+
+    @abstractmethod
+    def random_scores(self, part: QueryPart) -> Float32:
+        """Score the random documents of a part of the queries; see `ScoredPart`."""
+
+    @abstractmethod
+    def relevance(
+        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
+    ) -> AppliedRelevance | None:
+        """Fit the model of relevance, or apply an inherited one.
+
+        Args:
+            parts: Parts of the answerable queries.
+            roles: Roles of the calibration queries, None if there are too few.
+            inherited: Parts of an earlier release; None to fit a model.
+            refuses: Whether the model also learns from questions that no document answers.
+
+        Returns:
+            None if there are too few queries, or none is inherited.
+        """
+
+    @abstractmethod
+    def unanswerable_relevance(self, estimated: AppliedRelevance) -> Float32:
+        """Estimate the relevance of the results of the unanswerable queries, (u, K) float32."""
+
+    @abstractmethod
+    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
+        """Choose and certify the abstention policy, or reuse an inherited one; None if there is none.
+
+        Args:
+            calibration: Positions of the answerable queries that may choose or certify.
+            inherited: Parts of an earlier release; None without any.
+        """
+
+    @abstractmethod
+    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
+        """Choose the default refusal, or keep an inherited one; None if the settings ask for none."""
+
+    @abstractmethod
+    def few_labels(self) -> FewLabels | None:
+        """Estimate from few labels and a machine; None if labels are used alone."""
+
+    @abstractmethod
+    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording | None]:
+        """Describe the query set and the documents.
+
+        Returns:
+            Records of the manifest by field, and what the texts are like; None if they are not known.
+        """
