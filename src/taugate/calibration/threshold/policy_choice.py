@@ -23,8 +23,8 @@ from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps
-# less. Chosen on three public sets; on three others .2 keeps .006 less than .5 on average (docs/research/calibration.md,
-# "How auto divides the error").
+# less. Chosen on three public sets; on three others .2 keeps .006 less than .5 on average
+# (docs/research/calibration.md, "How auto divides the error").
 _FIRST = 0.2
 
 
