@@ -46,7 +46,7 @@ def section(experiment: Experiment) -> str:
     return f"""\
 Noise is added to the documents of a set until accuracy@{_K} or NDCG@{DEPTH} of the average document loses the margin, over all queries. The gate then
 judges {_TRIALS} samples of the documents, drawn with replacement, each with its queries. Admitting any of them is wrong: at most
-{1 - CONFIDENCE:.2f} were wanted, and the largest share is {share(largest)}, {verdict(reached=largest <= 1 - CONFIDENCE)}.
+{share(1 - CONFIDENCE, 2)} were wanted, and the largest share is {share(largest)}, {verdict(reached=largest <= 1 - CONFIDENCE)}.
 
 {table(["set", "documents with queries", "margin", "true loss", "admitted"], rows)}
 """

@@ -29,6 +29,7 @@ _CHANGES = {
     "Lost": {"answers lost": "of the questions lose their answer"},
     "Refused": {
         "off-topic questions refused": "of the off-topic questions are refused",
+        "short requests refused": "of the short requests",
         "near misses refused": "of the near misses",
         "unanswerable queries refused": "of your unanswerable queries",
     },
