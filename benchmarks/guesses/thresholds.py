@@ -109,10 +109,10 @@ def _needed(outcome: SetOutcome) -> str:
     needed, there = -math.log(1 - outcome.policy.confidence), ""
     if outcome.nats < needed:
         there = (
-            f": no test by document can do it with these labels, which have at most {outcome.nats:.3f} nats of "
-            f"evidence, where {needed:.3f} are needed"
+            f"On {outcome.name}, no test by document can do it with the labels as they are counted, which have at most "
+            f"{outcome.nats:.3f} nats of evidence, where {needed:.3f} are needed. "
         )
-    return f"{outcome.name} can be certified with {' or '.join(ways)}{there}"
+    return f"{there}{outcome.name} can be certified with {' or '.join(ways)}"
 
 
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:
