@@ -21,7 +21,7 @@ def test_summary_names_every_kind() -> None:
     refused = LostAnswers(3, 503, 0.0154)
     assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, request=request), refused) == (
         "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, "
-        "90 of 100 short requests, 14 of 20 near misses, and wrongly 3 of 503 questions that find their answer "
+        "90 of 100 short requests, 14 of 20 near misses, and 3 of 503 right answers "
         "(at most 1.6 %)."
     )
 

@@ -47,8 +47,7 @@ def summary_sentence(
         if refusal.provisional:
             clauses[-1] += " (provisional)"
         if refused is not None:
-            found = f"{refused.lost:,} of {refused.answers:,} questions that find their answer"
-            clauses.append(f"and wrongly {found} {_at_most(refused)}")
+            clauses.append(f"and {refused.lost:,} of {refused.answers:,} right answers {_at_most(refused)}")
     sentence = ", ".join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
