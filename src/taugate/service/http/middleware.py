@@ -97,20 +97,10 @@ class RequestSteps:
             return None
         began = time.perf_counter()
         operation, _ = self._operations.find(scope["path"])
-        if operation is None or operation.is_known is None or operation.model is None:
+        if operation is None:
             return None
         caller = self._identify(scope)
-        try:
-            _check_method(self._check(caller, operation, scope), scope)
-            check_json(caller.headers.get(b"content-type", b""))
-            is_usual = (
-                len(body) > self._limits.max_body_bytes
-                or self._admission.rates.is_shared(caller.key)
-                or operation.is_known(read_json(body, operation.model))
-            )
-        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
-            is_usual = True
-        if is_usual:
+        if not self._would_wait(caller, operation, scope, body):
             return None
         self._count_authorized(caller)
         try:
@@ -121,6 +111,19 @@ class RequestSteps:
         response = _finished(self._error_reply(error, caller, operation), caller)
         self._log(caller, operation, scope, response, began)
         return response
+
+    def _would_wait(self, caller: Caller, operation: Operation, scope: Scope, body: bytes) -> bool:
+        """Return whether a request would pass all steps, without Redis, and then wait in the queue."""
+        if operation.is_known is None or operation.model is None:
+            return False
+        try:
+            _check_method(self._check(caller, operation, scope), scope)
+            check_json(caller.headers.get(b"content-type", b""))
+            if len(body) > self._limits.max_body_bytes or self._admission.rates.is_shared(caller.key):
+                return False
+            return not operation.is_known(read_json(body, operation.model))
+        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
+            return False
 
     def _identify(self, scope: Scope) -> Caller:
         """Give the request its id, and begin its trace."""
