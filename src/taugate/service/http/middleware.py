@@ -81,7 +81,7 @@ class RequestSteps:
             await send({"type": "http.response.body", "body": body})
         finally:
             if response is not None:  # else the process is stopping
-                self._log(caller, operation, scope, response, began)
+                self._record(caller, operation, scope, response, began)
 
     def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
         """Return the reply to a search that the full queue refuses; None for any other request.
@@ -109,7 +109,7 @@ class RequestSteps:
         except RateLimited as refusal:
             error = refusal
         response = _finished(self._error_reply(error, caller, operation), caller)
-        self._log(caller, operation, scope, response, began)
+        self._record(caller, operation, scope, response, began)
         return response
 
     def _would_wait(self, caller: Caller, operation: Operation, scope: Scope, body: bytes) -> bool:
