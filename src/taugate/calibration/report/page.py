@@ -8,8 +8,9 @@ from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
-from taugate.calibration.charts.template import template
+from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
+from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
@@ -37,6 +38,7 @@ from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_sta
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
+from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, IsotropyRecord, Shift
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
@@ -59,16 +61,20 @@ _DRIFT = {
 }
 
 
-def render(calibrated: Calibrated, parent: Manifest | None) -> str:
-    """Render the page. It has no date, id or path, so the same calibration gives the same bytes.
+def render(calibrated: Calibrated, parent: Manifest | None, command: str = "") -> str:
+    """Render the page, which is the same for the same calibration: the writer of the release fills in its id and time.
 
     Args:
         calibrated: The study with its manifest.
         parent: Manifest of the current release, None if there is none.
+        command: The command line that made the release, empty if none did.
     """
     sections = _rules(calibrated) | _queries(calibrated) | _comparison(parent, calibrated.manifest)
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=calibrated.manifest,
+        release_id=RELEASE_ID,
+        created_at=CREATED_AT,
+        command=command,
         policy=calibrated.policy,
         warnings=page_warnings(calibrated),
         parts=PARTS,
@@ -81,7 +87,7 @@ def render(calibrated: Calibrated, parent: Manifest | None) -> str:
         most_lost=MAX_LOST,
         **sections,
     )
-    return html
+    return with_whole_options(html)
 
 
 def _rules(calibrated: Calibrated) -> dict[str, Any]:
@@ -112,6 +118,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
     manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in calibrated.parts.items()}
     k, wording, query_set = calibrated.policy.k, calibrated.wording, manifest.query_set
+    answering = manifest.answering
     return {
         "members": members,
         "metrics": manifest.metrics,
@@ -125,6 +132,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "doubtful": label_errors(calibrated),
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
         "query_set": [] if wording is None else query_set_lines(query_set, wording, members["calibration"], k),
+        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(query_set, manifest.isotropy),
         "adapted": AdaptedSection.of(manifest.adaptation),
         "gate": gate_rows(manifest) if manifest.gate else [],
@@ -189,7 +197,9 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
     notes = left_out_notes(data.empty_documents or 0, data.own_documents or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
-    fit = encoder_fit_warnings(manifest.encoder_fit, manifest.answering.name, manifest.answering.max_length)
+    answering = manifest.answering
+    fit = encoder_fit_warnings(manifest.encoder_fit, answering.name, answering.query_window)
+    fit += input_warnings(answering)
     warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
     if calibrated.abstention is not None:
         if not calibrated.abstention.record.certified:
