@@ -196,7 +196,9 @@ class RequestSteps:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
 
-    def _record(self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float) -> None:
+    def _record(
+        self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float
+    ) -> None:
         """Record a request with its reply; `began` is a time of time.perf_counter()."""
         route = _UNMATCHED if operation is None else operation.path
         completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)
