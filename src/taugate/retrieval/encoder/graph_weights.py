@@ -37,7 +37,7 @@ class GraphWeights(BaseModel):
     heads: int = Field(ge=1)
     first_token: bool
     first_position: int = Field(ge=0)
-    epsilon: float
+    epsilon: float = Field(ge=0, le=1)
     tensors: dict[str, tuple[int, ...]]
 
     @classmethod
