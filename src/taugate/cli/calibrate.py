@@ -1,11 +1,12 @@
 """`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.publish import publish, unfit
+from taugate.calibration.comparison.publish import Promotion, publish, unfit
 from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
@@ -17,6 +18,10 @@ from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
 from taugate.registry.catalog import pointed_id
 from taugate.retrieval.release.layout import CURRENT
+from taugate.retrieval.release.manifest import ReleaseManifest
+
+if TYPE_CHECKING:  # needs the extra `calibration`
+    from taugate.calibration.progress import Job
 
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -28,18 +33,24 @@ _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(PromotionOptions):
-    """The options of `taugate calibrate` beside the settings of a calibration."""
+class CalibratedOptions(PromotionOptions):
+    """The options of every command that calibrates, beside the settings of a calibration."""
 
-    data: Data
     releases: Releases
-    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
     as_json: Annotated[bool, Appearance(names=("--json",))] = option(
         False, "print the release and its manifest as one JSON object"
     )
 
 
-def _shares(text: str) -> list[float]:
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(CalibratedOptions):
+    """The options of `taugate calibrate` beside the settings of a calibration."""
+
+    data: Data
+    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
+
+
+def shares(text: str) -> list[float]:
     """Parse numbers with commas between them; Click shows the message of the error."""
     try:
         return [float(share) for share in text.split(",")]
@@ -61,19 +72,50 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
     Raises:
         TaugateError: If no release can be written.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
     encoder = RequestedEncoder(options.encoder or DEFAULT_ENCODER, explicit or not request.requested)
+
+    def write(job: "Job") -> ReleaseManifest:
+        from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
+
+        return calibrate(options.data, options.releases, encoder, settings, job)
+
+    return publish_calibrated(write, options, request, settings, with_next_steps=with_next_steps)
+
+
+def publish_calibrated(
+    write: Callable[["Job"], ReleaseManifest],
+    options: CalibratedOptions,
+    request: Promotion,
+    settings: CalibrationSettings,
+    *,
+    with_next_steps: bool = True,
+) -> int:
+    """Write a release, promote it, and report.
+
+    Args:
+        write: Calibrates and writes the release; returns its manifest.
+        options: Where the release goes, and what is printed.
+        request: The requested promotion.
+        settings: The settings of the calibration.
+        with_next_steps: Whether to end with the path of the report and the next step.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        TaugateError: If no release can be written.
+    """
+    # Imported here because it needs the extra `calibration`.
+    from taugate.cli.terminal.display import ProgressDisplay
+
     with ProgressDisplay() as job:
         with job.task("starting"):
-            from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
-            from taugate.calibration.report.terminal import table, times
+            from taugate.calibration.report.terminal import table, times  # load scikit-learn, which takes seconds
 
             request.check(options.releases, settings.k)
-        manifest = calibrate(options.data, options.releases, encoder, settings, job)
+        manifest = write(job)
         path = options.releases / manifest.release_id
         job.report(table(manifest))
         job.report(times(job))
@@ -120,7 +162,7 @@ command = Command(
             *("count_at_most", "tau"),
             group=_THRESHOLD,
             optional=True,
-            max_loss=Appearance("X[,X…]", type=_shares),
+            max_loss=Appearance("X[,X…]", type=shares),
             confidence=Appearance("P"),
             strata=Appearance("metadata.FIELD"),
             count_at_most=Appearance(

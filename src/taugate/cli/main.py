@@ -20,10 +20,12 @@ from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The subcommands with their help texts; a module named after each has its `command`, and is loaded only to run it.
+# The subcommands with their help texts. A module named after each, with `_` for `-`, has its `command`, and is loaded
+# only to run it.
 COMMANDS = {
     "quickstart": "calibrate on a sample data set or on your files, and serve it",
     "calibrate": "measure a labelled data set, choose the threshold, promote a release",
+    "calibrate-run": "choose a threshold for the scores of another retriever, from a run and its qrels",
     "update": "make a release of a newer corpus, and promote it if the threshold still holds",
     "recalibrate": "calibrate on newer data as before, compare, try on live traffic, promote",
     "import": "make a data set from files: texts, web pages, PDF, office files, emails, tables, source code",
@@ -54,7 +56,7 @@ _PACKAGE_OF = {
 
 def load_command(name: str) -> click.Command:
     """Import the module of a subcommand and return its command."""
-    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name}")
+    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name.replace('-', '_')}")
     command: click.Command = module.command
     return command
 

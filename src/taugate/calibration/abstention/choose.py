@@ -6,7 +6,7 @@ is about a document as well, and is kept with the other queries about it. The re
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.metrics.splits import cluster_folds
 from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.background import Float64, mean_and_covariance
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords
@@ -67,6 +67,31 @@ class EncodedCorpus:
 
 
 @dataclass(frozen=True)
+class SignalValues:
+    """The s signals of q queries.
+
+    Attributes:
+        names: Names of the signals.
+        values: (q, s) float64.
+    """
+
+    names: tuple[str, ...]
+    values: Float64
+
+    def column(self, name: str) -> Float64:
+        """Return one signal, (q,)."""
+        return self.values[:, self.names.index(name)]
+
+    def columns(self, names: Sequence[str]) -> Float64:
+        """Return some of the signals, (q, len(names))."""
+        return self.values[:, [self.names.index(name) for name in names]]
+
+    def take(self, rows: NDArray[np.bool_]) -> Self:
+        """Return the signals of the queries in a mask."""
+        return type(self)(self.names, self.values[rows])
+
+
+@dataclass(frozen=True)
 class ChosenScore:
     """The chosen score with its values for all queries.
 
@@ -92,7 +117,7 @@ class ChosenScore:
 def choose_score(
     answerable: QueryGroup,
     unanswerable: QueryGroup,
-    corpus: EncodedCorpus,
+    corpus: EncodedCorpus | None,
     calibration: NDArray[np.int64],
     empty: float,
     seed: int,
@@ -105,7 +130,7 @@ def choose_score(
     Args:
         answerable: All answerable queries.
         unanswerable: All unanswerable queries.
-        corpus: The documents.
+        corpus: The documents; None if only the scores of results are known.
         calibration: Positions of the answerable queries that may choose or certify.
         empty: γ, the share of answerable queries that may be refused.
         seed: Seed of the calibration.
@@ -116,14 +141,18 @@ def choose_score(
     eligible = ~has_answer
     eligible[calibration] = True
     with threadpool_limits(limits=1):
-        signals = corpus.signals(k)
-        values = np.concatenate(
-            [signals.values(SIGNALS, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
+        signals = Signals(k) if corpus is None else corpus.signals(k)
+        names = signals.available
+        values = SignalValues(
+            names,
+            np.concatenate(
+                [signals.values(names, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
+            ),
         )
         name, model, candidates, learns = _learn(values, has_answer, clusters, eligible, empty, seed)
         score = AnswerScore(name, signals.needed(name), model)
-        scores = score.from_values(_columns(values, signals_of(name)))
-    best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
+        scores = score.from_values(values.columns(signals_of(name)))
+    best = values.column("best_similarity").astype(np.float32)
     certifies = np.flatnonzero(eligible & ~learns)
     return ChosenScore(
         score,
@@ -137,7 +166,7 @@ def choose_score(
 
 
 def _learn(
-    values: Float64,
+    values: SignalValues,
     has_answer: NDArray[np.bool_],
     clusters: NDArray[np.int64],
     eligible: NDArray[np.bool_],
@@ -147,7 +176,7 @@ def _learn(
     """Choose a score by cross-validation.
 
     Args:
-        values: (q, len(SIGNALS)) float64.
+        values: Signals of q queries.
         has_answer: (q,) whether the query has an answer.
         clusters: (q,) cluster of each query.
         eligible: (q,) whether the query may choose or certify.
@@ -163,11 +192,13 @@ def _learn(
     if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND:
         learns[:] = False
     choosing = learns if learns.any() else eligible
-    considered: dict[ScoreName, Float64] = {"best_similarity": values[choosing, SIGNALS.index("best_similarity")]}
+    considered: dict[ScoreName, Float64] = {"best_similarity": values.take(choosing).column("best_similarity")}
     if learns.any():
-        considered = _considered(values[choosing], has_answer[choosing], order[choosing])
+        considered = _considered(values.take(choosing), has_answer[choosing], order[choosing])
     name, candidates = _compare(considered, has_answer[choosing], order[choosing], empty, rng)
-    model = fit_score_model(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
+    model = None
+    if name == "model":
+        model = fit_score_model(values.take(learns).columns(MODEL_SIGNALS), has_answer[learns])
     return name, model, candidates, learns
 
 
@@ -182,12 +213,14 @@ def _learning_queries(
 
 
 def _considered(
-    values: Float64, has_answer: NDArray[np.bool_], clusters: NDArray[np.int64]
+    values: SignalValues, has_answer: NDArray[np.bool_], clusters: NDArray[np.int64]
 ) -> dict[ScoreName, Float64]:
     """Score the choosing queries, the simplest score first; the model only if each fold can be left out."""
     names: tuple[ScoreName, ...] = get_args(ScoreName)
-    scores: dict[ScoreName, Float64] = {name: values[:, SIGNALS.index(name)] for name in names if name in SIGNALS}
-    odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, clusters)
+    scores: dict[ScoreName, Float64] = {name: values.column(name) for name in names if name in values.names}
+    if not {*MODEL_SIGNALS} <= {*values.names}:
+        return scores
+    odds = out_of_fold(values.columns(MODEL_SIGNALS), has_answer, clusters)
     if not np.isnan(odds).any():
         scores["model"] = odds
     return scores
@@ -302,8 +335,3 @@ def _below(counts: Float64, scores: Float64) -> Float64:
     """Count the queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
     rising = counts[:, np.argsort(scores, kind="stable")]
     return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)
-
-
-def _columns(values: Float64, names: Sequence[str]) -> Float64:
-    """Take some of the signals by name, (q, len(names))."""
-    return values[:, [SIGNALS.index(name) for name in names]]

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Method, Statement
 
@@ -252,7 +252,7 @@ class AbstentionRule(Options):
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**values), {name: value for name, value in options.items() if name not in taken}
 
-    def check(self, dataset: Dataset) -> None:
+    def check(self, dataset: LabelledQueries) -> None:
         """Raise InputError if the data set has no unanswerable queries, without which nothing can be certified."""
         if not dataset.unanswerable:
             raise InputError(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.manifest import PolicyRecord, ReleaseManifest
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 
@@ -23,7 +23,7 @@ class Calibrated(Study):
         manifest: The manifest, without id, times and files.
     """
 
-    manifest: Manifest
+    manifest: ReleaseManifest
 
     @property
     def policy(self) -> PolicyRecord:

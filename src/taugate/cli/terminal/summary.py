@@ -15,7 +15,7 @@ from taugate.calibration.report.compare import Value, compare_releases, same_que
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 
 # The threshold, and what is dropped.
 _DROPPED = {
@@ -40,14 +40,14 @@ class CalibratedRelease:
     """A release that was just written, and the outcome of its promotion.
 
     Attributes:
-        manifest: Manifest of the release.
+        manifest: ReleaseManifest of the release.
         path: Folder of the release.
         request: Promotion that the user requested.
         ending: Outcome of the promotion.
         previous: Id of the release that was current before, or None.
     """
 
-    manifest: Manifest
+    manifest: ReleaseManifest
     path: Path
     request: Promotion
     ending: Published
@@ -102,12 +102,12 @@ def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict
     return lines
 
 
-def result(manifest: Manifest) -> dict[str, str]:
+def result(manifest: ReleaseManifest) -> dict[str, str]:
     """Return the line of what the release keeps, loses and refuses; no line without a summary."""
     return {} if manifest.summary is None else {"Result": manifest.summary}
 
 
-def _measured(manifest: Manifest) -> str:
+def _measured(manifest: ReleaseManifest) -> str:
     data, holdout = manifest.data, manifest.bootstrap.holdout
     record, kind = manifest.calibration, "labelled"
     if record is not None and record.generated:
@@ -115,12 +115,14 @@ def _measured(manifest: Manifest) -> str:
     if manifest.labels is not None and manifest.labels.unjudged:
         kind = f"judged and {manifest.labels.unjudged:,} unjudged"
     line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
+    if isinstance(manifest, RunManifest):
+        line += f" The qrels judge {_percent(manifest.retriever.judged)} of the first {manifest.policy.k} results."
     if not holdout:
         return f"{line} The same queries choose and check the threshold, so expect slightly worse results."
     return f"{line} {_percent(1 - holdout, 0)} of the queries choose the threshold, {_percent(holdout, 0)} check it."
 
 
-def _threshold(manifest: Manifest) -> str:
+def _threshold(manifest: ReleaseManifest) -> str:
     from taugate.calibration.report.terminal import cost, refusal_sentence  # slow; needed only after a calibration
 
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]

@@ -45,7 +45,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
@@ -135,7 +135,7 @@ def load(
         InputError: If the release has no encoder of this precision, or no engine is configured.
         EngineUnavailable: If the engine does not respond.
     """
-    manifest = verify(release, trusted)
+    manifest = verify_searchable(release, trusted)
     _check_optional_files(release, manifest)
     corpus = _open_corpus(release, manifest, engine)
     with ExitStack() as resources:
