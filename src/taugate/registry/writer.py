@@ -20,6 +20,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -94,7 +95,7 @@ class CorpusContents:
 
     index: Index | None
     metadata: Metadata
-    relevance: Relevance | None
+    relevance: Relevance | ScoreRelevance | None
     answer_score: AnswerScore | None
     golden: Sequence[GoldenQuery]
     report: str

@@ -9,7 +9,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.retrieval.release.layout import OUTCOMES, REFERENCE, REPORT
+from taugate.retrieval.release.layout import OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
@@ -91,7 +91,7 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
     release = find(run_releases)
     written = verify(release)
     assert isinstance(written, RunManifest)
-    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT}
+    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE}
     stored = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
     assert not {"encoder", "index", "isotropy", "query_set", "golden"} & {*stored}
     assert all("roe" not in metrics for metrics in stored["metrics"].values())
@@ -124,7 +124,7 @@ def test_registry_commands_work_on_releases_of_runs(
     capfd.readouterr()
     assert cli.main(["release", "diff", newer, *at]) == 0
     assert "policy: τ" in capfd.readouterr().out
-    assert cli.main(["release", "promote", newer, *at, "--max-accuracy-drop", "0.05"]) == 0
+    assert cli.main(["release", "promote", newer, *at, "--max-accuracy-drop", "0.1"]) == 0
     assert cli.main(["release", "prune", "--keep", "1", *at]) == 0
 
 
@@ -190,3 +190,67 @@ def test_distances_give_the_kept_results_of_their_similarities(
     distances = manifest(calibrate_run(path, sample, tmp_path / "b", *options, "--scores", "distance"), capfd)
     assert distances["metrics"]["heldout"]["kept_fraction"] == of_cosine["metrics"]["heldout"]["kept_fraction"]
     assert distances["policy"]["tau"] == pytest.approx(2 * of_cosine["policy"]["tau"] - 2, abs=1e-6)
+
+
+def fused(run: Path, folder: Path) -> Path:
+    """Write a run whose scores are reciprocal ranks, with the cosine beside them."""
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        for place, result in enumerate(record["results"], start=1):
+            result |= {"score": 1 / (60 + place), "scores": {"cosine": result["score"]}}
+    path = folder / "fused.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_component_scores_restore_what_rank_fusion_throws_away(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--policy", "probability", "--max-loss", "0.1", "--drawn", "queries")
+    path = fused(run, tmp_path)
+    with_components = manifest(calibrate_run(path, sample, tmp_path / "a", *options), capfd)
+    ranks_alone = manifest(calibrate_run(changed(run, tmp_path, "ranks"), sample, tmp_path / "b", *options), capfd)
+    skills = [found["relevance"]["brier_skill"]["mean"] for found in (with_components, ranks_alone)]
+    assert skills[0] > skills[1]
+    assert with_components["retriever"]["components"] == ["cosine"]
+    assert "cosine: gap_to_best" in with_components["relevance"]["features"]
+    assert with_components["relevance"]["expected_calibration_error"] < 0.05
+
+
+@pytest.mark.parametrize("scores", ["logit", "distance"])
+def test_auto_considers_the_gap_for_scores_without_shares(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], scores: str
+) -> None:
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        for result in record["results"]:
+            result["score"] = 8 * result["score"] - 4 if scores == "logit" else 2 - 2 * result["score"]
+    path = tmp_path / "scores.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    options = ("--max-loss", "0.1", "--drawn", "queries", "--scores", scores)
+    found = manifest(calibrate_run(path, sample, tmp_path / "a", *options), capfd)
+    assert [candidate["kind"] for candidate in found["policy"]["choice"]["candidates"]] == ["probability", "gap"]
+    message = failure(calibrate_run(path, sample, tmp_path / "b", "--policy", "relative", *options), capfd)
+    assert f"a share of the best score means nothing for --scores {scores}; give --policy gap" in message
+
+
+def test_limit_on_answers_is_certified_by_scores_of_results(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every fourth question loses its document, so that nothing answers it."""
+    data = shutil.copytree(sample, tmp_path / "data")
+    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    removed = {row.split("\t")[1] for row in rows[::4]}
+    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if json.loads(line)["_id"] not in removed]
+    (data / "corpus.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    changed_rows = [f"{row.split(chr(9))[0]}\t-\t0" if row.split("\t")[1] in removed else row for row in rows]
+    (data / "qrels" / "test.tsv").write_text("\n".join([header, *changed_rows]) + "\n", encoding="utf-8")
+    releases = tmp_path / "releases"
+    calibrate = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, *CORPUS_OPTIONS]) == 0
+    path = write_json(tmp_path / "dense.jsonl", dense_results(data, releases))
+    found = manifest(calibrate_run(path, data, tmp_path / "a", "--max-answered", "0.6"), capfd)
+    assert found["abstention"]["score"] in {"best_similarity", "margin"}
+    assert found["abstention"]["certified"]
+    assert found["abstention"]["answered_unanswerable"]["upper"] <= 0.6

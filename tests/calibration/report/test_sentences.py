@@ -22,7 +22,7 @@ from tests.retrieval.release.clones import with_refusals, without_refusals
 )
 def test_long_documents_warning_has_remedy(papers: Studied, long: int, said: str) -> None:
     data = papers.found.manifest.data.model_copy(update={"documents": 1000, "truncated_documents": long})
-    encoder = papers.found.manifest.encoder.model_copy(update={"max_length": 256, "name": DEFAULT_ENCODER})
+    encoder = papers.manifest().encoder.model_copy(update={"max_length": 256, "name": DEFAULT_ENCODER})
     changed = papers.with_records(data=data, encoder=encoder)
     (warning,) = (each for each in page_warnings(changed.found) if each.title == "Long documents")
     those = "it" if long == 1 else "them"
@@ -38,7 +38,7 @@ def test_truncation_remedy_names_custom_encoder() -> None:
 
 
 def test_query_set_warnings_are_sentences(papers: Studied) -> None:
-    record = papers.found.manifest.query_set.model_copy(
+    record = papers.manifest().query_set.model_copy(
         update={"warnings": ["only 9 queries; label more", "one topic; add more"]}
     )
     found = papers.with_records(query_set=record).found

@@ -14,10 +14,11 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
+from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
-from taugate.retrieval.release.layout import ABSTENTION, OUTCOMES, REFERENCE, REPORT
+from taugate.retrieval.release.layout import ABSTENTION, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import BootstrapRecord, RetrieverRecord, RunManifest, ScoreScale
 from taugate.storage.files import sha256_json
 
@@ -66,6 +67,11 @@ class RunCalibration(ReleaseStages[RunManifest]):
             InputError: If they cannot be read, or do not fit the settings.
         """
         job, settings = self.job, self.settings
+        if scale != "similarity" and settings.rule.policy == "relative":
+            raise InputError(
+                f"--policy relative: a share of the best score means nothing for --scores {scale}; give --policy gap, "
+                "the difference from the best score"
+            )
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
             run, left_out = JudgedRun.read(Run.read(path, scale), qrels, settings.k)
@@ -91,6 +97,8 @@ class RunCalibration(ReleaseStages[RunManifest]):
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
         drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
         query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+        if calibrated.estimated is not None:
+            calibrated.estimated.relevance.save(release / RELEVANCE)
         if calibrated.answer_rule is not None:
             calibrated.answer_rule.score.save(release / ABSTENTION)
         (release / REPORT).write_text(report, encoding="utf-8")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
 from taugate.calibration.abstention.choose import QueryGroup
@@ -17,6 +18,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
+from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
@@ -57,6 +59,11 @@ class SearchedRun(SearchedQueries):
         """What the retriever compares documents by."""
         return _SCORE_NAMES[self.dataset.run.scale]
 
+    @property
+    def shares(self) -> bool:
+        """Whether a share of the best score means something: not for distances and log-odds."""
+        return self.dataset.run.scale == "similarity"
+
     def document(self, number: int) -> Document:
         """Return the document with a number: its id, as the run has no texts."""
         return Document(self.dataset.ids[number], "")
@@ -94,13 +101,17 @@ class RunSearch(StudiedSearch):
 
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> AppliedRelevance | None:
-        """Return None: relevance is not estimated from the scores of a run."""
-        return None
-
-    def unanswerable_relevance(self, estimated: AppliedRelevance) -> Float32:
-        """Estimate the relevance of the results of the unanswerable queries, (u, K) float32."""
-        raise AssertionError("a run has no model of relevance")
+    ) -> tuple[AppliedRelevance, Float32] | None:
+        """Fit the model of relevance on the scores of results; see `StudiedSearch`."""
+        if roles is None:
+            return None
+        run, k = self.inputs.dataset, self.inputs.settings.k
+        answerable, unanswerable = run.results(run.answerable, k), run.results(run.unanswerable, k)
+        estimated = estimate_score_relevance(self.queries.judged, answerable.components, roles)
+        if estimated is None:
+            return None
+        with threadpool_limits(limits=1):  # the same data give the same bits
+            return estimated, estimated.relevance.estimate(unanswerable.scores, unanswerable.components)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """Choose a score of a query that needs only its results, and certify a threshold; None if not requested."""

@@ -8,6 +8,7 @@ error to divide, so one policy is chosen by queries that do not certify.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
@@ -41,7 +42,7 @@ class CertifiablePolicy:
     """A policy with the queries that certify it.
 
     Attributes:
-        kind: "similarity", "relative" or "probability".
+        kind: "similarity", "relative", "gap" or "probability".
         queries: Positions of the queries that certify the policy.
         rule: Rule with the confidence that this policy needs.
     """
@@ -122,8 +123,10 @@ def loss_limits(
 
 
 def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
-    """Resolve `auto` to `relative` if there are too few queries for a model; it keeps fewer than `similarity`."""
-    return replace(rule, policy="relative") if rule.policy == "auto" and evidence.roles is None else rule
+    """Resolve `auto` if there are too few queries for a model: `relative` and `gap` keep less than `similarity`."""
+    if rule.policy != "auto" or evidence.roles is not None:
+        return rule
+    return replace(rule, policy=cast(PolicyChoice, evidence.scored.without_model[0]))
 
 
 def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:

@@ -21,6 +21,7 @@ from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 _DROPPED = {
     "similarity": "{tau:.4f}. Results that score lower are dropped.",
     "relative": "{tau:.4f} of a query's best score. Results below that are dropped.",
+    "gap": "{tau:.4f} from a query's best score. Results further below it are dropped.",
     "probability": "{tau:.4f}. Results with a lower probability of being relevant are dropped.",
 }
 # Shares that are compared with those of the current release: the label of the line, and rows of the comparison.
