@@ -65,6 +65,7 @@ class Authorizer:
         self._metrics.keys_reload_failed.set(0)
         self._keys = keys
         self._requests = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
+        self._metrics.set_key_expiry({key.name: key.expires.timestamp() for key in keys if key.expires is not None})
         _log.info("API keys loaded", extra={"fields": {"names": [key.name for key in keys]}})
         return True
 
