@@ -53,3 +53,14 @@ def write_trec(path: Path, results: Sequence[Found]) -> Path:
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def fused_with_cosine(run: Path) -> Path:
+    """Write a run beside a dense one: its scores are reciprocal ranks, as of a fusion, with the cosine beside them."""
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        for place, result in enumerate(record["results"], start=1):
+            result |= {"score": 1 / (60 + place), "scores": {"cosine": result["score"]}}
+    path = run.with_name("fused.jsonl")
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    return path

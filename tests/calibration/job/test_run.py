@@ -14,7 +14,7 @@ from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
-from tests.runs import dense_results, write_json, write_trec
+from tests.runs import dense_results, fused_with_cosine, write_json, write_trec
 
 CORPUS_OPTIONS = ("--no-refusal", "--lexical", "off")  # a run has neither
 
@@ -192,22 +192,11 @@ def test_distances_give_the_kept_results_of_their_similarities(
     assert distances["policy"]["tau"] == pytest.approx(2 * of_cosine["policy"]["tau"] - 2, abs=1e-6)
 
 
-def fused(run: Path, folder: Path) -> Path:
-    """Write a run whose scores are reciprocal ranks, with the cosine beside them."""
-    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
-    for record in records:
-        for place, result in enumerate(record["results"], start=1):
-            result |= {"score": 1 / (60 + place), "scores": {"cosine": result["score"]}}
-    path = folder / "fused.jsonl"
-    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
-    return path
-
-
 def test_component_scores_restore_what_rank_fusion_throws_away(
     run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--policy", "probability", "--max-loss", "0.1", "--drawn", "queries")
-    path = fused(run, tmp_path)
+    path = fused_with_cosine(run)
     with_components = manifest(calibrate_run(path, sample, tmp_path / "a", *options), capfd)
     ranks_alone = manifest(calibrate_run(changed(run, tmp_path, "ranks"), sample, tmp_path / "b", *options), capfd)
     skills = [found["relevance"]["brier_skill"]["mean"] for found in (with_components, ranks_alone)]

@@ -11,7 +11,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save, sizes
-from taugate.retrieval.index.kinds import INDEX, VECTORS, Kind
+from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit
 

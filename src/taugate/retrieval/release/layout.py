@@ -10,7 +10,7 @@ from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.index.kinds import INDEX, VECTORS
+from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"

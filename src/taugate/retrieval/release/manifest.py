@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import (

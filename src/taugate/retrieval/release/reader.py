@@ -19,8 +19,8 @@ from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_co
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_words
