@@ -148,15 +148,15 @@ class RunSearch(StudiedSearch):
             )
         best = np.concatenate([top.scores[:, 0], searched.unanswerable.scores[:, 0]])
         equal = int(np.unique(best, return_counts=True)[1].max())
-        if equal <= _MOST * len(best):
+        if equal <= _MOST * len(best) or (run.components and self.inputs.settings.abstention is None):
             return
         sentence = (
-            f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question; "
-            'send the component scores, as "scores" of every result'
+            f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question"
         )
         if self.inputs.settings.abstention is not None:
-            raise InputError(f"{run.run.path}: {sentence}, or leave out --max-answered")
-        self.inputs.job.report(f"warning: {sentence}")
+            remedy = "leave out --max-answered, or calibrate a run of one component"
+            raise InputError(f"{run.run.path}: {sentence}; {remedy}")
+        self.inputs.job.report(f'warning: {sentence}; send the component scores, as "scores" of every result')
 
 
 def _group(queries: Sequence[LabelledQuery], top: TopK, clusters: NDArray[np.int64]) -> QueryGroup:
