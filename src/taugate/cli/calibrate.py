@@ -9,11 +9,22 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.comparison.publish import Promotion, publish, unfit
 from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
-from taugate.cli.terminal.options import LEXICAL, Appearance, Data, Releases, number_or, option, parameters, specified
+from taugate.cli.terminal.options import (
+    LEXICAL,
+    Appearance,
+    Data,
+    Releases,
+    number_or,
+    option,
+    parameters,
+    part,
+    specified,
+)
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
 from taugate.registry.catalog import pointed_id
@@ -43,7 +54,7 @@ class CalibratedOptions(PromotionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(CalibratedOptions):
+class CalibrateOptions(InputOptions, CalibratedOptions):
     """The options of `taugate calibrate` beside the settings of a calibration."""
 
     data: Data
@@ -74,7 +85,9 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
     """
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
-    encoder = RequestedEncoder(options.encoder or DEFAULT_ENCODER, explicit or not request.requested)
+    encoder = RequestedEncoder(
+        options.encoder or DEFAULT_ENCODER, explicit or not request.requested, part(InputOptions, options)
+    )
 
     def write(job: "Job") -> ReleaseManifest:
         from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
@@ -151,6 +164,7 @@ command = Command(
     callback=_run,
     params=[
         *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json"),
+        *parameters(InputOptions, max_length=Appearance("TOKENS")),
         *parameters(
             CalibrationSettings,
             *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),

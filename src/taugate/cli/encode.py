@@ -7,14 +7,14 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.settings.options import Options
-from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
+from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions(Options):
+class EncodeOptions(InputOptions):
     """The options of `taugate encode`."""
 
     data: Annotated[str, Appearance("DATA", type=click.Path(), positional=True)] = Field(
@@ -42,7 +42,8 @@ def run(options: EncodeOptions) -> int:
 
     workers = Workers(options.workers, options.ray_address)
     with ProgressDisplay() as job:
-        encoded = encode_corpus(options.data, options.to, options.encoder, workers, job)
+        encoder = RequestedEncoder(options.encoder, new=True, input_options=part(InputOptions, options))
+        encoded = encode_corpus(options.data, options.to, encoder, workers, job)
     record = encoded.record
     value = {
         "location": options.to,
@@ -62,4 +63,4 @@ def run(options: EncodeOptions) -> int:
     return 0
 
 
-command = command_of("encode", run, EncodeOptions)
+command = command_of("encode", run, EncodeOptions, max_length=Appearance("TOKENS"))

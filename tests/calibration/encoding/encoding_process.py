@@ -14,6 +14,7 @@ from typing import Any
 
 from taugate.calibration.encoding.encode import Workers, encode_corpus
 from taugate.calibration.encoding.shards import RECORD
+from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.progress import Job
 
 _WORKER = "ray::MapWorker"
@@ -102,7 +103,7 @@ def _words(pid: int) -> str:
 
 def main() -> None:
     data, to, encoder, count, rows = sys.argv[1:]
-    done = encode_corpus(data, to, encoder, Workers(int(count) or None), Job(), int(rows))
+    done = encode_corpus(data, to, RequestedEncoder(encoder, new=True), Workers(int(count) or None), Job(), int(rows))
     assert (Path(to) / RECORD).is_file()
     sys.stdout.write(json.dumps({"digest": done.record.digest, "encoded": done.encoded}) + "\n")
     sys.stdout.flush()

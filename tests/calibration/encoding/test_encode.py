@@ -13,6 +13,7 @@ from taugate.calibration.encoding import encode as encode_module
 from taugate.calibration.encoding.encode import Encoded, Workers, encode_corpus
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import RECORD
+from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.encoding.work import Worker
 from taugate.calibration.progress import Job
 from taugate.cli.main import main
@@ -27,7 +28,7 @@ ROWS, SHARDS = 16, 32  # of the sample: 503 documents
 
 
 def _encode(data: Path, to: str | Path, encoder: Path, workers: Workers = Workers()) -> Encoded:  # noqa: B008 (frozen)
-    return encode_corpus(str(data), str(to), str(encoder), workers, Job(), ROWS)
+    return encode_corpus(str(data), str(to), RequestedEncoder(str(encoder), new=True), workers, Job(), ROWS)
 
 
 @pytest.fixture(scope="module")

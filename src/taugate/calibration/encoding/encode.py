@@ -17,7 +17,7 @@ from taugate.calibration.encoding.shards import (
     shard_name,
     write_record,
 )
-from taugate.calibration.encoding.source import document_encoder, exported_encoder
+from taugate.calibration.encoding.source import RequestedEncoder, document_encoder, exported_encoder
 from taugate.calibration.encoding.work import Work, Worker
 from taugate.calibration.progress import Job, Task
 from taugate.errors import InputError
@@ -60,14 +60,14 @@ class Encoded:
 
 
 def encode_corpus(
-    data: str, location: str, encoder: str, workers: Workers, job: Job, shard_rows: int = SHARD_ROWS
+    data: str, location: str, requested: RequestedEncoder, workers: Workers, job: Job, shard_rows: int = SHARD_ROWS
 ) -> Encoded:
     """Encode the documents of a data set. After an error, finished shards are kept.
 
     Args:
         data: A folder or a URL.
         location: Folder or URL of the encoding; an interrupted one is resumed.
-        encoder: Name or path of the model.
+        requested: The encoder.
         workers: The processes that encode.
         job: Shows the progress.
         shard_rows: Documents per shard.
@@ -83,7 +83,8 @@ def encode_corpus(
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
         with job.stage("export"):
-            loaded = ExportedEncoder.load(document_encoder(encoder) or exported_encoder(encoder))
+            folder = document_encoder(requested.name) or exported_encoder(requested.name, requested.input_options)
+            loaded = ExportedEncoder.load(folder)
         if existing is not None and existing.encoder != loaded.sha256:
             raise InputError(f"{location}: holds vectors of another encoder; give another location, or that encoder")
         with job.stage("read"), local_corpus(data) as corpus:

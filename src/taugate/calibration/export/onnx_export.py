@@ -3,13 +3,16 @@
 Only this module and torch_model.py import PyTorch.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sentence_transformers import SentenceTransformer
 
+from taugate.calibration.export.model_folder import ModelFolder
 from taugate.calibration.export.torch_model import (
     is_transformer,
     load_model,
@@ -21,7 +24,7 @@ from taugate.calibration.export.torch_model import (
     write_graph,
 )
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
@@ -45,6 +48,9 @@ PROBES = [
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
+# Probes that PyTorch pads to one length. Those of a model with a long window are encoded alone, because attention takes
+# memory by the square of the length; the longest probe has about 1,200 tokens.
+_BATCH, _LONG = 32, 512
 # The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 # With padding, more queries share a batch, so several are encoded 4 to 9 % faster; a single query is as fast as before
@@ -67,6 +73,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         EncoderError: If a module cannot be exported, or the graph and PyTorch differ by more than
             MAX_COSINE_DIFFERENCE on the probe texts.
     """
+    declared = ModelFolder.read(folder, name)
     model = load_model(folder, name)
     if (folder / DOCUMENTS).is_dir():
         _check_documents(model, ExportedEncoder.load(folder / DOCUMENTS), name)
@@ -74,10 +81,6 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     refuse_unknown_modules(model, name)
     tokenizer, max_length = tokenizer_of(model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    write_graph(model, tokenizer, target / MODEL, name)
-    if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
-        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
-    sum_tokens_by_product(target / MODEL)
     config = EncoderConfig(
         name=name,
         revision=revision,
@@ -90,15 +93,23 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         pad_multiple=_PAD_MULTIPLE if is_transformer(model) else 1,
         pair_lone_texts=False,
         max_cosine_difference=0.0,
+        stored_type=None if declared.stored_type == "F32" else declared.stored_type,
+        assumed_pooling=declared.assumes_pooling,
     )
+    expected = ProbeVectors.of(model, config, batch_size=1 if max_length > _LONG else _BATCH)
+    write_graph(model, tokenizer, target / MODEL, name)
+    if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
+        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
+    sum_tokens_by_product(target / MODEL)
     write_config(config, target)
     encoder = ExportedEncoder.load(target)
-    difference = _cosine_difference(model, encoder)
+    difference = expected.difference(encoder)
     if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # padding changes this model's vectors
         config = config.model_copy(update={"pad_multiple": 1})
         write_config(config, target)
         encoder = ExportedEncoder.load(target)
-        difference = _cosine_difference(model, encoder)
+        # PyTorch pads too, so its texts are encoded alone.
+        difference = ProbeVectors.of(model, config, batch_size=1).difference(encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
@@ -106,6 +117,71 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         )
     measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
     write_config(config.model_copy(update=measured), target)
+
+
+@dataclass(frozen=True)
+class ProbeVectors:
+    """The unit vectors of the probe texts by PyTorch.
+
+    Attributes:
+        queries: Of the probes as queries, (n, d) float32.
+        documents: As documents; None if both have the same prompt.
+    """
+
+    queries: Float32
+    documents: Float32 | None
+
+    @classmethod
+    def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int) -> Self:
+        """Encode the probes with the prompts of a configuration.
+
+        Args:
+            model: The model.
+            config: The configuration.
+            batch_size: Texts that are padded to one length.
+
+        Raises:
+            EncoderError: If the model cannot read texts of the length that it declares.
+        """
+        prompts = dict.fromkeys((config.query_prompt, config.document_prompt))
+        try:
+            vectors = [
+                model.encode(PROBES, prompt=prompt, normalize_embeddings=True, batch_size=batch_size)
+                for prompt in prompts
+            ]
+        except (IndexError, RuntimeError) as error:  # by architecture
+            raise EncoderError(
+                f"encoder {config.name!r}: declares a length of {config.max_length:,} tokens, but PyTorch cannot "
+                f"encode a text of that length ({error}); correct max_seq_length in sentence_bert_config.json"
+            ) from error
+        return cls(vectors[0], vectors[1] if len(vectors) > 1 else None)
+
+    def difference(self, encoder: ExportedEncoder) -> float:
+        """Return the largest 1 − cosine between these vectors and those of the graph.
+
+        Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.
+        """
+        difference = _distance(self.queries, _encoded(encoder, "query"))
+        if self.documents is not None:
+            difference = max(difference, _distance(self.documents, _encoded(encoder, "document")))
+        return difference
+
+
+def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:
+    """Encode the probes.
+
+    Raises:
+        EncoderError: If onnxruntime fails, because the graph has the sizes of the traced text as constants.
+    """
+    try:
+        return encoder.encode(PROBES, role)
+    except EncoderError:
+        raise
+    except Exception as error:  # onnxruntime has one exception type per status code, without a common base
+        raise EncoderError(
+            f"encoder {encoder.config.name!r}: its graph reads only texts of some lengths, as PyTorch's tracer fixes "
+            "them for this architecture; choose another model"
+        ) from error
 
 
 def _check_documents(model: SentenceTransformer, exported: ExportedEncoder, name: str) -> None:
@@ -129,17 +205,6 @@ def depends_on_company(encoder: ExportedEncoder) -> bool:
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
-
-
-def _cosine_difference(model: SentenceTransformer, encoder: ExportedEncoder) -> float:
-    """Return the largest 1 − cosine between PyTorch and the graph over the probe texts, as queries and as documents.
-
-    Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.
-    """
-    pairs = [(model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query"))]
-    if encoder.config.query_prompt != encoder.config.document_prompt:
-        pairs.append((model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")))
-    return max(_distance(a, b) for a, b in pairs)
 
 
 def _distance(first: Float32, second: Float32) -> float:

@@ -2,25 +2,27 @@
 
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.utils.logging import disable_progress_bar
 
+from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.errors import EncoderError
 
-_FIRST = {"Transformer", "StaticEmbedding"}
-_LATER = {"Pooling", "Dense", "Normalize", "Dropout"}
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _OPSET = 17  # the first with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
-    """Load the model in `folder` on the CPU.
+    """Load the model in `folder` on the CPU, in float32 whatever the type in which its weights are stored.
 
     Args:
         folder: Folder of the model.
@@ -32,8 +34,11 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading and saving one small file of weights
     try:
-        return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
+        stored = {"dtype": torch.float32}  # of the transformer; other modules are converted below
+        return SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs=stored).float().eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
+        if (reason := custom_code(error)) is not None:
+            raise EncoderError(f"encoder {name!r}: {reason}") from error
         raise EncoderError(f"encoder {name!r}: {folder} is not a sentence-transformers model ({error})") from error
 
 
@@ -79,15 +84,9 @@ def of_modules(
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
     """Raise EncoderError, naming the module, if a module of the model cannot be exported."""
+    check_modules([kind(module) for module in model], name)
     for position, module in enumerate(model):
-        name_of_kind = kind(module)
-        if name_of_kind not in (_LATER if position else _FIRST):
-            supported = ", ".join(sorted(_LATER if position else _FIRST))
-            raise EncoderError(
-                f"encoder {name!r}: module {position} is a {name_of_kind}, which cannot be "
-                f"exported (supported: {supported}); choose a model made of those"
-            )
-        if name_of_kind == "Pooling" and not module.include_prompt and any(model.prompts.values()):
+        if kind(module) == "Pooling" and not module.include_prompt and any(model.prompts.values()):
             raise EncoderError(
                 f"encoder {name!r}: module {position} (Pooling) leaves the prompt out of the mean, which "
                 "depends on its length and cannot be exported; choose a model with include_prompt"
@@ -117,7 +116,8 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
     if not is_transformer(model):
         return tokenizer, _NO_LIMIT
     first: Any = model[0]
-    max_length = int(model.max_seq_length or first.config.max_position_embeddings)
+    declared = model.max_seq_length or getattr(first.config, "max_position_embeddings", None)
+    max_length = min(int(declared or _NO_LIMIT), _NO_LIMIT)  # tokenizers without a limit declare 10³⁰
     tokenizer.enable_truncation(max_length)
     return tokenizer, max_length
 
@@ -130,15 +130,13 @@ def pooling(model: SentenceTransformer) -> str:
 
 
 def prompt_of(model: SentenceTransformer, *names: str) -> str:
-    """Return the prompt that encode_query or encode_document would use: the role's own, else the default one.
+    """Return the first prompt with these names that is not empty; sentence-transformers adds empty ones.
 
     Args:
         model: The model.
-        names: Names of the role's prompt, in order of preference.
+        names: Names of a role's prompt, in order of preference.
     """
-    prompts = model.prompts
-    chosen = next((name for name in names if name in prompts), model.default_prompt_name)
-    return (prompts.get(chosen) if chosen else None) or ""
+    return next((prompt for name in names if (prompt := model.prompts.get(name))), "")
 
 
 def is_transformer(model: SentenceTransformer) -> bool:
@@ -173,7 +171,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         "sentence_embedding": {0: "batch"},
     }
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _masks_by_index(), redirect_stdout(StringIO()):  # on an error, prints the graph
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
             torch.onnx.export(
                 _SentenceEmbedding(model),
@@ -192,6 +190,27 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         raise EncoderError(
             f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
         ) from error
+
+
+@contextmanager
+def _masks_by_index() -> Iterator[None]:
+    """Make transformers compute attention masks from indices of tokens, not with torch.vmap, which cannot be traced.
+
+    It uses vmap for masks with functions of the model's own, such as those of bidirectional Gemma 3. If such a function
+    did not work on indices, the graph would differ from PyTorch, which the export checks.
+    """
+    functions = dict(ALL_MASK_ATTENTION_FUNCTIONS.items())
+
+    def by_index(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **options: function(*arguments, **options | {"use_vmap": False})
+
+    for name in ("sdpa", "eager"):
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = by_index(functions[name])
+    try:
+        yield
+    finally:
+        for name in ("sdpa", "eager"):
+            ALL_MASK_ATTENTION_FUNCTIONS[name] = functions[name]
 
 
 class _SentenceEmbedding(torch.nn.Module):

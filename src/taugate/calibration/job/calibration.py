@@ -8,6 +8,7 @@ from typing import Self
 
 from taugate.calibration.encoding.changes import ReusableVectors
 from taugate.calibration.encoding.encoder_fit import trained_similarity
+from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units
@@ -105,8 +106,13 @@ class Calibration(CalibrationStages):
         if evidence.because:  # reported before the work, which may take long
             job.report(f"{PROVISIONAL} {evidence.because}")
         with job.stage("export"):
-            self.encoders = _require_float32(Encoders.load(requested.name), requested.name)
+            encoders = Encoders.load(requested.name, requested.input_options)
+            self.encoders = _require_float32(encoders, requested.name)
         requested.check(releases, self.encoders.queries)
+        config = self.encoders.queries.config
+        job.report(prompts_in_words(config))
+        for warning in input_warnings(config):
+            job.report(f"warning: {warning}")
         if self.adaptation is not None:
             _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
         settings = _on_the_scale_of_tau(self.parent, self.settings)

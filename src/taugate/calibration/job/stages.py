@@ -108,7 +108,7 @@ class CalibrationStages(ReleaseStages[Manifest]):
         config = self.encoders.queries.config
         with self.job.stage("read"):
             fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
-        for warning in encoder_fit_warnings(fit, config.name, config.max_length):
+        for warning in encoder_fit_warnings(fit, config.name, config.query_window):
             self.job.report(f"warning: {warning}")
         drawn = DrawnQueries.draw(units, len(dataset.documents), self.settings)
         self.inputs = CalibrationInputs(dataset, drawn, self.settings, self.job)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.charts.numbers import percent
+from taugate.calibration.encoding.input_options import DEFAULT_TOKENS
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.wording import Wording
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -150,10 +151,11 @@ def truncation_warning(truncated: int, documents: int, window: int, encoder: str
         encoder: Name of the encoder.
     """
     verb, pronoun = ("is", "it") if truncated == 1 else ("are", "them")
+    longer = "let it read more with --max-length, if it can, or " if window == DEFAULT_TOKENS else ""
     option = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"
     return (
         f"{truncated:,} of {documents:,} documents ({percent(truncated / documents)}) {verb} longer than the encoder's "
-        f"{window:,} tokens, and it does not read what comes after; cut {pronoun} with: "
+        f"{window:,} tokens, and it does not read what comes after; {longer}cut {pronoun} with: "
         f"taugate import DATA --to NEW{option}"
     )
 

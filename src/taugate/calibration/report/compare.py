@@ -39,6 +39,8 @@ _FACTS: dict[str, dict[str, str]] = {
         "precision": "encoder.precision",
         "dimension": "encoder.dimension",
         "longest text (tokens)": "encoder.max_length",
+        "prompt of queries": "encoder.query_prompt",
+        "prompt of documents": "encoder.document_prompt",
         "digest": "encoder.sha256",
         "of queries: name": "query_encoder.name",
         "of queries: precision": "query_encoder.precision",

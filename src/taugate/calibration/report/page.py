@@ -10,6 +10,7 @@ from taugate.calibration.abstention.words import SCORES, evidence, headline, per
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
 from taugate.calibration.charts.template import template
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
+from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.query_set.wording import COPIED, Wording
@@ -135,9 +136,11 @@ def _corpus(calibrated: Calibrated) -> dict[str, Any]:
     if not isinstance(manifest, Manifest) or wording is None:
         return {"corpus": None}
     queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
+    answering = manifest.answering
     return {
         "corpus": manifest,
         "query_set": query_set_lines(manifest.query_set, wording, queries, k),
+        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(manifest.query_set, manifest.isotropy),
         "gate": gate_rows(manifest) if manifest.gate else [],
         "retentions": retentions(manifest.gate),
@@ -217,7 +220,9 @@ def _text_warnings(manifest: Manifest) -> list[PageWarning]:
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
     notes = left_out_notes(data.empty_documents or 0, data.own_documents or 0)
     warnings += [PageWarning("Left out", _sentence(note)) for note in notes]
-    fit = encoder_fit_warnings(manifest.encoder_fit, manifest.answering.name, manifest.answering.max_length)
+    answering = manifest.answering
+    fit = encoder_fit_warnings(manifest.encoder_fit, answering.name, answering.query_window)
+    fit += input_warnings(answering)
     return warnings + [PageWarning("Encoder", _sentence(warning)) for warning in fit]
 
 

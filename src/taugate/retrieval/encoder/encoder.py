@@ -6,7 +6,7 @@ Its model is a graph for onnxruntime (graph.py), or BERT-like weights in int8 fo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +17,9 @@ from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
 Runtime = Literal["onnxruntime", "kernel"]
@@ -46,7 +49,8 @@ class EncoderConfig(BaseModel):
         runtime: Runtime of the graph.
         precision: Precision of the weights.
         dimension: Dimension of a vector.
-        max_length: Longest text in tokens, including special ones.
+        max_length: Longest text in tokens, including special ones and the prompt.
+        max_query_length: Longest query in tokens if that is less than `max_length`, else None.
         pooling: Method that combines token vectors.
         normalize: Whether vectors have unit length.
         query_prompt: Prefix of queries.
@@ -55,6 +59,8 @@ class EncoderConfig(BaseModel):
         pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
         pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
         max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export.
+        stored_type: Type of the source's weights if they are not stored in float32, such as BF16; else None.
+        assumed_pooling: Whether the source declares no pooling, so that the mean of all tokens was taken.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,6 +71,7 @@ class EncoderConfig(BaseModel):
     precision: Literal["float32", "int8"] = "float32"
     dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
+    max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
     pooling: str
     normalize: Literal[True] = True
     query_prompt: str = ""
@@ -73,6 +80,13 @@ class EncoderConfig(BaseModel):
     pad_multiple: int = Field(default=1, ge=1, le=_MAX_PADDING)
     pair_lone_texts: bool = True
     max_cosine_difference: float
+    stored_type: str | None = Field(default=None, max_length=16, exclude_if=lambda value: value is None)
+    assumed_pooling: bool = Field(default=False, exclude_if=lambda value: not value)
+
+    @property
+    def query_window(self) -> int:
+        """The number of tokens read of a query."""
+        return self.max_query_length or self.max_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +167,7 @@ class ExportedEncoder:
         Raises:
             EncoderError: If a file is missing or invalid.
         """
-        for name, max_bytes in _MAX_BYTES.items():
-            if not (folder / name).is_file():
-                raise EncoderError(f"{folder}: {name} missing; {_REMEDY}")
-            if (folder / name).stat().st_size > max_bytes:
-                raise EncoderError(f"{folder / name}: more than {max_bytes} bytes; {_REMEDY}")
-        try:
-            config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
-        except ValidationError as error:
-            raise EncoderError(f"{folder / CONFIG}: {_first_message(error)}; {_REMEDY}") from error
+        config = read_config(folder)
         files = (_MODELS[config.runtime], TOKENIZER, CONFIG)
         if not (folder / files[0]).is_file():
             raise EncoderError(f"{folder}: {files[0]} missing; {_REMEDY}")
@@ -173,10 +179,11 @@ class ExportedEncoder:
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         encodings = self._tokenizer.encode_batch(prompted, add_special_tokens=self.config.special_tokens)
         start, frame = len(prompt), self._frames[prompt]
+        window = self.config.query_window if role == "query" else self.config.max_length
         return [
             Tokens(
-                encoding.ids,
-                bool(encoding.overflowing),
+                _first_tokens(encoding, window),
+                bool(encoding.overflowing) or len(encoding.ids) > window,
                 self._unread.share(text, encoding, start=start, frame=frame),
             )
             for text, encoding in zip(prompted, encodings, strict=True)
@@ -231,6 +238,34 @@ class ExportedEncoder:
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""
         return self.embed(self.tokenize(texts, role))
+
+
+def read_config(folder: Path) -> EncoderConfig:
+    """Read the configuration in the folder of an exported encoder.
+
+    Raises:
+        EncoderError: If the configuration or the tokenizer is missing, too large or invalid.
+    """
+    for name, max_bytes in _MAX_BYTES.items():
+        if not (folder / name).is_file():
+            raise EncoderError(f"{folder}: {name} missing; {_REMEDY}")
+        if (folder / name).stat().st_size > max_bytes:
+            raise EncoderError(f"{folder / name}: more than {max_bytes} bytes; {_REMEDY}")
+    try:
+        return EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
+    except ValidationError as error:
+        raise EncoderError(f"{folder / CONFIG}: {_first_message(error)}; {_REMEDY}") from error
+
+
+def _first_tokens(encoding: "Encoding", window: int) -> list[int]:
+    """Return the ids of a text without its tokens beyond the window; the special tokens at its end are kept."""
+    ids: list[int] = encoding.ids
+    if len(ids) <= window:
+        return ids
+    from taugate.retrieval.encoder.unread import trailing  # loads tokenizers
+
+    ending = trailing(encoding)
+    return ids[: window - ending] + ids[len(ids) - ending :]
 
 
 def _first_message(error: ValidationError) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 MODEL = "model.onnx"
-# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md).
+# Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
 _BATCH_TOKENS = 1024
 
 
@@ -49,7 +49,9 @@ class Graph:
         self._max_length, self._pad_multiple, self._pair_lone_texts = max_length, pad_multiple, pair_lone_texts
 
     def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions of texts of one padded length, shortest first: at most _BATCH_TOKENS tokens, or two texts.
+        """Yield positions of texts of one padded length, shortest first.
+
+        A batch has at most _BATCH_TOKENS tokens or two texts. A text of more tokens has its own.
 
         Args:
             lengths: Tokens of each text.
@@ -57,7 +59,7 @@ class Graph:
         padded = [self.padded(length) for length in lengths]
         order = sorted(range(len(padded)), key=padded.__getitem__)
         for length, group in itertools.groupby(order, key=padded.__getitem__):
-            size = max(2, _BATCH_TOKENS // max(1, length))
+            size = 1 if length > _BATCH_TOKENS else max(2, _BATCH_TOKENS // max(1, length))
             while batch := list(itertools.islice(group, size)):
                 yield batch
 
@@ -68,7 +70,8 @@ class Graph:
     def run(self, texts: Sequence[Sequence[int]]) -> Float32:
         """Encode the token ids of a batch of one padded length; returns (n, d) float32."""
         rows, length = len(texts), self.padded(len(texts[0]))
-        ids = np.zeros((2 if rows == 1 and self._pair_lone_texts else rows, length), dtype=np.int64)
+        paired = rows == 1 and self._pair_lone_texts and length <= _BATCH_TOKENS
+        ids = np.zeros((2 if paired else rows, length), dtype=np.int64)
         mask = np.zeros_like(ids)
         for row in range(len(ids)):
             text = texts[min(row, rows - 1)]

@@ -40,7 +40,7 @@ class UnreadCounter:
         ids = encoding.ids
         if len(ids) > frame and self._unknown not in ids:
             return 0.0
-        end = encoding.offsets[-1 - _trailing(encoding)][1] if encoding.overflowing else len(text)
+        end = encoding.offsets[-1 - trailing(encoding)][1] if encoding.overflowing else len(text)
         total = sum(1 for _ in _characters(text[start:end]))
         read = sum(1 for part in self._read_parts(text, encoding, start) for _ in _characters(part))
         return 1 - min(read, total) / total if total else 1.0
@@ -54,7 +54,7 @@ class UnreadCounter:
             done = max(done, last)
 
 
-def _trailing(encoding: Encoding) -> int:
+def trailing(encoding: Encoding) -> int:
     """Return the number of special tokens after the text's own tokens."""
     mask = encoding.special_tokens_mask
     return next((place for place, special in enumerate(reversed(mask)) if not special), 0)

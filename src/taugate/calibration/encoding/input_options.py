@@ -1,0 +1,100 @@
+"""What an encoder reads: the prompts before queries and documents, and the number of tokens."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.options import Advice, Options
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder import encoder
+from taugate.retrieval.encoder.encoder import EncoderConfig
+
+# Attention takes memory by the square of the length. A chunk of `taugate import` has at most 256 tokens, most encoders
+# were trained on 512 or less, and no question is longer.
+DEFAULT_TOKENS = 512
+_MAX_PROMPT = 2000  # characters; the longest published instructions have a few hundred
+
+
+def _printable(text: str) -> str:
+    if len(text) > _MAX_PROMPT or "\0" in text:
+        raise ValueError("not a prompt")
+    return text
+
+
+_Prompt = Annotated[
+    Annotated[str, AfterValidator(_printable)] | None, Advice(f"give a text of at most {_MAX_PROMPT} characters")
+]
+
+
+@dataclass(frozen=True)
+class InputOptions(Options):
+    """What an encoder reads, as far as the user decides it. The constructor raises InputError for an invalid value."""
+
+    query_prompt: _Prompt = Field(
+        default=None, description="text before each query, with its final space (default: the one that the model names)"
+    )
+    document_prompt: _Prompt = Field(
+        default=None, description="text before each document, with its final space (default: as for queries)"
+    )
+    max_length: Annotated[int | None, Advice("give a number of tokens, 8 or more")] = Field(
+        default=None,
+        ge=8,
+        description=f"tokens that the encoder reads of a document; of a query, at most {DEFAULT_TOKENS} (default: what "
+        f"the model reads, at most {DEFAULT_TOKENS})",
+    )
+
+    def applied_to(self, config: EncoderConfig, *, exported: bool) -> EncoderConfig:
+        """Return the configuration of an encoder with these options.
+
+        Args:
+            config: Configuration of the encoder.
+            exported: Whether the user named an exported encoder, whose length is kept unless one is given.
+
+        Raises:
+            EncoderError: If the encoder cannot read texts of the length.
+        """
+        limit, attends = config.max_length, config.special_tokens  # static embeddings have neither
+        if self.max_length is not None and self.max_length > limit:
+            raise EncoderError(
+                f"encoder {config.name!r}: reads at most {limit:,} tokens; give --max-length {limit} or less"
+            )
+        length = self.max_length or (min(limit, DEFAULT_TOKENS) if attends and not exported else limit)
+        changed = {
+            "query_prompt": config.query_prompt if self.query_prompt is None else self.query_prompt,
+            "document_prompt": config.document_prompt if self.document_prompt is None else self.document_prompt,
+            "max_length": length,
+        }
+        if attends and not exported and length > DEFAULT_TOKENS:
+            changed["max_query_length"] = DEFAULT_TOKENS
+        elif config.max_query_length is not None and length <= config.max_query_length:
+            changed["max_query_length"] = None
+        return config.model_copy(update=changed)
+
+
+def write_with_config(source: Path, config: EncoderConfig, target: Path) -> None:
+    """Write an encoder that differs from another one only in its configuration, without copying its weights.
+
+    Args:
+        source: Folder of the other encoder.
+        config: The configuration.
+        target: Empty folder to write into.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    for name in encoder.FILES:
+        if name != encoder.CONFIG and (source / name).is_file():
+            link_or_copy(source / name, target / name)
+    (target / encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file available under a second name, as a copy if the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

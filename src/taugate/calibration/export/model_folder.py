@@ -1,0 +1,189 @@
+"""What a model's folder declares, read from its files before any weights are loaded.
+
+sentence-transformers loads any folder: for one whose modules it cannot use, or that declares none, it takes the mean of
+all tokens. So a ColBERT or SPLADE model would become an encoder that nobody trained. Such folders are refused here.
+"""
+
+import json
+import os
+import re
+import struct
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+from taugate.errors import EncoderError
+
+FIRST_MODULES = frozenset({"Transformer", "StaticEmbedding"})
+LATER_MODULES = frozenset({"Pooling", "Dense", "Normalize", "Dropout"})
+_ROUTER = "Router"  # written by `taugate adapt --keep-documents`
+_MANY_VECTORS = "gives several vectors per text (late interaction, such as ColBERT), but a release stores one"
+_SPARSE = "gives sparse vectors of words (such as SPLADE), but a release stores dense ones"
+_PAIRS = "scores pairs of texts (a cross-encoder or classifier), and gives no vectors"
+# `model_type` in config_sentence_transformers.json. PyLate writes ColBERT.
+_MODEL_TYPES = {
+    "MultiVectorEncoder": _MANY_VECTORS,
+    "ColBERT": _MANY_VECTORS,
+    "SparseEncoder": _SPARSE,
+    "CrossEncoder": _PAIRS,
+}
+_MODULES = {
+    "MultiVectorMask": _MANY_VECTORS,
+    "SpladePooling": _SPARSE,
+    "SparseAutoEncoder": _SPARSE,
+    "SparseStaticEmbedding": _SPARSE,
+    "LogitScore": _PAIRS,
+}
+# Names of models that were published as plain Hugging Face folders, and architectures in config.json.
+_PLAIN = {
+    re.compile(r"colbert", re.IGNORECASE): _MANY_VECTORS,
+    re.compile(r"splade", re.IGNORECASE): _SPARSE,
+    re.compile(r"ForSequenceClassification$"): _PAIRS,
+}
+_DENSE = "choose a dense sentence-transformers model"
+# PyTorch and onnxruntime hold the weights at the same time while both are compared, and the exporter copies them once.
+_COPIES = 3
+_MAX_HEADER = 100 << 20  # bytes, the limit of the safetensors format
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The declarations of a sentence-transformers or Hugging Face folder.
+
+    Attributes:
+        folder: The folder.
+        modules: Class names of the modules, in order; empty for a Hugging Face folder, which declares none.
+        parameters: Number of weights in files of the format safetensors; 0 if there are none.
+        stored_type: Type in which most of these weights are stored, such as BF16; None without such files.
+        pools_prompt: Whether the tokens of a prompt count in the pooling.
+    """
+
+    folder: Path
+    modules: tuple[str, ...]
+    parameters: int
+    stored_type: str | None
+    pools_prompt: bool
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Self:
+        """Read the declarations, and refuse a model that gives no single dense vector per text.
+
+        Args:
+            folder: The folder.
+            name: Name for the error message.
+
+        Raises:
+            EncoderError: If the model cannot be used; the message says what it is.
+        """
+        sentence_config = _json(folder / "config_sentence_transformers.json")
+        declared = _json(folder / "modules.json")
+        types = [str(module.get("type", "")) for module in declared] if isinstance(declared, list) else []
+        kinds = tuple(kind.rsplit(".", 1)[-1] for kind in types)
+        _refuse(name, _MODEL_TYPES.get(str(sentence_config.get("model_type"))))
+        if str(sentence_config.get("similarity_fn_name")).lower().replace("_", "") in {"maxsim", "meanmaxsim"}:
+            _refuse(name, _MANY_VECTORS)
+        for kind in kinds:
+            _refuse(name, _MODULES.get(kind))
+        if not kinds:
+            config = _json(folder / "config.json")
+            for known, reason in _PLAIN.items():
+                if any(known.search(text) for text in (name, *map(str, config.get("architectures") or ()))):
+                    _refuse(name, reason)
+        for kind in types:
+            if not kind.startswith("sentence_transformers."):
+                raise EncoderError(f"encoder {name!r}: {_custom_code(kind)}")
+        if kinds and kinds[0] != _ROUTER:
+            check_modules(kinds, name)
+        weights = _stored_weights(folder)
+        return cls(
+            folder=folder,
+            modules=kinds,
+            parameters=sum(weights.values()),
+            stored_type=max(weights, key=weights.__getitem__) if weights else None,
+            pools_prompt=_pools_prompt(folder, declared if kinds else []),
+        )
+
+    @property
+    def assumes_pooling(self) -> bool:
+        """True if no module declares how the vectors of tokens become one, so that their mean is taken."""
+        return not self.modules
+
+    def check_memory(self, name: str) -> None:
+        """Check before the work that this machine has the memory to export the model.
+
+        Raises:
+            EncoderError: If it has not.
+        """
+        needed = 4 * self.parameters * _COPIES
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
+        if needed > available:
+            raise EncoderError(
+                f"encoder {name!r}: has {self.parameters / 1e9:.1f} billion weights, whose export takes about "
+                f"{needed / 2**30:.0f} GiB of memory, and this machine has {available / 2**30:.0f}; choose a smaller "
+                "model, or export it on a larger machine and give the encoder folder of that release"
+            )
+
+
+def check_modules(kinds: Collection[str], name: str) -> None:
+    """Raise EncoderError, naming the module, if a module of these kinds cannot be exported."""
+    for position, kind in enumerate(kinds):
+        supported = LATER_MODULES if position else FIRST_MODULES
+        if kind not in supported:
+            raise EncoderError(
+                f"encoder {name!r}: module {position} is a {kind}, which cannot be exported (supported: "
+                f"{', '.join(sorted(supported))}); choose a model made of those"
+            )
+
+
+def custom_code(error: Exception) -> str | None:
+    """Return what to say if a model was not loaded because it needs its own Python code; None for another error."""
+    return _custom_code("the folder") if "trust_remote_code" in str(error) else None
+
+
+def _custom_code(source: str) -> str:
+    return (
+        f"needs Python code of its own ({source}), which Taugate does not run; choose a model whose architecture is "
+        "part of transformers"
+    )
+
+
+def _refuse(name: str, reason: str | None) -> None:
+    if reason is not None:
+        raise EncoderError(f"encoder {name!r}: {reason}; {_DENSE}")
+
+
+def _pools_prompt(folder: Path, modules: list[dict[str, Any]]) -> bool:
+    paths = (str(module.get("path", "")) for module in modules if str(module.get("type")).endswith("Pooling"))
+    return all(_json(folder / path / "config.json").get("include_prompt", True) for path in paths)
+
+
+def _json(path: Path) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return the content of a JSON file; an empty object if it is missing or damaged, which loading will report."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+def _stored_weights(folder: Path) -> Counter[str]:
+    """Count the weights in all safetensors files of a folder by the type in which they are stored."""
+    counts: Counter[str] = Counter()
+    for path in folder.rglob("*.safetensors"):
+        for tensor in _header(path).values():
+            if isinstance(tensor, dict) and "shape" in tensor:
+                counts[str(tensor.get("dtype"))] += prod(tensor["shape"])
+    return counts
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file, which starts with its length; empty if the file is damaged."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length)) if length <= _MAX_HEADER else {}
+    except (OSError, ValueError, struct.error):
+        return {}
+    return header if isinstance(header, dict) else {}
