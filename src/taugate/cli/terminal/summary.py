@@ -191,6 +191,8 @@ def _next(release: CalibratedRelease) -> str:
     name, ending = release.path.name, release.ending
     releases = f"--releases {shlex.quote(str(release.path.parent))}"
     if ending.message is None and release.request.requested:  # this release, or one with the same content, is current
+        if isinstance(release.manifest, RunManifest):
+            return f"in Python: taugate_client.Gate({str(release.path.parent)!r}).cut(results)"
         return f"taugate serve {releases}"
     if ending.decision is not None:
         return f"taugate release diff {name} {releases}"
