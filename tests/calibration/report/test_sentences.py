@@ -14,7 +14,7 @@ from taugate.calibration.report.terminal import cost, promise, statement, table
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 from tests.retrieval.release.clones import with_refusals, without_refusals
@@ -133,7 +133,7 @@ def test_statement_matches_manifest(papers: Studied, probability: Studied) -> No
 
 def test_first_line_names_release_time_and_command(releases: Path, sample: Path, encoder: Path) -> None:
     release = find(releases)
-    manifest = verify(release)
+    manifest = verify_searchable(release)
     made = datetime.fromisoformat(manifest.created_at)
     command = f"taugate calibrate {sample} --releases {releases} --encoder {encoder}"
     line = check((release / REPORT).read_text(encoding="utf-8")).text["headline"].strip().partition("\n")[0]
