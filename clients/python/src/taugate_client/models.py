@@ -148,7 +148,7 @@ class SearchResponse:
 
     results: Sequence[Result]
     threshold: float | None
-    policy: Literal["similarity", "relative", "probability", "none"]
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
     calibration: Literal["calibrated", "provisional"]
     considered: int
@@ -204,7 +204,7 @@ class ExplainResponse:
     ranked: int | None
     score: float | None
     relevance: float | None
-    policy: Literal["similarity", "relative", "probability", "none"]
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
     compared: float | None
     threshold: float | None
     kept: bool
@@ -291,6 +291,6 @@ class ReleaseResponse:
     calibration: Literal["calibrated", "provisional"]
     shadow: str | None
     loaded_at: str
-    precision: Literal["float32", "int8"]
+    precision: Literal["float32", "bfloat16", "int8"]
     manifest: Mapping[str, Any]
     drift: LiveDrift | None = None

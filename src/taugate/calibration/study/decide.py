@@ -19,9 +19,10 @@ from taugate.calibration.study.search import ScoredPart
 from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
-from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
@@ -47,6 +48,7 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         queries = CalibrationQueries(
             study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, settings.seed
         )
+        queries = with_enough_evidence(settings.rule, queries)
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:
@@ -158,4 +160,5 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
         return answered_unanswerable(scored, policy, units, study.refusing)
     if not isinstance(search, LabelledSearch):  # off-topic questions cannot be searched without an encoder
         return None
-    return answered_off_topic(search.off_topic, None if study.estimated is None else study.estimated.relevance, policy)
+    relevance = None if study.estimated is None else study.estimated.relevance
+    return answered_off_topic(search.off_topic, relevance if isinstance(relevance, Relevance) else None, policy)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,14 @@ from taugate.errors import EncoderUnsupported, EngineUnavailable, InputError, Re
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
+from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_words
@@ -45,7 +46,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
@@ -70,7 +71,7 @@ class Release:
     manifest: Manifest
     retriever: Retriever
     documents: Documents
-    precision: Literal["float32", "int8"]
+    precision: Precision
     golden: Sequence[GoldenQuery]
     reference: Reference
     engine: EngineCorpus | None = None
@@ -135,7 +136,7 @@ def load(
         InputError: If the release has no encoder of this precision, or no engine is configured.
         EngineUnavailable: If the engine does not respond.
     """
-    manifest = verify(release, trusted)
+    manifest = verify_searchable(release, trusted)
     _check_optional_files(release, manifest)
     corpus = _open_corpus(release, manifest, engine)
     with ExitStack() as resources:

@@ -46,7 +46,7 @@ class ReleaseResponse(BaseModel):
     loaded_at: str = Field(
         json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
     )
-    precision: Literal["float32", "int8"] = Field(description="precision of the encoder")
+    precision: Literal["float32", "bfloat16", "int8"] = Field(description="precision of the encoder")
     drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
     manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
 
