@@ -1,5 +1,6 @@
 """`taugate calibrate-run`: a threshold for the scores of another retriever."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.cli.calibrate import CalibratedOptions, publish_calibrated, shares
+from taugate.cli.calibrate import CalibratedOptions, print_calibrated, publish_calibrated, shares
 from taugate.cli.terminal.command import Command, OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
@@ -52,14 +53,18 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
 
         return calibrate_run(options.run, options.qrels, options.releases, options.scores, settings, job)
 
-    return publish_calibrated(write, options, options.promotion(new_encoder=options.new_encoder), settings)
+    request, data = (
+        options.promotion(new_encoder=options.new_encoder),
+        shlex.join([str(options.run), str(options.qrels)]),
+    )
+    return print_calibrated(publish_calibrated(write, options, request, settings, data), options)
 
 
 command = Command(
     "calibrate-run",
     callback=_run,
     params=[
-        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "as_json"),
+        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "as_json", "verbose"),
         *parameters(
             CalibrationSettings, "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"
         ),

@@ -2,7 +2,7 @@
 
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
-from taugate.retrieval.release.summary import LostAnswers, summary_sentence
+from taugate.retrieval.release.summary import LostAnswers, summary_parts, summary_sentence
 
 OFF_TOPIC = RefusedQuestions(queries=20, refused=19, lower=0.78)
 LOST = LostAnswers(1, 151, 0.03101)
@@ -30,3 +30,18 @@ def test_summary_says_that_refusals_are_provisional() -> None:
 def test_summary_without_refusals_or_answers_is_short() -> None:
     assert summary_sentence(5, 5, LOST, None) == "Keeps 5.0 of 5 results, loses 1 of 151 answers (at most 3.2 %)."
     assert summary_sentence(2.5, 5, None, None) == "Keeps 2.5 of 5 results."
+
+
+def test_parts_of_summary_are_its_clauses() -> None:
+    near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
+    sentence = summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, provisional=True))
+    assert summary_parts(sentence) == {
+        "Keeps": "4.7 of 5 results",
+        "Loses": "1 of 151 answers (at most 3.2 %)",
+        "Refuses": "19 of 20 off-topic questions, 14 of 20 near misses (provisional)",
+    }
+    assert summary_parts(summary_sentence(2.5, 5, None, None)) == {"Keeps": "2.5 of 5 results"}
+
+
+def test_sentence_of_another_version_is_one_part() -> None:
+    assert summary_parts("All is well.") == {"Result": "All is well."}

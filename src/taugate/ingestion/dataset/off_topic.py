@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FILE = Path(__file__).with_name("off_topic.tsv")
-_EXAMPLES = 20  # that the quickstart searches for: a few lines of a terminal, read at a glance
 
 
 class OffTopicQuestion(NamedTuple):
@@ -38,11 +37,7 @@ def off_topic_questions() -> list[str]:
     return [question.text for question in off_topic_table()]
 
 
-def off_topic_examples(language: str | None) -> list[str]:
-    """Return twenty off-topic questions at even distances in the table.
-
-    Args:
-        language: Language of the questions; they come from all languages if the table lacks it, or if it is None.
-    """
-    texts = [question.text for question in off_topic_table() if question.language == language] or off_topic_questions()
-    return [texts[place * len(texts) // _EXAMPLES] for place in range(_EXAMPLES)]
+def off_topic_example(language: str | None) -> str:
+    """Return an off-topic question in a language, in any language if the table lacks it, or if it is None."""
+    texts = (question.text for question in off_topic_table() if question.language == language)
+    return next(texts, off_topic_questions()[0])

@@ -46,7 +46,7 @@ from taugate.retrieval.release.records import (
     RefusalRecord,
     State,
 )
-from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord
+from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 
 SCHEMA_VERSION: Literal[2] = 2
 # What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
@@ -368,11 +368,12 @@ class Manifest(ReleaseManifest):
     Attributes:
         encoder: Encoder of the calibration.
         query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
-        float32_encoder: Source of an int8 encoder of queries, else None.
+        float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
         erasure: None for a release as it was calibrated.
         encoder_fit: None, and not written, if the encoder suits the texts.
         engine: Collection of the vectors and documents; None, and not written, if they are in the release.
         lexical: Lexical part of the score; None, and not written, if the score is the cosine.
+        skipped: Candidates that were not possible; None, and not written, without any.
         golden: Name of the file of golden queries.
         golden_tolerance: Largest allowed difference of a golden query's score.
     """
@@ -389,6 +390,7 @@ class Manifest(ReleaseManifest):
     engine: Annotated[EngineRecord | None, UNLESS_NONE] = None
     lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
     gate: list[GateRecord]
+    skipped: Annotated[list[SkippedCandidate] | None, UNLESS_NONE] = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
 

@@ -1,9 +1,12 @@
 """The summary of a release: what it keeps, loses and refuses, in one sentence that is the same everywhere."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+
+_CLAUSE = re.compile(r"(?:^|, )(keeps|loses|refuses) ", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def summary_sentence(kept: float, k: int, lost: LostAnswers | None, refusal: Ref
     clauses = [f"keeps {kept:.1f} of {k} results"]
     if lost is not None:
         percent = math.ceil(round(1000 * lost.upper, 6)) / 10  # an upper limit is never rounded down
-        clauses.append(f"loses {lost.lost:,} of {lost.answers:,} answers (at most {percent:g} %)")
+        clauses.append(f"loses {lost.lost:,} of {lost.answers:,} answers (at most {percent:.1f} %)")
     if refusal is not None:
         clauses.append(f"refuses {_count(refusal.off_topic)} off-topic questions")
         others = {"near misses": refusal.near_miss, "unanswerable questions": refusal.unanswerable}
@@ -42,6 +45,17 @@ def summary_sentence(kept: float, k: int, lost: LostAnswers | None, refusal: Ref
             clauses[-1] += " (provisional)"
     sentence = ", ".join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def summary_parts(sentence: str) -> dict[str, str]:
+    """Return the clauses of a summary by their verbs, such as {"Keeps": "4.8 of 5 results", "Loses": …, "Refuses": …}.
+
+    A sentence of another version that has no such clauses is returned whole, as the only part.
+    """
+    parts = _CLAUSE.split(sentence.removesuffix("."))
+    if parts[0] or len(parts) == 1:
+        return {"Result": sentence}
+    return {verb.capitalize(): text for verb, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def _count(counted: RefusedQuestions) -> str:
