@@ -25,9 +25,17 @@ def test_questions_are_distinct_lines_without_surrounding_space() -> None:
 
 
 def test_some_questions_are_queries_without_question_mark() -> None:
-    short = [question for question in off_topic_table() if not question.text.endswith(("?", "？"))]
+    questions = [question for question in off_topic_table() if not question.is_request]
+    short = [question for question in questions if not question.text.endswith(("?", "？"))]
     assert len({question.language for question in short}) == 10
-    assert 0.1 < len(short) / len(off_topic_table()) < 0.4
+    assert 0.1 < len(short) / len(questions) < 0.4
+
+
+def test_every_language_has_requests() -> None:
+    requests = Counter(question.language for question in off_topic_table() if question.is_request)
+    assert requests["English"] == 100
+    assert len(requests) == 10
+    assert min(requests.values()) >= 12
 
 
 @pytest.mark.parametrize("language", sorted({question.language for question in off_topic_table()} - {"Polish"}))

@@ -8,18 +8,21 @@ OFF_TOPIC = RefusedQuestions(queries=20, refused=19, lower=0.78)
 LOST = LostAnswers(1, 151, 0.03101)
 
 
-def refusal(*, provisional: bool = False, near_miss: RefusedQuestions | None = None) -> RefusalRecord:
+def refusal(*, provisional: bool = False, **kinds: RefusedQuestions) -> RefusalRecord:
     lost = Interval(mean=0.0, lower=0.0, upper=0.02)
     return RefusalRecord(
-        score="best_similarity", rho=0.3, provisional=provisional, off_topic=OFF_TOPIC, near_miss=near_miss, lost=lost
+        score="best_similarity", rho=0.3, provisional=provisional, off_topic=OFF_TOPIC, lost=lost, **kinds
     )
 
 
 def test_summary_names_every_kind() -> None:
     near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
-    assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss)) == (
+    request = RefusedQuestions(queries=100, refused=90, lower=0.83)
+    refused = LostAnswers(3, 503, 0.0154)
+    assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, request=request), refused) == (
         "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, "
-        "14 of 20 near misses."
+        "90 of 100 short requests, 14 of 20 near misses, and 3 of 503 right answers "
+        "(at most 1.6 %)."
     )
 
 

@@ -46,7 +46,6 @@ def estimate_score_relevance(
             answerable=model.probability(values).astype(np.float32),
             unanswered=None,
             fit=fitted,
-            choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
         )
 
 

@@ -60,16 +60,6 @@ class Signals:
         moments = self.moments if _BACKGROUND.intersection(signals_of(name)) else None
         return type(self)(self.k, moments, self.words if needs_words(name) else None)
 
-    @property
-    def available(self) -> tuple[str, ...]:
-        """Names of the signals that can be computed, in the order of SIGNALS."""
-        names = {*SIGNALS}
-        if self.moments is None:
-            names -= _BACKGROUND
-        if self.words is None:
-            names -= _LEXICAL
-        return tuple(name for name in SIGNALS if name in names)
-
     def values(self, names: Sequence[str], texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
