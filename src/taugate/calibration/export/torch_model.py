@@ -15,6 +15,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.model_folder import check_modules, custom_code
+from taugate.calibration.export.weights_file import separate_weights
 from taugate.errors import EncoderError
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
@@ -149,7 +150,9 @@ def kind(module: object) -> str:
     return type(module).__name__
 
 
-def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
+def write_graph(
+    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, separate: bool = False
+) -> None:
     """Trace the model into an ONNX file.
 
     Args:
@@ -157,6 +160,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
         name: Name for the error message.
+        separate: Whether the weights get a file of their own, beside the ONNX file.
 
     Raises:
         EncoderError: If the model cannot be traced; the message names the module.
@@ -173,14 +177,17 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
     try:
         with warnings.catch_warnings(), _masks_by_index(), redirect_stdout(StringIO()):  # on an error, prints the graph
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
+            traced = _SentenceEmbedding(model)
             torch.onnx.export(
-                _SentenceEmbedding(model),
+                traced,
                 (ids, mask),
                 str(path),
                 input_names=["input_ids", "attention_mask"],
                 output_names=["sentence_embedding"],
                 dynamic_axes=axes,
                 opset_version=_OPSET,
+                export_params=not separate,
+                do_constant_folding=not separate,  # which copies weights
                 dynamo=False,  # with dynamo=True onnxruntime rejects the graph (torch 2.13, onnxscript of 2026-11)
             )
     except OSError:  # the file cannot be written
@@ -190,6 +197,8 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         raise EncoderError(
             f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
         ) from error
+    if separate:
+        separate_weights(path, traced.state_dict())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel
-from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter, trailing
 from taugate.retrieval.vectors.similarity import Float32
@@ -23,8 +23,8 @@ from taugate.storage.files import sha256_files
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
 Runtime = Literal["onnxruntime", "kernel"]
 _MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
-GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder
-FILES = (*_MODELS.values(), TOKENIZER, CONFIG)  # of any encoder; each has one model
+GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder; a large one also has DATA
+FILES = (*_MODELS.values(), DATA, TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
 RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: the precision of the calibration
 
@@ -159,9 +159,10 @@ class ExportedEncoder:
             EncoderError: If a file is missing or invalid.
         """
         config = read_config(folder)
-        files = (_MODELS[config.runtime], TOKENIZER, CONFIG)
-        if not (folder / files[0]).is_file():
-            raise EncoderError(f"{folder}: {files[0]} missing; {_REMEDY}")
+        model = _MODELS[config.runtime]
+        if not (folder / model).is_file():
+            raise EncoderError(f"{folder}: {model} missing; {_REMEDY}")
+        files = [name for name in (model, DATA, TOKENIZER, CONFIG) if name != DATA or (folder / DATA).is_file()]
         return cls(folder, config, sha256_files(folder, files), threads or processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:

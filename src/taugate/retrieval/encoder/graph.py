@@ -11,6 +11,7 @@ from taugate.errors import EncoderError
 from taugate.retrieval.vectors.similarity import Float32
 
 MODEL = "model.onnx"
+DATA = "model.onnx_data"  # weights of a graph that are too large for its own file
 # Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
 _BATCH_TOKENS = 1024
 
