@@ -3,8 +3,9 @@
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx
@@ -45,11 +46,15 @@ class ServerProcess:
 
 
 class Alertmanager(ServerProcess):
-    """An Alertmanager with deploy/alertmanager/alertmanager.yml, unchanged."""
+    """An Alertmanager with deploy/alertmanager/alertmanager.yml, in which a test may replace URLs and times."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, replaced: Mapping[str, str] = MappingProxyType({})) -> None:
         port = free_port()
-        command = [require("prometheus-alertmanager"), f"--config.file={DEPLOY / 'alertmanager' / 'alertmanager.yml'}"]
+        config = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text(encoding="utf-8")
+        for old, new in replaced.items():
+            config = config.replace(old, new)
+        (folder / "alertmanager.yml").write_text(config, encoding="utf-8")
+        command = [require("prometheus-alertmanager"), "--config.file=alertmanager.yml"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--storage.path=data"]
         super().__init__(command, port, folder)
 
@@ -79,7 +84,7 @@ class Prometheus(ServerProcess):
             config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
         command = [require("prometheus"), "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}"]
-        command += ["--storage.tsdb.path=data"]
+        command += ["--storage.tsdb.path=data", f"--web.user-assets={DEPLOY.parent / 'docs'}"]
         super().__init__(command, port, folder)
 
     def query(self, expression: str) -> list[dict[str, Any]]:

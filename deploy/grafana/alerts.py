@@ -1,5 +1,6 @@
 """Generates Grafana's alert rules from those of Prometheus, for installations that alert with Grafana."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ _FOLDER, _GROUP_SECONDS = "Taugate", "15s"
 _HEAD = """# Generated from deploy/prometheus/rules by `make dashboards`; edit those rules instead of this file.
 # Some alerts use series of taugate.recording.yml, so Prometheus must load that file even if Grafana sends the alerts.
 """
+_INSTANT = {"instant": True, "range": False}
 _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
+_RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
+# A second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
+_QUERY = re.compile(
+    r"\{\{ with printf \"(?P<series>\S+)\{job='%s',(?P<labels>[^}]*)\}\" \$labels\.job \| query \}\}\s*"
+    r"\{\{- \. \| first \| value (?P<format>\| \w+) \}\}\{\{ end \}\}"
+)
 
 
 def provisioned(rules: Path) -> str:
@@ -34,14 +42,20 @@ def provisioned(rules: Path) -> str:
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
+    # With the labels of the drift alerts, by which Grafana finds the value that belongs to one of them.
+    second_numbers = [
+        _data("C", _SOURCE, {"expr": f"max by (job, signal) ({match['series']}{{{match['labels']}}})", **_INSTANT})
+        for match in _QUERY.finditer(rule["annotations"]["summary"])
+    ]
     return {
         "uid": rule["alert"],
         "title": rule["alert"],
         "condition": "B",
         "data": [
-            _data("A", _SOURCE, {"expr": rule["expr"].strip(), "instant": True, "range": False}),
+            _data("A", _SOURCE, {"expr": rule["expr"].strip(), **_INSTANT}),
             # For Prometheus an expression fires if any series exists, even with the value 0; for Grafana it would not.
             _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
+            *second_numbers,
         ],
         "noDataState": "OK",
         "execErrState": "Error",
@@ -58,4 +72,5 @@ def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
 
 def _in_grafana(text: str) -> str:
     """Convert a template; in Grafana the value of a query is under the query's name."""
-    return text.replace("{{ $value |", "{{ $values.A.Value |").replace("{{ $value }}", "{{ $values.A.Value }}")
+    text = _QUERY.sub(r"{{ $values.C.Value \g<format> }}", text.replace(_RUNBOOKS, "docs/runbooks"))
+    return re.sub(r"\$value\b", "$values.A.Value", text)

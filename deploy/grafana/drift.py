@@ -3,61 +3,50 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
 
-from deploy.grafana.panels import NEUTRAL, Content, board, lines, number, states
-from deploy.grafana.promql import JOB, Queries, aggregated, quantiles, rates, selected, series
+from deploy.grafana.board import board
+from deploy.grafana.panels import NEUTRAL, Content, banded, firing, limited, lines, number, states
+from deploy.grafana.promql import JOB, aggregated, quantiles, rates, selected, series
 
 
 def _similarity(name: str, title: str) -> Lines:
     """Draw percentiles of one set of similarities: topk, random or correct."""
-    return lines(
-        title,
-        "Percentiles, interpolated between histogram buckets that are percentiles of the calibration.",
-        quantiles(
-            "taugate_similarity",
-            {quantile: f"{100 * quantile:g}th percentile" for quantile in (0.05, 0.25, 0.5, 0.75, 0.95)},
-            selector=f'{JOB},set="{name}"',
+    return banded(
+        lines(
+            title,
+            "Percentiles, interpolated between histogram buckets that are percentiles of the calibration.",
+            quantiles(
+                "taugate_similarity",
+                {quantile: f"{100 * quantile:g}th percentile" for quantile in (0.05, 0.25, 0.5, 0.75, 0.95)},
+                selector=f'{JOB},set="{name}"',
+            ),
+            "none",
+            low=None,  # a cosine may be negative
         ),
+        {"95th percentile": "5th percentile"},
     )
 
 
-def _with_reference(live: str, reference: str) -> Queries:
-    """Return queries for an overlap with its interval, beside that of the calibration."""
-    return {
-        "{{job}}": f"avg by (job) ({selected(f'taugate_{live}')})",
-        "{{job}} {{bound}}": f"avg by (job, bound) ({selected(f'taugate_{live}_interval')})",
-        "calibration {{bound}}": f"min by (bound) ({selected(f'taugate_{reference}_reference')})",
-    }
+def _overlap(title: str, meaning: str, live: str, reference: str) -> Lines:
+    """Draw an overlap and that of the calibration, with their intervals as bands."""
+    return banded(
+        lines(
+            title,
+            meaning,
+            {
+                "{{job}}": f"avg by (job) ({selected(f'taugate_{live}')})",
+                "live {{bound}}": f"avg by (bound) ({selected(f'taugate_{live}_interval')})",
+                "calibration {{bound}}": f"min by (bound) ({selected(f'taugate_{reference}_reference')})",
+            },
+            "percentunit",
+            high=1,
+        ),
+        {"live upper": "live lower", "calibration upper": "calibration lower"},
+    )
 
 
 _CONTENT: list[Content] = [
-    Row("Alarms"),
-    states(
-        "Alarms",
-        "All replicas together: evidence that chance rarely produces, and a shift that matters (docs/drift.md).",
-        selected("job:taugate_drift_alarm:pooled"),
-        "{{job}} {{signal}}",
-    ),
-    lines(
-        "Evidence",
-        "Log evidence of a shift, averaged over replicas, as a share of the evidence that raises an alarm.",
-        series("job:taugate_drift_evidence:pooled", "job", "signal"),
-        "percentunit",
-    ),
-    lines(
-        "Effect",
-        "Largest shift in the window, as Cohen's h. Alarms look for 0.1 beyond sampling error.",
-        aggregated("max", "taugate_drift_effect", "job", "signal"),
-    ),
-    lines(
-        "Replicas with an alarm",
-        "With shared evidence, all replicas alarm at once. Without it, one replica alone is not yet a common alarm.",
-        aggregated("sum", "taugate_drift_alarm", "job", "signal"),
-    ),
-    lines(
-        "Blocks completed",
-        "Per hour, by replica. Evidence is updated after every block.",
-        {"{{instance}}": f"rate({selected('taugate_drift_blocks_total')}[1h]) * 3600"},
-    ),
+    Row("Summary"),
+    firing(),
     number(
         "Queries in a block",
         "Distinct queries per block. Evidence is updated when a block is full.",
@@ -82,7 +71,7 @@ _CONTENT: list[Content] = [
         texts={0: "no", 1: "yes"},
     ),
     number(
-        "Not analysed",
+        "Not analyzed",
         "Queries of the last hour that arrived faster than drift detection could process them.",
         f"sum(increase({selected('taugate_drift_lost_total')}[1h]))",
         {None: "green", 1: "yellow"},
@@ -94,30 +83,87 @@ _CONTENT: list[Content] = [
         {None: "green", 900: "red"},  # as TaugateCanaryStale
         "s",
     ),
-    Row("COE and ROE"),
+    Row("Alarms"),
+    states(
+        "Alarms",
+        "All replicas together: evidence that chance rarely produces, and a shift that matters (docs/drift.md).",
+        selected("job:taugate_drift_alarm:pooled"),
+        "{{job}} {{signal}}",
+    ),
+    limited(
+        lines(
+            "Evidence",
+            "Log evidence of a shift, averaged over replicas, as a share of the evidence that raises an alarm.",
+            series("job:taugate_drift_evidence:pooled", "job", "signal"),
+            "percentunit",
+        ),
+        {1: "red"},
+    ),
+    limited(
+        lines(
+            "Effect",
+            "Largest shift in the window, as Cohen's h. Alarms look for 0.1 beyond sampling error.",
+            aggregated("max", "taugate_drift_effect", "job", "signal"),
+            "none",
+        ),
+        {0.1: "orange"},  # the default TAUGATE_DRIFT_SMALLEST_EFFECT
+    ),
+    *(
+        lines(
+            title,
+            "In the live windows of all replicas, beside the calibration. Alerts name both.",
+            {
+                "{{job}}": f'job:taugate_drift_share:avg{{{JOB},signal="{signal}"}}',
+                "calibration {{job}}": f'job:taugate_drift_share_reference:avg{{{JOB},signal="{signal}"}}',
+            },
+            "percentunit",
+        )
+        for title, signal in (("Searches with no result", "empty_responses"), ("Results dropped", "dropped_share"))
+    ),
     lines(
+        "Replicas with an alarm",
+        "With shared evidence, all replicas alarm at once. Without it, one replica alone is not yet a common alarm.",
+        aggregated("sum", "taugate_drift_alarm", "job", "signal"),
+    ),
+    limited(
+        lines(
+            "Queries not analyzed",
+            "Share of the queries of an hour that arrived faster than drift detection could process them.",
+            series("job:taugate_drift_lost:ratio_rate1h", "job"),
+            "percentunit",
+        ),
+        {0.01: "orange"},  # as TaugateDriftObservationsLost
+    ),
+    lines(
+        "Blocks completed",
+        "Per hour, by replica. Evidence is updated after every block.",
+        {"{{instance}}": f"rate({selected('taugate_drift_blocks_total')}[1h]) * 3600"},
+    ),
+    Row("COE and ROE"),
+    _overlap(
         "COE, from feedback",
         "Share of the documents judged relevant that score above the low end of the top-K. Needs 100 judgements.",
-        _with_reference("coe", "coe"),
-        "percentunit",
+        "coe",
+        "coe",
     ),
-    lines(
+    _overlap(
         "COE expected",
         "COE estimated from the calibration's correct documents and the live top-K; needs no judgements.",
-        _with_reference("coe_expected", "coe"),
-        "percentunit",
+        "coe_expected",
+        "coe",
     ),
-    lines(
+    _overlap(
         "ROE",
         "Share of random documents that score above the low end of the top-K.",
-        _with_reference("roe", "roe"),
-        "percentunit",
+        "roe",
+        "roe",
     ),
     lines(
         "Above θ of the calibration",
         "All replicas, over an hour: judged documents (COE of the shown ones) and random documents (ROE).",
         series("job:taugate_overlap_above:ratio_rate1h", "job", "set"),
         "percentunit",
+        high=1,
     ),
     lines(
         "Similarities behind COE and ROE",
@@ -132,6 +178,7 @@ _CONTENT: list[Content] = [
         "Distance of the top-K similarities from the calibration",
         "Kolmogorov-Smirnov, PSI and Wasserstein of the window. They raise no alarms; docs/drift.md says why.",
         aggregated("max", "taugate_drift_statistic", "job", "test"),
+        "none",
     ),
     Row("Canaries and feedback"),
     lines(
@@ -142,11 +189,13 @@ _CONTENT: list[Content] = [
             "{{instance}} at calibration": selected("taugate_canary_accuracy_reference"),
         },
         "percentunit",
+        high=1,
     ),
     lines(
         "Golden queries: distance from the record",
         "Largest difference of a similarity from the calibration; the release defines the tolerance.",
         series("taugate_canary_difference", "instance"),
+        "none",
     ),
     lines("Judgements", "POST /feedback, per second, by outcome.", rates("taugate_feedback_total", "outcome"), "ops"),
     lines(
@@ -159,7 +208,7 @@ _CONTENT: list[Content] = [
 
 
 def drift() -> Dashboard:
-    """Build the dashboard: alarms first, then the signals behind them."""
+    """Build the dashboard: a summary, alarms, then the signals behind them."""
     return board(
         "Taugate: drift",
         "taugate-drift",

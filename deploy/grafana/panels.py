@@ -1,10 +1,16 @@
-"""Builds panels: the common data source, units, sizes and colours."""
+"""Builds panels: the common data source, units, axes, sizes and colours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, statetimeline, timeseries
-from grafana_foundation_sdk.builders.common import ReduceDataOptions, VizLegendOptions, VizTooltipOptions
+from grafana_foundation_sdk.builders.common import (
+    GraphThresholdsStyleConfig,
+    ReduceDataOptions,
+    VizLegendOptions,
+    VizTooltipOptions,
+)
 from grafana_foundation_sdk.models.common import (
+    GraphThresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
     TooltipDisplayMode,
@@ -20,25 +26,43 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from deploy.grafana.promql import Queries
+from deploy.grafana.promql import JOB, Queries
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 NEUTRAL = "text"  # the text colour, for numbers that are neither good nor bad
 _HEIGHT = 8
+_BAND_OPACITY = 15  # per cent: lines of other series remain visible
 
 Content = dashboard.Row | timeseries.Panel | statetimeline.Panel | stat.Panel
 Colours = Mapping[float | None, str]  # colours by lowest value; None comes first and is for all lower values
 
 
-def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width: int = 12) -> timeseries.Panel:
-    """Return a panel of values over time; series with "calibration" in their legend are dashed."""
+def lines(
+    title: str,
+    meaning: str,
+    queries: Queries,
+    unit: str = "short",
+    *,
+    low: float | None = 0,
+    high: float | None = None,
+) -> timeseries.Panel:
+    """Return a panel of values over time; series with "calibration" in their legend are dashed.
+
+    Args:
+        title: Its heading.
+        meaning: Its description.
+        queries: Expressions by legend.
+        unit: Grafana's name of the unit.
+        low: Lower end of the axis, None for that of the values.
+        high: Upper end of the axis, None for that of the values.
+    """
     panel = (
         timeseries.Panel()
         .title(title)
         .description(meaning)
         .datasource(SOURCE)
         .unit(unit)
-        .span(width)
+        .span(12)
         .height(_HEIGHT)
         .line_width(2)
         .fill_opacity(0)
@@ -49,12 +73,37 @@ def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width:
             VizLegendOptions()
             .display_mode(LegendDisplayMode.LIST)
             .placement(LegendPlacement.BOTTOM)
+            .calcs(["min", "max"])
             .show_legend(show_legend=True)
         )
     )
+    if low is not None:
+        panel = panel.min(low)
+    if high is not None:
+        panel = panel.max(high)
     for legend, expression in queries.items():
         panel = panel.with_target(_query(expression, legend))
     return panel
+
+
+def limited(panel: timeseries.Panel, limits: Mapping[float, str]) -> timeseries.Panel:
+    """Draw dashed lines across a panel, in colours by value."""
+    style = GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+    steps: Colours = {None: "transparent", **dict(limits.items())}
+    return panel.thresholds(_steps(steps)).thresholds_style(style)
+
+
+def banded(panel: timeseries.Panel, bands: Mapping[str, str]) -> timeseries.Panel:
+    """Fill the areas between pairs of series: legends of the lower series by those of the upper ones."""
+    for upper, lower in bands.items():
+        fill = {"custom.fillBelowTo": lower, "custom.fillOpacity": _BAND_OPACITY}
+        panel = panel.override_by_name(upper, [DynamicConfigValue(name, value) for name, value in fill.items()])
+    return panel
+
+
+def _steps(colours: Colours) -> dashboard.ThresholdsConfig:
+    steps = [Threshold(value, colour) for value, colour in colours.items()]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 def states(title: str, meaning: str, expression: str, legend: str, width: int = 24) -> statetimeline.Panel:
@@ -90,7 +139,6 @@ def number(
     Colours are required, because Grafana's default is red from 80 on for any quantity. `texts` replaces numbers that
     stand for a state.
     """
-    steps = [Threshold(value, colour) for value, colour in colours.items()]
     panel = (
         stat.Panel()
         .title(title)
@@ -99,7 +147,7 @@ def number(
         .unit(unit)
         .span(4)
         .height(4)
-        .thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+        .thresholds(_steps(colours))
         .reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
         .with_target(_query(expression, ""))
     )
@@ -118,26 +166,11 @@ def _query(expression: str, legend: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().expr(expression).legend_format(legend).datasource(SOURCE)
 
 
-def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> dashboard.Dashboard:
-    """Return a dashboard with these rows and panels and with selectors for the Prometheus and its jobs."""
-    built = (
-        dashboard.Dashboard(title)
-        .uid(uid)
-        .description(meaning)
-        .tags(["taugate"])
-        .readonly()
-        .refresh("30s")
-        .time("now-6h", "now")
-        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Prometheus"))
-        .with_variable(
-            dashboard.QueryVariable("job")
-            .query("label_values(taugate_release_info, job)")
-            .datasource(SOURCE)
-            .multi(multi=True)
-            .include_all(include_all=True)
-            .label("job")
-        )
+def firing() -> stat.Panel:
+    """Return a panel with the number of alerts that fire."""
+    return number(
+        "Alerts firing",
+        "Taugate's alerts in Prometheus. The runbooks, linked above, say what to do.",
+        f'count(ALERTS{{{JOB},alertname=~"Taugate.*",alertstate="firing"}}) or vector(0)',
+        {None: "green", 1: "red"},
     )
-    for part in content:
-        built = built.with_row(part) if isinstance(part, dashboard.Row) else built.with_panel(part)
-    return built

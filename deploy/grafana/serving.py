@@ -2,31 +2,82 @@
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from deploy.grafana.panels import NEUTRAL, Content, board, lines, number
+from deploy.grafana.board import board
+from deploy.grafana.panels import NEUTRAL, Content, firing, limited, lines, number
 from deploy.grafana.promql import JOB, aggregated, means, quantiles, rate, rates, selected, series
 
+_SEARCHES = f'rate(taugate_request_duration_seconds_count{{{JOB},route=~"/search.*"}}[$__rate_interval])'
 _CONTENT: list[Content] = [
+    Row("Summary"),
+    firing(),
+    number(
+        "Replicas up",
+        "Instances that Prometheus reaches.",
+        f"sum({selected('up')})",
+        {None: "red", 1: NEUTRAL},
+    ),
+    number("Searches", "Per second.", f"sum({_SEARCHES})", {None: NEUTRAL}, "reqps"),
+    number(
+        "Slowest of 100",
+        "99th percentile of the time to the reply of a search.",
+        f"max({selected('job:taugate_request_duration_seconds:p99_5m')})",
+        {None: "green", 1: "yellow"},  # as TaugateLatency
+        "s",
+    ),
+    number(
+        "Errors",
+        "Share of requests that end with a 5xx.",
+        f"max({selected('job:taugate_errors:ratio_rate5m')})",
+        {None: "green", 0.01: "red"},  # as TaugateErrors
+        "percentunit",
+    ),
+    number(
+        "No result",
+        "Share of searches in the live windows; the dashboard on drift compares it with the calibration.",
+        f'max(job:taugate_drift_share:avg{{{JOB},signal="empty_responses"}})',
+        {None: NEUTRAL},
+        "percentunit",
+    ),
     Row("What users see"),
     lines("Requests", "Per second, by route and status.", rates("taugate_requests_total", "route", "code"), "reqps"),
-    lines(
-        "Time to the reply of a search",
-        "Percentiles over all replicas.",
-        quantiles(
-            "taugate_request_duration_seconds",
-            {0.5: "p50", 0.95: "p95", 0.99: "p99"},
-            selector=f'{JOB},route=~"/search.*"',
+    limited(
+        lines(
+            "Time to the reply of a search",
+            "Percentiles over all replicas.",
+            quantiles(
+                "taugate_request_duration_seconds",
+                {0.5: "p50", 0.95: "p95", 0.99: "p99"},
+                selector=f'{JOB},route=~"/search.*"',
+            ),
+            "s",
         ),
-        "s",
+        {1: "orange"},  # as TaugateLatency
+    ),
+    limited(
+        lines(
+            "Errors and refusals",
+            "Share of requests that end with a 5xx, or with 429 because too many are waiting.",
+            {
+                "{{job}} 5xx": selected("job:taugate_errors:ratio_rate5m"),
+                "{{job}} 429": selected("job:taugate_refused:ratio_rate5m"),
+            },
+            "percentunit",
+        ),
+        {0.01: "red", 0.05: "orange"},  # as TaugateErrors and TaugateOverloaded
     ),
     lines(
         "Results kept and dropped",
         "Retrieved documents per second, by outcome (kept or dropped).",
         rates("taugate_results_total", "outcome"),
+        "ops",
     ),
     lines(
         "Searches with no result",
         "Share of queries, over five minutes.",
-        series("job:taugate_empty:ratio_rate5m", "job"),
+        {
+            "{{job}}": selected("job:taugate_empty:ratio_rate5m"),
+            "calibration {{job}}": f'job:taugate_drift_share_reference:avg{{{JOB},signal="empty_responses"}}',
+        },
         "percentunit",
     ),
     Row("Why"),
@@ -50,19 +101,15 @@ _CONTENT: list[Content] = [
         "Cache",
         "Cache lookups per second, by outcome.",
         rates("taugate_cache_requests_total", "outcome"),
+        "ops",
     ),
     lines(
         "Truncated queries",
         "Queries per second that are longer than the encoder reads; their replies are not calibrated.",
         {"truncated": rate("taugate_queries_truncated_total")},
-        width=24,
+        "ops",
     ),
     Row("Release"),
-    lines(
-        "Replicas by release",
-        "More than one line for longer than a deployment takes raises an alert.",
-        aggregated("sum", "taugate_release_info", "release", "encoder", "policy"),
-    ),
     number(
         "τ in force",
         "Threshold of the policy.",
@@ -98,6 +145,18 @@ _CONTENT: list[Content] = [
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
     ),
+    number(
+        "Next key expiry",
+        "Time until an API key expires; no data if none does. TaugateKeyExpiring names it a week before.",
+        f"min({selected('taugate_key_expires_timestamp_seconds')}) - time()",
+        {None: "red", 7 * 86400: "green"},
+        "s",
+    ),
+    lines(
+        "Replicas by release",
+        "More than one line for longer than a deployment takes raises an alert.",
+        aggregated("sum", "taugate_release_info", "release", "encoder", "policy"),
+    ),
     lines(
         "Reloads",
         "Release reload checks per hour, by outcome. If one fails, the previous release keeps serving.",
@@ -112,16 +171,19 @@ _CONTENT: list[Content] = [
         "Refused",
         "Requests per second refused before a search: keys, scopes, rates, connections, incomplete requests.",
         rates("taugate_refused_total", "reason"),
+        "reqps",
     ),
     lines(
         "Requests by key",
         "Per second. An unused key can be revoked.",
         rates("taugate_key_requests_total", "key"),
+        "reqps",
     ),
     lines(
         "Log lines dropped",
         "Per second. The reader of stderr is too slow; requests do not wait for it.",
         {"{{instance}}": f"rate({selected('taugate_log_dropped_total')}[$__rate_interval])"},
+        "ops",
     ),
     lines("Resident memory", "By replica.", series("process_resident_memory_bytes", "instance"), "bytes"),
     lines(
@@ -133,7 +195,7 @@ _CONTENT: list[Content] = [
 
 
 def serving() -> Dashboard:
-    """Build the dashboard: first what users see, then the causes."""
+    """Build the dashboard: a summary, what users see, then the causes."""
     return board(
         "Taugate: serving",
         "taugate-serving",

@@ -1,15 +1,36 @@
 """The shadow dashboard: what would change if the shadow release were promoted?"""
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from deploy.grafana.panels import Content, board, lines
+from deploy.grafana.board import board
+from deploy.grafana.panels import NEUTRAL, Content, firing, lines, number
 from deploy.grafana.promql import JOB, aggregated, quantiles, rate, rates, selected
 
 _QUERIES = rate("taugate_shadow_queries_total", selector=f'{JOB},outcome="compared"')
 _OF_EACH_QUERY = f"/ ignoring (side) group_left {_QUERIES}"
 _KEPT = rate("taugate_shadow_results_total", "side", selector=f'{JOB},outcome="kept"')
 _OVERLAP = [rate(f"taugate_shadow_overlap_{part}") for part in ("sum", "count")]
+_EMPTY = f"{rate('taugate_shadow_empty_responses_total', 'side')} {_OF_EACH_QUERY}"
+_CHANGED = f"{rate('taugate_shadow_changed_responses_total')} / {_QUERIES}"
 _CONTENT: list[Content] = [
+    Row("Summary"),
+    firing(),
+    number(
+        "Compared in an hour",
+        "Queries that both releases have answered.",
+        f'sum(increase(taugate_shadow_queries_total{{{JOB},outcome="compared"}}[1h]))',
+        {None: NEUTRAL},
+        "short",
+    ),
+    number("Changed", "Share of the replies that a promotion would change.", _CHANGED, {None: NEUTRAL}, "percentunit"),
+    number(
+        "Without a result",
+        "Share of the queries, of the release with more of them.",
+        f"max({_EMPTY})",
+        {None: NEUTRAL},
+        "percentunit",
+    ),
+    Row("Both releases"),
     lines(
         "Replicas by shadow",
         "The shadow release of every replica.",
@@ -22,25 +43,29 @@ _CONTENT: list[Content] = [
             "in service": f"max({selected('taugate_release_threshold')})",
             "shadow": f"max({selected('taugate_shadow_threshold')})",
         },
+        "none",
+        low=None,  # a cosine may be negative
     ),
     lines("Results kept", "Per query, by release.", {"{{side}}": f"{_KEPT} {_OF_EACH_QUERY}"}),
     lines(
         "Queries left with no result",
         "Share of the queries, by release.",
-        {"{{side}}": f"{rate('taugate_shadow_empty_responses_total', 'side')} {_OF_EACH_QUERY}"},
+        {"{{side}}": _EMPTY},
         "percentunit",
     ),
     lines(
         "Replies that a promotion would change",
         "Share of the queries for which the releases keep different documents or another order.",
-        {"changed": f"{rate('taugate_shadow_changed_responses_total')} / {_QUERIES}"},
+        {"changed": _CHANGED},
         "percentunit",
+        high=1,
     ),
     lines(
         "Overlap of the top-K",
         "Share of the documents that both releases retrieve, before the cut.",
         {"mean": " / ".join(_OVERLAP)},
         "percentunit",
+        high=1,
     ),
     lines(
         "Time to an answer",
@@ -52,6 +77,7 @@ _CONTENT: list[Content] = [
         "Queries compared",
         "Per second. Skipped: the shadow was behind. Failed: a release could not answer the query.",
         rates("taugate_shadow_queries_total", "outcome"),
+        "ops",
     ),
 ]
 

@@ -26,16 +26,22 @@ class PrometheusRule(Group):
         None,
         "URL of your copy of docs/runbooks, such as https://wiki.example.com/taugate/runbooks, for links in alerts; "
         "null: alerts name the page's path in the repository",
-        pattern=r"^https?://[^\s{}]+$",  # braces would be a template of Prometheus
+        pattern=r"^https?://[^\s{}']+$",  # braces would be a template of Prometheus; the rules quote it with '
     )
 
 
 class Dashboards(Group):
-    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged, one ConfigMap each."""
+    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged except for links, one ConfigMap each."""
 
     enabled: bool = value(False, "off: it needs a Grafana with the sidecar")
     labels: Texts = value({"grafana_dashboard": "1"}, "labels by which the sidecar finds them, as in Grafana's chart")
     annotations: Texts = value({}, "annotations, such as grafana_folder: taugate")
+    playground_url: str | None = value(
+        None,
+        "URL of the playground, such as https://search.example.com/playground, for a link; null: that of a "
+        "port-forward to this machine's port 8000",
+        pattern=r"^https?://[^\s\"\\]+$",  # it becomes a string in JSON
+    )
 
 
 class Metrics(Group):

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
@@ -104,3 +105,9 @@ def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_p
         *("Measured", "Threshold", "Promotion", "Report", "Next")
     ]
     assert all(line.startswith("\x1b[1m") for line in left[-6:-1])
+
+
+def test_command_of_job_hides_passwords() -> None:
+    words = ["calibrate", "my data", "--engine", "postgresql://user:secret@host/db"]
+    with click.Context(click.Command("calibrate"), obj=words), ProgressDisplay() as job:
+        assert job.command == "taugate calibrate 'my data' --engine 'postgresql://…@host/db'"

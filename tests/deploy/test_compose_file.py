@@ -167,8 +167,10 @@ def test_grace_period_covers_shutdown() -> None:
 def test_compose_uses_same_prometheus_rules() -> None:
     paths = [ROOT / "deploy" / folder / "prometheus.yml" for folder in ("prometheus", "compose")]
     bare, inside = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths)
+    assert inside["global"].pop("external_labels") == {"taugate_runbooks": "${TAUGATE_RUNBOOKS_URL}"}
     for field in ("global", "rule_files"):
         assert bare[field] == inside[field]
+    assert bare["alerting"]["alert_relabel_configs"] == inside["alerting"]["alert_relabel_configs"]
     assert {item["job_name"] for item in bare["scrape_configs"]} <= {
         item["job_name"] for item in inside["scrape_configs"]
     }

@@ -23,7 +23,7 @@ from tests.service_process import ServiceProcess
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
 # Absent until Redis, an engine or keys are configured, replies are judged, or a request is refused.
-NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key_requests", "taugate_refused")
+NOT_HERE = ("taugate_redis_up", "taugate_engine_up", 'set="correct"', "taugate_key", "taugate_refused")
 
 
 def panels(board: dict) -> list[dict]:
@@ -84,6 +84,77 @@ def test_panel_queries_return_series(prometheus: Prometheus, expression: str) ->
     assert series or any(name in expression for name in NOT_HERE), f"{asked}: no series"
 
 
+@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.slow
+def test_event_queries_are_accepted(prometheus: Prometheus, name: str) -> None:
+    events = {event["name"]: event for event in BOARDS[name]["annotations"]["list"]}
+    assert set(events) == {"Promotions", "Reloads", "Alerts"}
+    for event in events.values():
+        names = set(re.findall(r"{{(\w+)}}", event["titleFormat"]))
+        assert names
+        assert all(
+            names <= item["metric"].keys() for item in prometheus.query(event["expr"].replace("$job", "taugate"))
+        )
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_boards_have_summary_and_links(name: str) -> None:
+    board = BOARDS[name]
+    assert board["panels"][0]["title"] == "Summary"
+    assert board["panels"][1]["title"] == "Alerts firing"
+    assert {link["title"] for link in board["links"]} == {"Dashboards", "Runbooks", "Playground"}
+    for panel in panels(board):
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        assert "unit" in defaults or panel["type"] == "state-timeline", panel["title"]
+        if panel["type"] == "timeseries":
+            assert panel["options"]["legend"]["calcs"] == ["min", "max"]
+            assert "min" in defaults or panel["title"].startswith(("Similarity", "τ")), panel["title"]
+
+
+@pytest.mark.parametrize("title", ["COE, from feedback", "COE expected", "ROE"])
+def test_overlap_intervals_are_filled(title: str) -> None:
+    (panel,) = (panel for panel in panels(BOARDS["drift"]) if panel["title"] == title)
+    filled = {
+        override["matcher"]["options"]: {item["id"]: item["value"] for item in override["properties"]}
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["id"] == "byName"
+    }
+    legends = {target["legendFormat"].partition(" ")[0] for target in panel["targets"]}
+    for side in ("live", "calibration"):
+        assert side in legends
+        assert filled[f"{side} upper"]["custom.fillBelowTo"] == f"{side} lower"
+        assert filled[f"{side} upper"]["custom.fillOpacity"] > 0
+
+
+@pytest.mark.parametrize(
+    ("title", "alert"),
+    [
+        ("Time to the reply of a search", "TaugateLatency"),
+        ("Errors and refusals", "TaugateErrors"),
+        ("Errors and refusals", "TaugateOverloaded"),
+        ("Queries not analyzed", "TaugateDriftObservationsLost"),
+    ],
+)
+def test_limit_lines_equal_alerts(title: str, alert: str) -> None:
+    (panel,) = (panel for board in BOARDS.values() for panel in panels(board) if panel["title"] == title)
+    assert panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"]["mode"] == "dashed"
+    limits = {step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]}
+    (limit,) = re.findall(r"^job:\S+ > ([\d.]+)", ALERTS[alert]["expr"])
+    assert float(limit) in limits
+
+
+def test_runbooks_open_at_address_of_compose(prometheus: Prometheus) -> None:
+    compose = yaml.safe_load((DEPLOY.parent / "docker-compose.yml").read_text(encoding="utf-8"))
+    configured = compose["services"]["prometheus"]["environment"]["TAUGATE_RUNBOOKS_URL"]
+    path = re.search(r":-http://127\.0\.0\.1:9090(/\S+)}", configured)
+    assert path is not None
+    for name in ("index", *ALERTS):
+        page = prometheus.http.get(f"{path[1]}/{name}.md")
+        assert (page.status_code, page.text.startswith("# ")) == (200, True)
+
+
 def test_panels_have_descriptions() -> None:
     for board in BOARDS.values():
         titles = [panel["title"] for panel in panels(board)]
@@ -120,8 +191,13 @@ def test_number_panels_define_colours(title: str) -> None:
         ("Redis", 1, "green"),
         ("Golden queries last sent", 300, "green"),
         ("Golden queries last sent", 901, "red"),
-        ("Not analysed", 0, "green"),
-        ("Not analysed", 2, "yellow"),
+        ("Not analyzed", 0, "green"),
+        ("Not analyzed", 2, "yellow"),
+        ("Alerts firing", 0, "green"),
+        ("Alerts firing", 1, "red"),
+        ("Errors", 0.02, "red"),
+        ("Next key expiry", -1, "red"),
+        ("Next key expiry", 700_000, "green"),
         ("Queries in a block", 200, "text"),
         ("Drift baseline", -1, "red"),
         ("Drift baseline", 0, "text"),
@@ -149,8 +225,10 @@ def test_grafana_has_all_alerts() -> None:
         source = ALERTS[name]
         assert rule["data"][0]["model"]["expr"] == source["expr"].strip()
         assert (rule["for"], rule["labels"]) == (source.get("for", "0s"), source["labels"])
-        assert rule["annotations"]["runbook_url"] == source["annotations"]["runbook_url"]
-        assert not re.search(r"\$value\b", str(rule["annotations"]))
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+        assert not re.search(r"\$value\b|\$externalLabels|\| query\b", str(rule["annotations"]))
+        sources = {item["refId"] for item in rule["data"]}
+        assert {"A", "B", *re.findall(r"\$values\.(\w)\.", str(rule["annotations"]))} == sources
 
 
 def test_replica_exports_under_500_series(service: ServiceProcess, prometheus: Prometheus) -> None:

@@ -50,7 +50,8 @@ def test_amtool_routes_severities() -> None:
             f"--config.file={config}",
             f"--verify.receivers={receiver}",
         ]
-        run(*command, f"severity={severity}", "alertname=TaugateX")
+        for alert in ("TaugateX", "TaugateXDrift"):
+            run(*command, f"severity={severity}", f"alertname={alert}")
 
 
 @pytest.mark.parametrize("alert", ALERTS)
@@ -70,10 +71,15 @@ def test_alerts_have_text_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
-    runbook = ROOT / rule["annotations"]["runbook_url"]
-    assert runbook.name == f"{alert}.md"
+    folder, name = rule["annotations"]["runbook_url"].rsplit("/", 1)
+    assert (folder, name) == ('{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}', f"{alert}.md")
+    runbook = ROOT / "docs" / "runbooks" / name
     headings = re.findall(r"^#+ (.*)$", runbook.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert headings == [alert, "Meaning", "Impact", "Diagnosis", "What to do", "When it is over"]
+    assert headings == [alert, "Meaning", "Impact", "Urgency", "Diagnosis", "What to do", "When it is over"]
+    urgency = runbook.read_text(encoding="utf-8").split("## Urgency\n\n")[1].split("\n## ")[0]
+    waits = "It can wait until morning" in urgency
+    assert waits == (rule["labels"]["severity"] == "warning")
+    assert "labels" in urgency or not alert.endswith("Drift"), "who owns the labels"
 
 
 def test_runbooks_belong_to_alerts() -> None:

@@ -1,5 +1,6 @@
 """Prometheus and Grafana get the files of deploy/, byte for byte."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def test_rendered_dashboards_equal_file(path: Path) -> None:
     assert board["data"] == {f"taugate-{path.name}": path.read_text(encoding="utf-8")}
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert board["metadata"]["annotations"] == {"grafana_folder": "taugate"}
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_dashboards_link_to_configured_urls(path: Path) -> None:
+    runbooks, playground = "https://wiki.example.com/runbooks", "https://search.example.com/playground"
+    rendered = render(
+        VARIANTS["all"],
+        at("metrics.prometheusRule.runbooksUrl", f"{runbooks}/"),
+        at("metrics.dashboards.playgroundUrl", playground),
+    )
+    (text,) = rendered.one("ConfigMap", f"-dashboard-{path.stem}")["data"].values()
+    links = {link["title"]: link.get("url") for link in json.loads(text)["links"]}
+    assert (links["Runbooks"], links["Playground"]) == (f"{runbooks}/index.md", playground)
+    assert "127.0.0.1" not in text
 
 
 def test_prometheus_scrapes_with_key_and_job() -> None:

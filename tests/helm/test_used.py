@@ -47,6 +47,7 @@ OTHER: dict[str, object] = {
     "recalibration.cronJob.schedule": "0 4 * * 1",
     "metrics.serviceMonitor.interval": "1m",
     "metrics.prometheusRule.runbooksUrl": "https://other/runbooks",
+    "metrics.dashboards.playgroundUrl": "https://other/playground",
     "ingress.hosts": [{"host": "other.example.org", "paths": [{"path": "/search"}]}],
     "ingress.tls": [{"secretName": "other", "hosts": ["other.example.org"]}],
     "networkPolicy.ingressFrom": [{"podSelector": {"matchLabels": {"app": "other"}}}],

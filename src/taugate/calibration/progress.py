@@ -68,15 +68,16 @@ class Job:
 
     Attributes:
         report: Prints one line of progress or a warning.
+        command: The command line that the job runs, for the report; empty if no command began it.
         seconds: Wall-clock seconds by stage.
     """
 
-    def __init__(self, report: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, report: Callable[[str], None] = lambda line: None, command: str = "") -> None:
         """Begin a job, which is silent unless `report` prints lines."""
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
         self._tasks = [Task("working")]
-        self.report = report
+        self.report, self.command = report, command
         self.seconds: dict[str, float] = {}
 
     def cancel(self) -> None:

@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrel
 from taugate.ingestion.dataset.lock import DatasetBusy
 
 if TYPE_CHECKING:
+    from taugate.cli.judging.session import Commands
     from taugate.ingestion.labels.judging import Judging
     from taugate.ingestion.labels.verdicts import Verdicts
 
@@ -77,9 +78,13 @@ def run(options: JudgeOptions) -> int:
         f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
         f"{sample.release}, judged by {judge}"
     )
+    commands = _commands(options)
     with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
         try:
-            judge_on_page(work, options.port or 0) if options.web else judge_in_terminal(work)
+            if options.web:
+                judge_on_page(work, options.port or 0, commands)
+            else:
+                judge_in_terminal(work)
         finally:  # also after Ctrl-C
             verdicts = _write(work)
             progress = work.session.progress()
@@ -90,9 +95,19 @@ def run(options: JudgeOptions) -> int:
     elif progress.done < progress.total:
         say("Run the same command to resume.")
     elif verdicts.judged:
-        labels = "--labels human" if split == HUMAN else f"--split {quote(split)}"
-        say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(options.releases))} {labels}")
+        say(f"Next: {commands.calibrate}")
     return 0
+
+
+def _commands(options: JudgeOptions) -> "Commands":
+    """Return what the judge can run next."""
+    from taugate.cli.judging.session import Commands
+
+    common = f"{quote(str(options.data))} --releases {quote(str(options.releases))}"
+    split = "" if options.split == HUMAN else f" --split {quote(options.split)}"
+    judge = "" if options.judge is None else f" --judge {quote(options.judge)}"
+    again = f"taugate judge {common}{split}{judge}{' --disputed' * options.disputed}{' --web' * options.web}"
+    return Commands(again, f"taugate calibrate {common}{split or ' --labels human'}")
 
 
 def _write(work: "Judging") -> "Verdicts":

@@ -109,7 +109,8 @@ def _run(words: list[str]) -> int:
 
         return shell_complete(program, {}, "taugate", COMPLETE, instruction)
     # Not program.main(), which has messages and exit codes of its own for interrupts and closed streams.
-    with program.make_context("taugate", words, color=in_colour(sys.stdout)) as context:
+    # A copy, because click takes words away from its list; reports name the command that made them.
+    with program.make_context("taugate", [*words], color=in_colour(sys.stdout), obj=words) as context:
         return int(program.invoke(context))
 
 

@@ -39,6 +39,9 @@ from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import publish, staging_folder
 
+# What a report has in the places of the release's id and time, which are known once all other files are written.
+RELEASE_ID, CREATED_AT = "@RELEASE_ID@", "@CREATED_AT@"
+
 
 def write(
     releases: Path,
@@ -54,7 +57,8 @@ def write(
     Args:
         releases: The releases directory, created if needed.
         facts: The manifest without schema_version, release_id, created_at, parent and files.
-        fill: Writes every file of the release into the empty folder passed to it.
+        fill: Writes every file of the release into the empty folder passed to it; RELEASE_ID and CREATED_AT in the
+            report are replaced then.
         parent: Id of the previous release; by default the current one.
 
     Raises:
@@ -146,13 +150,18 @@ def copy_encoder(source: Path, target: Path) -> None:
 
 
 def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> Manifest:
-    records = {
-        name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
-        for name in sorted(stored_files(staging))
-    }
+    records = {name: _record(staging / name) for name in sorted(stored_files(staging))}
     draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
     identifier = release_id(created_at, content_digest(draft.model_dump()))
-    return draft.model_copy(update={"release_id": identifier})
+    report = (staging / REPORT).read_bytes()
+    for placeholder, value in ((RELEASE_ID, identifier), (CREATED_AT, f"{created_at:%Y-%m-%d %H:%M} UTC")):
+        report = report.replace(placeholder.encode(), value.encode())
+    (staging / REPORT).write_bytes(report)
+    return draft.model_copy(update={"release_id": identifier, "files": records | {REPORT: _record(staging / REPORT)}})
+
+
+def _record(path: Path) -> FileRecord:
+    return FileRecord(sha256=sha256_file(path), bytes=path.stat().st_size)
 
 
 def _current_or_none(releases: Path) -> str | None:

@@ -1,30 +1,35 @@
-"""Cuts the results of one query: which are kept, why the others are not, and whether the calibration covers that."""
+"""Cuts the results of queries: which are kept, why the others are not, and whether the calibration covers that.
 
+What depends on the policy alone is computed for all queries of a batch at once.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.passages import FoundPassages
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
-from taugate.retrieval.policy.policy import Mask, Policy, keep_answered
+from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep, keep_answered
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True, slots=True)
 class UncutResults:
-    """One query's w results before the cut, best first.
+    """The results of n queries before the cut, w each, best first.
 
     Attributes:
-        positions: (w,) int64.
-        scores: (w,) float32 similarities.
-        decisions: (w,) float32 scores that the policy compares with τ.
-        relevance: (w,) float32 or None.
-        answered: (1,) bool, False if the query is to be refused; None if no rule decides that.
-        refusal: Score by which that is decided; None if the release refuses no query.
-        uncut: See Answer.
+        positions: (n, w) int64.
+        scores: (n, w) float32 similarities.
+        decisions: (n, w) float32 scores that the policy compares with τ.
+        relevance: (n, w) float32 or None.
+        refusals: Scores by which queries are refused; None if the release refuses no query.
+        uncut: (n, K) float32, see Answer.
         uncut_kept: See Answer.
     """
 
@@ -32,85 +37,166 @@ class UncutResults:
     scores: Float32
     decisions: Float32
     relevance: Float32 | None
-    answered: Mask | None
-    refusal: RefusalScore | None
-    uncut: Float32 | None
-    uncut_kept: int
+    refusals: Sequence[RefusalScore] | None
+    uncut: Float32
+    uncut_kept: list[int]
 
-    def at(self, places: NDArray[np.int64]) -> Self:
-        """Return the results at these places in the list."""
+    @classmethod
+    def of(cls, top: TopK, policy: Policy, relevance: Float32 | None, refusals: Sequence[RefusalScore] | None) -> Self:
+        """Score the results of a search as the policy compares them.
+
+        Args:
+            top: Results of n queries.
+            policy: Policy that will cut them.
+            relevance: (n, w) float32 or None.
+            refusals: See the class.
+        """
+        decisions = decision_scores(policy.kind, top.scores, relevance)
+        answered = None if refusals is None else np.array([score.answered for score in refusals])
+        kept = keep_answered(decisions[:, : policy.k], policy.threshold, answered).sum(axis=1).tolist()
+        return cls(top.positions, top.scores, decisions, relevance, refusals, top.scores[:, : policy.k], kept)
+
+    def at(self, row: int, places: NDArray[np.int64]) -> Self:
+        """Return the results of one query at these places in its list."""
+        rows = slice(row, row + 1)
         return replace(
             self,
-            positions=self.positions[places],
-            scores=self.scores[places],
-            decisions=self.decisions[places],
-            relevance=None if self.relevance is None else self.relevance[places],
+            positions=self.positions[rows, places],
+            scores=self.scores[rows, places],
+            decisions=self.decisions[rows, places],
+            relevance=None if self.relevance is None else self.relevance[rows, places],
+            refusals=None if self.refusals is None else self.refusals[rows],
+            uncut=self.uncut[rows],
+            uncut_kept=self.uncut_kept[rows],
         )
 
 
 def cut(
-    query: Query, results: UncutResults, policy: Policy, search_result: FoundPassages, abstention: AnswerRule | None
-) -> Answer:
+    queries: Sequence[Query],
+    results: UncutResults,
+    policy: Policy,
+    search_result: FoundPassages,
+    abstention: AnswerRule | None,
+) -> Iterator[Answer]:
     """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones.
 
     Args:
-        query: The query, marked by `Query.as_read`.
-        results: Its results.
-        policy: The policy within the filter of the query.
+        queries: n queries, marked by `Query.as_read`.
+        results: Their results.
+        policy: The policy within the filter of the queries.
         search_result: Results of the queries that were searched together, with what the search read of them.
         abstention: Rule that refuses queries, for whether its certificate holds within filters; None if there is none.
     """
-    overridden = query.threshold is not None
-    threshold = np.float32(query.threshold) if overridden else policy.threshold
-    answered = None if overridden else _answered(query, results.answered)
-    passing = keep_answered(results.decisions[None, : query.k], threshold, answered)[0]
-    chosen = np.flatnonzero(passing)
-    if query.min_results > len(chosen):
-        dropped = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
-        chosen = np.sort(np.concatenate([chosen, dropped]))
-    refused = answered is not None and not answered.any()
-    chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
-    below_threshold = ~passing[chosen]
-    # Some refusals are not certified within a filter, and nothing is for a query that was truncated.
+    # Some refusals are not certified within a filter.
     everywhere = abstention is None or abstention.within_filters
-    certified = everywhere or not (query.filter or query.permitted)
-    certified = certified and not (query.truncated or query.unreadable)
-    return Answer(
-        positions=results.positions[chosen],
-        scores=results.scores[chosen],
-        ranks=chosen + 1,
-        relevance=None if results.relevance is None else results.relevance[chosen],
-        below_threshold=below_threshold,
-        propensities=propensities,
-        considered=len(passing),
-        best_score=float(results.scores[0]) if len(passing) else None,
-        threshold=None if threshold is None else float(threshold),
-        policy=policy.kind,
-        calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
-        reason=_reason(query, len(passing), len(chosen), refused),
-        refused=refused,
-        refusal=results.refusal if len(passing) and not overridden else None,
-        uncut=results.uncut,
-        uncut_kept=results.uncut_kept,
-        retrieved=results.positions,
-        truncated=query.truncated,
-        approximate=search_result.approximate,
-        documents={
-            position: search_result.candidates[position].document
-            for position in results.positions[chosen].tolist()
-            if position in search_result.candidates
-        },
-    )
+    refusals: Sequence[RefusalScore | None] = results.refusals or [None] * len(queries)
+    answered = [_is_answered(*pair) for pair in zip(queries, refusals, strict=True)]
+    passing_rows = _passing(queries, results, policy, answered).tolist()
+    for row, (query, refusal, passing) in enumerate(zip(queries, refusals, passing_rows, strict=True)):
+        del passing[query.k :]
+        overridden, refused = query.threshold is not None, answered[row] is False
+        shown = _shown(query, results.positions[row], passing, refused=refused)
+        threshold = query.threshold if overridden else policy.threshold
+        certified = everywhere or not (query.filter or query.permitted)
+        certified = certified and not (query.truncated or query.unreadable)  # nothing is for a truncated query
+        positions = results.positions[row, shown.places]
+        yield Answer(
+            positions=positions,
+            scores=results.scores[row, shown.places],
+            ranks=shown.ranks,
+            relevance=None if results.relevance is None else results.relevance[row, shown.places],
+            below_threshold=shown.below_threshold,
+            propensities=shown.propensities,
+            considered=len(passing),
+            best_score=float(results.scores[row, 0]) if passing else None,
+            threshold=None if threshold is None else float(np.float32(threshold)),
+            policy=policy.kind,
+            calibrated=not overridden and certified and policy.covers(query.k) and not shown.below_threshold.any(),
+            reason=_reason(query, len(passing), len(positions), refused),
+            refused=refused,
+            refusal=refusal if passing and not overridden else None,
+            uncut=results.uncut[row] if query.is_comparable else None,
+            uncut_kept=results.uncut_kept[row],
+            retrieved=results.positions[row],
+            truncated=query.truncated,
+            approximate=search_result.approximate,
+            documents=_documents(search_result, positions),
+        )
+
+
+def _is_answered(query: Query, refusal: RefusalScore | None) -> bool | None:
+    """Return whether a query as a whole is answered; None if nothing but the cut decides that."""
+    if query.threshold is not None:
+        return None
+    if query.unreadable:
+        return False
+    return None if refusal is None else refusal.answered
+
+
+def _passing(queries: Sequence[Query], results: UncutResults, policy: Policy, answered: Sequence[bool | None]) -> Mask:
+    """Return which results of n queries pass the cut, (n, w); see `keep_answered` for those that are answered."""
+    tau = -np.inf if policy.threshold is None else policy.threshold
+    thresholds = np.array([tau if query.threshold is None else query.threshold for query in queries], np.float32)
+    passing = keep(results.decisions, thresholds[:, None])
+    passing[[row for row, answer in enumerate(answered) if answer], :1] = True
+    passing[[row for row, answer in enumerate(answered) if answer is False]] = False
+    return passing
+
+
+class _Shown(NamedTuple):
+    """The results of one query that are shown.
+
+    Attributes:
+        places: Places in the list.
+        ranks: See Answer, as are the others.
+        below_threshold: See Answer.
+        propensities: See Answer.
+    """
+
+    places: slice | NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    below_threshold: Mask
+    propensities: Float32
+
+
+def _shown(query: Query, positions: NDArray[np.int64], passing: list[bool], *, refused: bool) -> _Shown:
+    """Select the results to show.
+
+    Args:
+        query: The query.
+        positions: (w,) int64 positions of its results.
+        passing: Which of the first k pass.
+        refused: Whether the query is refused as a whole; then nothing is explored.
+    """
+    kept = sum(passing)
+    if kept >= query.min_results and all(passing[:kept]) and (query.exploration is None or refused):
+        # Nearly every query: the first results pass, and nothing else is shown.
+        ranks = np.arange(1, kept + 1)
+        return _Shown(slice(kept), ranks, np.zeros(kept, dtype=np.bool_), np.ones(kept, dtype=np.float32))
+    mask = np.array(passing, dtype=np.bool_)
+    chosen = np.flatnonzero(mask)
+    if query.min_results > kept:
+        chosen = np.sort(np.concatenate([chosen, np.flatnonzero(~mask)[: query.min_results - kept]]))
+    chosen, propensities = _explore(query, positions, chosen, len(passing), refused=refused)
+    return _Shown(chosen, chosen + 1, ~mask[chosen], propensities)
+
+
+def _documents(search_result: FoundPassages, positions: NDArray[np.int64]) -> dict[int, Document]:
+    """Return the documents of results that the search has read, by position."""
+    candidates = search_result.candidates
+    if not candidates:
+        return {}
+    return {position: candidates[position].document for position in positions.tolist() if position in candidates}
 
 
 def _explore(
-    query: Query, results: UncutResults, chosen: NDArray[np.int64], considered: int, *, refused: bool
+    query: Query, positions: NDArray[np.int64], chosen: NDArray[np.int64], considered: int, *, refused: bool
 ) -> tuple[NDArray[np.int64], Float32]:
     """Add the dropped results that exploration shows; returns the places of all results and their propensities.
 
     Args:
         query: Query with its exploration.
-        results: Results before the cut.
+        positions: (w,) int64 positions of the results before the cut.
         chosen: (n,) int64 places of the kept results.
         considered: Number of results before the cut.
         refused: Whether the query is refused as a whole; then nothing is explored.
@@ -118,16 +204,11 @@ def _explore(
     if query.exploration is None or refused:
         return chosen, np.ones(len(chosen), dtype=np.float32)
     dropped = np.setdiff1d(np.arange(considered), chosen)
-    explored = dropped[query.exploration.draw(query.text, results.positions[dropped])]
+    explored = dropped[query.exploration.draw(query.text, positions[dropped])]
     together = np.concatenate([chosen, explored])
     propensities = np.repeat(np.array([1, query.exploration.share], np.float32), [len(chosen), len(explored)])
     order = np.argsort(together)
     return together[order], propensities[order]
-
-
-def _answered(query: Query, answered: Mask | None) -> Mask | None:
-    """Return the decision of the abstention rule; a query that the encoder cannot read is always refused."""
-    return np.zeros(1, dtype=np.bool_) if query.unreadable else answered
 
 
 def _reason(query: Query, considered: int, kept: int, refused: bool) -> Reason | None:

@@ -20,7 +20,7 @@ from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.background import ReadDocuments
-from taugate.retrieval.policy.policy import Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.score_parts import score_parts
@@ -282,36 +282,30 @@ class Retriever:
         """
         top, policy = listed.result.top, listed.policy
         relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
-        decisions = decision_scores(policy.kind, top.scores, relevance)
         # A refusal may depend on how rare a word is, which would reveal whether a hidden document contains it.
         abstention = self.abstention
         if abstention is not None and queries[0].permitted and not abstention.within_filters:
             abstention = None
         refusals = abstention.decide([query.text for query in queries], vectors, top) if abstention else None
-        answered = None if refusals is None else np.array([score.score >= score.rho for score in refusals])
-        k = policy.k
-        passing = keep_answered(decisions[:, :k], policy.threshold, answered).sum(axis=1).tolist()
-        for row, query in enumerate(queries):
-            results = UncutResults(
-                top.positions[row],
-                top.scores[row],
-                decisions[row],
-                None if relevance is None else relevance[row],
-                None if answered is None else answered[row : row + 1],
-                None if refusals is None else refusals[row],
-                top.scores[row, :k] if query.is_comparable else None,
-                passing[row],
-            )
-            parents = self.parents if self.groups(query) else None
-            if parents is not None:
-                results = results.at(first_of_each(parents, results.positions))
-            answer = cut(query, results, policy, listed.result, self.abstention)
-            if parents is not None:
-                answer = replace(answer, retrieved=None)
+        results = UncutResults.of(top, policy, relevance, refusals)
+        answers = cut(queries, results, policy, listed.result, self.abstention)
+        if self.parents is not None and self.groups(queries[0]):
+            answers = self._cut_documents(queries, results, listed, self.parents)
+        for query, vector, answer in zip(queries, vectors, answers, strict=True):
             if query.with_parts:
-                parts = score_parts(self.index, query.text, vectors[row], answer.positions, answer.scores)
-                answer = replace(answer, parts=parts)
-            yield answer
+                parts = score_parts(self.index, query.text, vector, answer.positions, answer.scores)
+                yield replace(answer, parts=parts)
+            else:
+                yield answer
+
+    def _cut_documents(
+        self, queries: Sequence[Query], results: UncutResults, listed: _Listed, parents: Parents
+    ) -> Iterator[Answer]:
+        """Cut the best passage of each document, of queries that are all grouped."""
+        for row, query in enumerate(queries):
+            best = results.at(row, first_of_each(parents, results.positions[row]))
+            for answer in cut([query], best, listed.policy, listed.result, self.abstention):
+                yield replace(answer, retrieved=None)
 
 
 def _contents(search_result: FoundPassages) -> ReadDocuments | None:

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 from fastapi import FastAPI
 
+from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
-from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
 from taugate.service.api.explain import explain_operation
@@ -38,7 +38,7 @@ from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """Make an application that loads the current release when it starts. Its state has `serving` and `metrics`.
+    """Make an application that loads the current release when it starts; its state has `serving`, `metrics`, `steps`.
 
     Args:
         settings: Settings of the service.
@@ -48,8 +48,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     """
     metrics = Metrics()
     count_dropped_lines(metrics.log_dropped.inc)
-    authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings)
-    serving = Serving(settings, metrics, authorizer, load_release)
+    authorizer, admission = Authorizer(settings, metrics), Admission(settings, metrics.queue_depth.set)
+    serving = Serving(settings, metrics, authorizer, admission, load_release)
     reloading = Reloading(serving, authorizer.reload, settings.lifecycle.reload_seconds)
     tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
@@ -67,7 +67,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
             await loading
             await reloading.stop()
             await serving.stop()
-            await limiter.close()
+            await admission.rates.close()
             if tracer is not None:
                 tracer.close()
 
@@ -88,7 +88,9 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     operations = _operations(app, settings, serving, reloading, metrics)
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     log = RequestLog(metrics, tracer)
-    app.add_middleware(RequestSteps, operations, settings, authorizer, limiter, log)
+    # In place of the middleware of FastAPI, which takes part in every request and leaves nothing to `RequestSteps`.
+    app.state.steps = RequestSteps(app.router, operations, settings, authorizer, admission, log)
+    app.middleware_stack = app.state.steps
     return app
 
 

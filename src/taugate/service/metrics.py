@@ -5,7 +5,7 @@ If several worker processes share a socket, the two collectors at the end show t
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
@@ -143,6 +143,11 @@ class Metrics(MetricGroup):
         "1 if the API keys changed but cannot be read, so that the previous ones remain in force, else 0.",
         mode="livemax",
     )
+    key_expires = gauge(
+        "taugate_key_expires_timestamp_seconds",
+        "Unix time at which an API key expires, by its name; NaN for a key that was removed.",
+        "key",
+    )
     release_info = gauge(RELEASE_INFO, "The release in service.", "release", "encoder", "policy", mode="livemax")
     release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
     release_provisional = gauge(
@@ -167,6 +172,7 @@ class Metrics(MetricGroup):
         self._cache_outcomes = {outcome: self.cache_requests.labels(outcome) for outcome in _CACHE_OUTCOMES}
         self._kept, self._dropped = self.results.labels("kept"), self.results.labels("dropped")
         self._release_labels: tuple[str, ...] | None = None
+        self._expiring: set[str] = set()  # names of keys that expire, or did until they were removed
         self._release_registry, self._shadow_registry = CollectorRegistry(), CollectorRegistry()
 
     def scrape(self) -> CollectorRegistry:
@@ -214,6 +220,14 @@ class Metrics(MetricGroup):
         """Make a registry for metrics of a new shadow release; it replaces that of the previous shadow release."""
         self._shadow_registry = CollectorRegistry()
         return self._shadow_registry
+
+    def set_key_expiry(self, expires: Mapping[str, float]) -> None:
+        """Set the Unix times in seconds at which keys expire, by name; other keys have none."""
+        for name in self._expiring.difference(expires):
+            self.key_expires.labels(name).set(math.nan)  # a series that is shared by workers cannot be removed
+        for name, seconds in expires.items():
+            self.key_expires.labels(name).set(seconds)
+        self._expiring |= expires.keys()
 
     def observe_reload(self, outcome: ReloadOutcome) -> None:
         """Record the outcome of a reload check."""

@@ -74,7 +74,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=functools.partial(Connection, self._connections),  # type: ignore[arg-type]  # uvicorn calls it
+                http=functools.partial(Connection, self._connections, app.state.steps.refuse_at_once),  # type: ignore[arg-type]  # uvicorn calls it
                 h11_max_incomplete_event_size=limits.max_header_bytes,  # also of chunked trailers
                 timeout_keep_alive=limits.keep_alive_seconds,  # type: ignore[arg-type]  # call_later accepts a float
                 ws="none",  # there are no WebSockets

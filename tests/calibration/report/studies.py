@@ -20,6 +20,8 @@ from taugate.retrieval.release.manifest import Manifest
 
 NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & "quotes" \x07'
 
+COMMAND = "taugate calibrate data --max-loss 0.1"
+
 
 @dataclass(frozen=True)
 class Studied:
@@ -28,7 +30,7 @@ class Studied:
     found: Calibrated
 
     def page(self, parent: Manifest | None = None) -> str:
-        return render(self.found, parent)
+        return render(self.found, parent, COMMAND)
 
     def manifest(self) -> Manifest:
         ids = {"release_id": "20260101T000000Z-0123456789ab", "created_at": "2026-01-01T00:00:00+00:00"}

@@ -11,8 +11,9 @@ from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from tests.calibration.report.html_page import check
-from tests.calibration.report.studies import Studied, sample_texts, studied, write
+from tests.calibration.report.studies import COMMAND, Studied, sample_texts, studied, write
 
 
 def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studied) -> None:
@@ -30,7 +31,10 @@ def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path
     assert "off-topic questions" in refused_kinds(record)
     page = check(html)
     headline = [line for line in page.text["headline"].split("\n") if line]
-    assert headline[:2] == [f"Calibration report: {each.found.manifest.data.name}", each.found.manifest.summary]
+    encoder_name = each.found.manifest.encoder.name
+    made = f"Release {RELEASE_ID}, calibrated, made {CREATED_AT} by {COMMAND}, encoder {encoder_name}"
+    assert each.found.manifest.summary is not None
+    assert headline[:2] == [made, each.found.manifest.summary.replace(" %", "\u00a0%")]
     assert f"<br>ρ = {record.rho:.6f}" in html
     for name, refused in refused_kinds(record).items():
         share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))

@@ -45,15 +45,39 @@ def test_print_cuts_nothing_off(browser: Browser, reports: dict[str, Path]) -> N
             assert not page.is_visible("nav")
 
 
-def test_threshold_is_most_prominent(browser: Browser, reports: dict[str, Path]) -> None:
+def test_wide_table_says_that_it_scrolls(browser: Browser, reports: dict[str, Path]) -> None:
+    hint = "(table) => parseFloat(getComputedStyle(table, '::before').height)"
+    for report in reports.values():
+        with opened(browser, report, width=400) as page:
+            tables = page.locator(".wide").all()
+            scrolls = [table.evaluate("node => node.scrollWidth > node.clientWidth + 1") for table in tables]
+            assert {*scrolls} == {True, False}
+            assert [table.evaluate(hint) > 0 for table in tables] == scrolls
+
+
+@pytest.mark.parametrize("width", [400, 800, 1280])
+def test_contents_stay_in_view_and_options_are_whole(browser: Browser, reports: dict[str, Path], width: int) -> None:
+    lines = "nodes => nodes.map(node => node.getClientRects().length)"
+    for report in reports.values():
+        with opened(browser, report, width=width) as page:
+            assert {*page.locator(".option").evaluate_all(lines)} == {1}
+            page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+            box = page.locator("nav").bounding_box()
+            assert box is not None
+            assert 0 <= box["y"] < 50
+
+
+def test_outcome_is_more_prominent_than_threshold(browser: Browser, reports: dict[str, Path]) -> None:
     sizes = "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).fontSize))"
     widths = (
         "(name) => [...document.querySelectorAll(name)].map(each => parseFloat(getComputedStyle(each).strokeWidth))"
     )
     for report in reports.values():
         with opened(browser, report) as page:
-            assert page.evaluate(sizes, ".threshold")[0] > max(page.evaluate(sizes, "h1, h2, p:not(.threshold), dd"))
+            outcome, threshold = page.evaluate(sizes, "h1")[0], page.evaluate(sizes, ".threshold")[0]
+            assert outcome > threshold >= max(page.evaluate(sizes, "h2, p:not(.threshold), dd"))
             assert min(page.evaluate(widths, ".mark.tau")) > max(page.evaluate(widths, "path:not(.tau)"))
-            warning, threshold = (page.locator(each).first.bounding_box() for each in (".warning", ".threshold"))
-            assert warning is not None and threshold is not None
-            assert warning["y"] < threshold["y"]
+            boxes = [page.locator(name).first.bounding_box() for name in ("h1", ".warning", ".threshold")]
+            tops = [box["y"] for box in boxes if box is not None]
+            assert len(tops) == 3
+            assert tops == sorted(tops)

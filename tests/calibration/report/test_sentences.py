@@ -1,13 +1,20 @@
 """What the report says first: its warnings, and what the threshold keeps, loses and guarantees, in plain sentences."""
 
+from datetime import datetime
+from pathlib import Path
+
 import pytest
 
 from taugate.calibration.charts.numbers import percent
+from taugate.calibration.charts.template import with_whole_options
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
 from taugate.calibration.report.terminal import cost, promise, statement, table
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.verify import verify
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 from tests.retrieval.release.clones import with_refusals, without_refusals
@@ -122,3 +129,21 @@ def test_statement_matches_manifest(papers: Studied, probability: Studied) -> No
     bootstrap, certified = probability.found.manifest.alternatives
     assert statement(bootstrap) == statement(papers.found.policy)
     assert statement(certified) == certified.guarantee
+
+
+def test_first_line_names_release_time_and_command(releases: Path, sample: Path, encoder: Path) -> None:
+    release = find(releases)
+    manifest = verify(release)
+    made = datetime.fromisoformat(manifest.created_at)
+    command = f"taugate calibrate {sample} --releases {releases} --encoder {encoder}"
+    line = check((release / REPORT).read_text(encoding="utf-8")).text["headline"].strip().partition("\n")[0]
+    assert line == (
+        f"Release {release.name}, {manifest.state}, made {made:%Y-%m-%d %H:%M} UTC by {command}, encoder "
+        f"{manifest.encoder.name}"
+    )
+
+
+def test_options_are_marked_in_text_alone() -> None:
+    page = '<title>--a</title><style>a { --b: 1 }</style><p title="--c">x--d, --max-loss 0.1<svg><text>--e</text></svg>'
+    marked = page.replace("--max-loss", '<span class="option">--max-loss</span>')
+    assert with_whole_options(page) == marked

@@ -51,7 +51,8 @@ def served(start: Start) -> Iterator[Served]:
 def test_page_judges_whole_sample(served: Served, data: Path) -> None:
     first = served.state
     assert (first["heading"], first["progress"]) == ("Result 1 of 5", "0 of 4 queries, 0 judgements")
-    assert not {"score", "threshold", "kept"} & first.keys()
+    assert not {"score", "threshold", "kept", "command"} & first.keys()
+    assert first["guideline"].startswith("Relevant: the passage answers the query")
     after = served.press("y")
     assert after["heading"] == "Result 2 of 5"
     assert served.press("u")["pair"] == first["pair"]
@@ -63,10 +64,20 @@ def test_page_judges_whole_sample(served: Served, data: Path) -> None:
     for _ in range(3):
         last = served.press("s")
     assert last["message"] == "All queries of the sample are judged. Press q to stop."
+    assert (last["done"], last["total"], last["progress"]) == (4, 4, "4 of 4 queries, 5 judgements, 0 min left")
+    assert last["command"].startswith(f"taugate calibrate {data} --releases ")
+    assert last["command"].endswith(" --labels human")
     assert served.press("q")["stopped"] is True
     error = served.process.communicate(timeout=30)[1].decode()
     assert served.process.returncode == 0
     assert "1 of 4 queries judged, 1 of them with a relevant passage" in error
+
+
+def test_page_with_skipped_queries_names_another_sample(served: Served) -> None:
+    for _ in range(4):
+        last = served.press("s")
+    assert last["step"] == "Every query was skipped. Judge others with:"
+    assert last["command"].endswith("--judge ana --web --more")
 
 
 def test_second_page_rejects_stale_judgement(served: Served) -> None:
@@ -131,8 +142,12 @@ def test_page_works_in_browser(browser: Browser, served: Served, width: int, sch
         page.get_by_role("button", name="Undo").click()
         page.wait_for_function("document.getElementById('heading').textContent === 'Result 1 of 5'")
         assert page.locator("#progress").text_content() == "0 of 4 queries, 0 judgements"
+        assert page.get_by_role("progressbar").get_attribute("max") == "4"
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Stopped. All judgements are kept.").wait_for()
+        assert "taugate judge " in str(page.locator("#command").text_content())
+        assert violations(page) == []
+        assert cut_off(page) == []
         assert page.get_by_role("button").count() == 0
     assert served.process.wait(timeout=30) == 0
 

@@ -10,6 +10,11 @@ from taugate.cli.judging.session import segments
     [
         ("The Roof leaks; roofs do.", "a roof of the house", ["Roof"]),
         ("Version 29 of it", "is it 29?", ["29"]),
+        ("BBR is law in the EU.", "is BBR law?", ["BBR"]),
+        ("BBR is a rule, pH a scale", "is bbr about ph", ["BBR", "pH"]),
+        ("the A4 page of it", "is it A4 or a5", ["A4"]),
+        ("IS IT THE ROOF", "is it the roof", ["ROOF"]),
+        ("is it the roof", "IS IT THE ROOF", ["roof"]),
         ("屋根の雨漏りを直します", "雨漏りは直せますか", ["雨漏り"]),
         ("我们保修三年", "保修多久", ["保修"]),
         ("หลังคารั่วมาก", "ซ่อมหลังคา", ["หลังคา"]),

@@ -72,6 +72,8 @@ def test_key_press_stores_judgement(start: Start, data: Path) -> None:
     assert "Result 1 of 5:" in first
     assert "0 of 4 queries, 0 judgements" in first
     assert not re.search(r"0\.\d\d|score|threshold|kept", first)  # nothing sways the judge
+    assert "Relevant: the passage answers the query" in first
+    assert first.startswith("░" * 20)
     assert "\x1b[1;4m" in first  # bold and underlined
     second = terminal.press("y")
     assert "Result 2 of 5:" in second
@@ -82,6 +84,7 @@ def test_key_press_stores_judgement(start: Start, data: Path) -> None:
     for place in range(5):
         screen = terminal.press("y" if place == 0 else "n")
     assert "1 of 4 queries, 5 judgements" in screen
+    assert screen.startswith("█" * 5 + "░" * 15)
     assert "Result 1 of 5:" in terminal.press("s")
     os.write(terminal.side, b"q")
     status, last = terminal.end()

@@ -1,6 +1,7 @@
 """Keys can be changed while the service runs; unreadable ones change nothing; no secret is logged."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,18 @@ def test_key_rotation_needs_no_restart(guarded: Guarded) -> None:
     assert counted['taugate_key_requests_total{key="new"}'] >= 2
     assert counted['taugate_refused_total{reason="unauthorized"}'] >= 2
     assert counted['taugate_requests_total{code="401",route="/search"}'] >= 2
+
+
+@pytest.mark.slow
+def test_key_expiry_is_exported_until_key_is_removed(guarded: Guarded) -> None:
+    service, keys = guarded
+    series = 'taugate_key_expires_timestamp_seconds{key="%s"}'
+    exported = metrics(service)
+    assert exported[series % "old"] == 1577836800  # 2020-01-01
+    assert series % "app" not in exported, "it never expires"
+    write(keys, [*ENTRIES[:-1], entry(NEW, "new", "search", expires="2030-01-01T00:00:00Z")])
+    soon(lambda: metrics(service).get(series % "new") == 1893456000)
+    assert math.isnan(metrics(service)[series % "old"])
 
 
 @pytest.mark.parametrize("broken", ['[{"name": "app"', '[{"name": "app"}]', None])

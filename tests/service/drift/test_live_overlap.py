@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from taugate.drift.rules import MIN_IN_WINDOW
 from tests.prometheus_process import until
-from tests.service.drift.traffic import NO_ALARM, FastDriftService, ordinary
+from tests.service.drift.traffic import NO_ALARM, FastDriftService, foreign_queries, ordinary
+from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
 
@@ -26,6 +29,20 @@ def test_release_shows_overlap_of_gauges(releases: Path, sample: Path) -> None:
     for name in ("coe_expected", "roe"):
         assert 0 <= told[name]["lower"] <= told[name]["mean"] <= told[name]["upper"] <= 1
         assert f"taugate_{name} {told[name]['mean']}\n" in shown
+
+
+def test_shares_are_exported_beside_those_at_calibration(releases: Path, sample: Path) -> None:
+    with FastDriftService(releases) as service:
+        calibrated = scrape(service.ready())
+        assert not any(name.startswith("taugate_drift_share{") for name in calibrated), "no traffic yet"
+        queries = [*ordinary(sample, 30), *foreign_queries(20)]
+        replies = [service.http.post("/search", json={"query": query}).json() for query in queries]
+        until(lambda: "taugate_drift_share{empty_responses}" in scrape(service))
+        live = scrape(service)
+    empty = sum(not reply["results"] for reply in replies) / len(replies)
+    assert live["taugate_drift_share{empty_responses}"] == pytest.approx(empty) != 0
+    assert 0 <= calibrated["taugate_drift_share_reference{empty_responses}"] < 0.5
+    assert "taugate_drift_share_reference{topk_similarity}" not in live, "it has several variables"
 
 
 def test_overlap_is_null_without_drift(releases: Path) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from taugate.service.access.admission import Admission
 from taugate.service.errors import Overloaded
-from taugate.service.http.bodies import BodyLimits
+from taugate.service.http.bodies import read_body
 from taugate.service.http.endpoints import BodyLimit
 from taugate.service.settings import Settings
 
@@ -17,14 +18,18 @@ SETTINGS = Settings(
 )
 
 
+def _part(body: bytes, *, more_body: bool) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more_body}
+
+
 class Clients:
     """Each sends all of a body but its last byte, and that when it is told to."""
 
     def __init__(self) -> None:
-        self._limits, self.rest = BodyLimits(SETTINGS), asyncio.Event()
+        self._admission, self.rest = Admission(SETTINGS, lambda _: None), asyncio.Event()
 
     def begin(self, key: str | None = None, limit: BodyLimit = "max_body_bytes") -> asyncio.Task[None]:
-        parts = iter([{"body": b"a" * (LIMIT - 1), "more_body": True}, {"body": b"a", "more_body": False}])
+        parts = iter([_part(b"a" * (LIMIT - 1), more_body=True), _part(b"a", more_body=False)])
 
         async def receive() -> Any:
             part = next(parts)
@@ -33,9 +38,8 @@ class Clients:
             return part
 
         async def read() -> None:
-            with self._limits.receiving(receive, limit, key) as receive_within_limits:
-                while (await receive_within_limits())["more_body"]:
-                    pass
+            with self._admission.body(key, batch=limit == "max_batch_bytes") as count:
+                assert await read_body(receive, SETTINGS.requests, limit, b"", count) == b"a" * LIMIT
 
         return asyncio.ensure_future(read())
 

@@ -84,8 +84,12 @@ def test_packed_batch_has_queries_of_any_lengths_in_order() -> None:
     assert behind_the_first(items, packed=True) == [[2, 3, 5], [6, 7]], "at most 100 tokens; one needs no encoding"
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_worker_takes_its_share_of_waiting_queries(packed: bool) -> None:
+@pytest.mark.parametrize(
+    ("packed", "expected"),
+    [(True, [[3, 4, 5], [6], [7]]), (False, [[3, 4, 5, 6, 7]])],
+    ids=["⌈5 / 2⌉, ⌈2 / 2⌉ and ⌈1 / 2⌉", "all of one length"],
+)
+def test_worker_leaves_share_to_others_if_packed(packed: bool, expected: list[list[int]]) -> None:
     async def scenario(script: Script, pipeline: SearchPipeline) -> None:
         first = asyncio.create_task(ask(pipeline, ones(1)))
         await script.busy()
@@ -98,7 +102,7 @@ def test_worker_takes_its_share_of_waiting_queries(packed: bool) -> None:
         assert await asyncio.gather(first, second, others) == [[1], [4], [9, 16, 25, 36, 49]]
 
     batches = run(scenario, workers=2, packed=packed).numbers()
-    assert batches[2:] == [[3, 4, 5], [6], [7]], "⌈5 / 2⌉, ⌈2 / 2⌉ and ⌈1 / 2⌉"
+    assert batches[2:] == expected
 
 
 def test_small_group_is_not_starved() -> None:

@@ -2,20 +2,26 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taugate.service.access.admission import Admission
 from taugate.service.cache.cache import SingleFlight
 from taugate.service.errors import DeadlineExceeded, Overloaded
-from taugate.service.pipeline.queue import QueryLimits
+from taugate.service.settings import Settings
 
 KEYS = ("a", "b")
 JOIN = st.tuples(st.just("join"), st.sampled_from(KEYS))
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 30))
 LAND = st.tuples(st.sampled_from(["done", "fails"]), st.sampled_from(KEYS))
 SHORT_NAP = 12  # turns of the event loop: more than a caller needs to learn of an outcome, and one to begin anew
+
+
+def settings(queue_limit: int, deadline_ms: int) -> Settings:
+    return Settings(releases=Path("nowhere"), queue_limit=queue_limit, deadline_ms=deadline_ms, max_batch=1)
 
 
 @dataclass
@@ -84,7 +90,7 @@ ENDS = st.sampled_from(["done", "fails", "leaves"])
 
 async def admit(steps: list[tuple], limit: int) -> None:
     seen: list[int] = []
-    limits = QueryLimits(limit, 60, seen.append)
+    limits = Admission(settings(limit, 60_000), seen.append)
     inside: list[tuple[int, asyncio.Task[None], asyncio.Event, list[bool]]] = []
 
     async def caller(queries: int, gate: asyncio.Event, broken: list[bool]) -> None:
@@ -127,7 +133,7 @@ def test_query_limit_holds_for_any_steps(steps: list[tuple], limit: int) -> None
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
 def test_deadline_releases_all_places(queries: list[int]) -> None:
     async def scenario() -> None:
-        limits = QueryLimits(sum(queries), 0.001, lambda _: None)
+        limits = Admission(settings(sum(queries), 1), lambda _: None)
 
         async def late(count: int) -> None:
             async with limits.enqueue(count):

@@ -1,6 +1,7 @@
 """Request heads that are too long, have too many headers, or are malformed."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +163,22 @@ def test_many_pipelined_requests_are_answered(strict: ServiceProcess) -> None:
     """They are answered one after the other; those that wait are not read."""
     replies = answer(strict, (HERE + b"\r\n") * 500 + HERE + CLOSE)
     assert replies.count(b"HTTP/1.1 200 ") == 501
+
+
+def test_requests_sent_during_reply_are_answered_in_order(strict: ServiceProcess) -> None:
+    """Those that arrive while a plain request is handled wait, whether they are plain themselves or not."""
+    queries = json.dumps({"queries": [f"marmalade {row} " * 20 for row in range(64)]}).encode()
+    slow = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(queries) + queries
+    for later in (WHOLE, WHOLE + HERE + b"\r\n", WHOLE[:20]):
+        with connected(strict, slow) as connection:
+            time.sleep(0.05)
+            connection.sendall(later)
+            time.sleep(0.05)
+            connection.sendall((WHOLE[20:] if len(later) == 20 else b"") + HERE + CLOSE)
+            replies = rest(connection)[0]
+        bodies = [reply.partition(b"\r\n\r\n")[2] for reply in replies.split(b"HTTP/1.1 200 ")[1:]]
+        assert [body[:10] for body in bodies[:2]] == [b'{"response', b'{"results"']
+        assert bodies[2:] == [b'{"status":"alive"}'] * (1 + later.count(b"GET"))
 
 
 @pytest.mark.slow

@@ -1,8 +1,15 @@
 """The templates of the pages: the report of a release, and the drift replay of a log."""
 
+import re
+
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.charts.numbers import count, fixed, limits, percent, signed
+
+# Tags and elements whose text is not prose, or an option of a command.
+_OPTIONS = re.compile(
+    r"(<style.*?</style>|<title.*?</title>|<svg.*?</svg>|<[^>]*>)|(?<![\w-])(--[a-z][\w-]*)", flags=re.DOTALL
+)
 
 
 def template(package: str, name: str) -> Template:
@@ -23,3 +30,11 @@ def template(package: str, name: str) -> Template:
     )
     environment.filters |= {function.__name__: function for function in (fixed, percent, count, signed, limits)}
     return environment.get_template(name)
+
+
+def with_whole_options(html: str) -> str:
+    """Mark the options of commands in the text of a page, so that no line breaks within one: --max-loss.
+
+    Tags, style sheets, titles and drawings stay as they are.
+    """
+    return _OPTIONS.sub(lambda match: match[1] or f'<span class="option">{match[2]}</span>', html)

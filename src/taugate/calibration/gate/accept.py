@@ -15,7 +15,7 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.indexes import requested_kinds, try_indexes
+from taugate.calibration.gate.indexes import requested_kinds, scan_scale, try_indexes
 from taugate.calibration.gate.lexical import add_lexical
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
@@ -52,7 +52,8 @@ def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encod
         tried, state = add_lexical(GateState.exact(encoder, encoded, trial), inputs)
     if not cheaper.requested:
         return replace(state.accepted, gate=tuple(tried))
-    baseline, kinds = state.trial, requested_kinds(cheaper.index, len(dataset.documents))
+    baseline, scale = state.trial, scan_scale(encoder, documents.shape[1])
+    kinds = requested_kinds(cheaper.index, len(dataset.documents), scale)
     gate = gate_settings(
         cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job
     )

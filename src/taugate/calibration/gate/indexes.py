@@ -1,7 +1,5 @@
 """Choice of the index: exact search in float32, unless the gate accepts a requested cheaper one."""
 
-import math
-
 import numpy as np
 
 from taugate.calibration.gate.baseline import GateState, SearchTrial
@@ -10,6 +8,7 @@ from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
@@ -24,36 +23,50 @@ from taugate.retrieval.vectors.queries import QueryVectors, dense_of, map_dense
 MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _TIMED, _LONE = 256, 64  # queries timed in a batch, and one by one
-# Kinds that `auto` tries in order of preference, by the largest number of documents. Encoding a query takes about 4 ms;
-# exact search of 10,000 documents takes less than half of that, and int8 of 100,000 as much. From 1,000,000 documents
-# on a graph takes minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores,
-# docs/research/gate.md).
-_AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
-    (10_000, ()),
-    (100_000, ("flat-int8", "flat-float16")),
-    (1_000_000, ("hnsw", "flat-int8")),
-    (math.inf, ("ivf-pq", "flat-int8")),
-)
+# Kinds that `auto` tries in order of preference, by the largest number of documents. Comparing a query with int8 codes
+# takes 8 ns a document of 384 dimensions: 0.4 ms for 50,000, a third of what encoding the query takes in int8.
+_AUTO: tuple[tuple[int, tuple[Kind, ...]], ...] = ((10_000, ()), (50_000, ("flat-int8",)))
+# Weights by which the encoder of these numbers, all-MiniLM-L6-v2, multiplies each token, by dimension of its vectors.
+_WEIGHTS_A_DIMENSION = 28_339
+# From so many documents on a graph takes minutes to build and 0.7 GB of memory, codes a fifth of that (384 dimensions
+# on 2 cores, docs/benchmarks/gate.md).
+_MAX_GRAPH = 1_000_000
 
 
-def requested_kinds(choice: IndexChoice, documents: int) -> tuple[Kind, ...]:
-    """Return the kinds of index to try in order of preference; none for exact search.
-
-    Args:
-        choice: Requested kind, or "auto".
-        documents: N, the number of documents in the corpus.
-
-    Raises:
-        InputError: If there are too few documents to train the requested kind.
-    """
-    if choice == "auto":
-        return next(kinds for max_documents, kinds in _AUTO if documents <= max_documents)
+def check_trainable(choice: IndexChoice, documents: int) -> None:
+    """Raise InputError if there are too few documents to train the requested kind of index."""
     if choice == "ivf-pq" and documents < MIN_FOR_CODES:
         raise InputError(
             f"--index ivf-pq: its codes need {MIN_FOR_CODES} documents to train, and there are only {documents}; "
             "choose another index, or auto"
         )
-    return () if choice == "flat" else (choice,)
+
+
+def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> tuple[Kind, ...]:
+    """Return the kinds of index to try in order of preference; none for exact search in float32.
+
+    Args:
+        choice: Requested kind, or "auto".
+        documents: N, the number of documents in the corpus.
+        scale: Result of `scan_scale`.
+    """
+    if choice != "auto":
+        return () if choice == "flat" else (choice,)
+    graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
+    return next((kinds for max_documents, kinds in _AUTO if documents <= max_documents * scale), graph)
+
+
+def scan_scale(encoder: ExportedEncoder, dimension: int) -> float:
+    """Return how many times as many documents a query may be compared with as _AUTO says.
+
+    That is the cost of encoding over the cost of one comparison, counted in multiplications and not in seconds, so that
+    the same input gives the same release. It is at least 1: among fewer documents, a graph is no faster than a scan.
+
+    Args:
+        encoder: Encoder in float32.
+        dimension: Dimension of the searched vectors.
+    """
+    return max(1.0, encoder.multiplied_weights / dimension / _WEIGHTS_A_DIMENSION)
 
 
 def try_indexes(
@@ -85,6 +98,7 @@ def try_indexes(
             "index",
             (state.outcomes or before).shifted(before, trial.outcomes(index)),
             search_gain(trial, index),
+            exact=index.kind == "flat-int8",
         )
         for index in indexes
     ]

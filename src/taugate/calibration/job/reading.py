@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from taugate.calibration.gate.indexes import requested_kinds
+from taugate.calibration.gate.indexes import check_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
@@ -46,7 +46,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"{calibrating}; label more, or leave the option out"
         )
     if "index" in requested:
-        requested_kinds(settings.candidates.index, len(dataset.documents))
+        check_trainable(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:

@@ -91,7 +91,7 @@ class ReleaseStages(ABC):
         """
         with self.job.stage("write"):
             calibrated = self.calibrated
-            fill = partial(self._write_files, calibrated, render(calibrated, self.parent))
+            fill = partial(self._write_files, calibrated, render(calibrated, self.parent, self.job.command))
             parent = None if self.parent is None else self.parent.release_id
             return writer.write(self.releases, self.records, fill, parent=parent)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, limits, percent
-from taugate.calibration.charts.template import template
+from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.provisional.words import outlook
@@ -38,6 +38,7 @@ from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_sta
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
+from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, IsotropyRecord, Shift
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
@@ -60,16 +61,20 @@ _DRIFT = {
 }
 
 
-def render(calibrated: Calibrated, parent: Manifest | None) -> str:
-    """Render the page. It has no date, id or path, so the same calibration gives the same bytes.
+def render(calibrated: Calibrated, parent: Manifest | None, command: str = "") -> str:
+    """Render the page, which is the same for the same calibration: the writer of the release fills in its id and time.
 
     Args:
         calibrated: The study with its manifest.
         parent: Manifest of the current release, None if there is none.
+        command: The command line that made the release, empty if none did.
     """
     sections = _rules(calibrated) | _queries(calibrated) | _comparison(parent, calibrated.manifest)
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=calibrated.manifest,
+        release_id=RELEASE_ID,
+        created_at=CREATED_AT,
+        command=command,
         policy=calibrated.policy,
         warnings=page_warnings(calibrated),
         parts=PARTS,
@@ -82,7 +87,7 @@ def render(calibrated: Calibrated, parent: Manifest | None) -> str:
         most_lost=MAX_LOST,
         **sections,
     )
-    return html
+    return with_whole_options(html)
 
 
 def _rules(calibrated: Calibrated) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index
-from taugate.retrieval.index.kinds import QUANTIZERS
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
@@ -62,12 +61,13 @@ def _documents(
     job: Job,
 ) -> tuple[Float32, int]:
     """Return the vectors of all documents, (N, d) float32, and how many texts were encoded."""
-    kind = release.manifest.index.kind
-    sources = changes.sources
-    if kind in QUANTIZERS:
+    sources, index = changes.sources, vector_index(release.retriever.index)
+    if not isinstance(index, AnyIndex):
+        raise TypeError(f"{type(index).__name__} is not an index of a release")
+    if index.stores_rounded_vectors:
         job.report(
-            f"the index is {kind}, which stores rounded vectors; encoding again all texts whose exact vectors are not "
-            "in the cache"
+            f"the index is {index.kind} and stores rounded vectors; encoding again all texts whose exact vectors are "
+            "not in the cache"
         )
         sources = np.full_like(sources, UNKNOWN)
     new = np.flatnonzero(sources == UNKNOWN)
@@ -75,9 +75,6 @@ def _documents(
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode(encoder, texts, len(texts), "document", cache, job)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
-    index = vector_index(release.retriever.index)
-    if not isinstance(index, AnyIndex):
-        raise TypeError(f"{type(index).__name__} is not an index of a release")
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)
     vectors[new] = _projected(projection, encoded.vectors)
     vectors[reusable] = index.vectors[sources[reusable]]

@@ -12,13 +12,23 @@ from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 from taugate.retrieval.index.words import UNSPACED, words
 
+# What every judge has to agree on, so that judgements can be compared.
+GUIDELINE = "Relevant: the passage answers the query, or a part of it. The same topic alone is not enough."
 # The keys and their actions; the page has the same ones.
 KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
 _PAIR = regex.compile(rf"(?:{UNSPACED}\p{{M}}*+){{2}}")  # two letters of a language without spaces between words
 _WORD = regex.compile(rf"(?<![\w\u200c\u200d])(?:(?!{UNSPACED})[\w\u200c\u200d])++")
-# Shorter words are in every passage, so marking them does not help.
-_MARKED = regex.compile(rf"\w{{4,}}|\d+|{_PAIR.pattern}")
+# Shorter words are in every passage, so marking them does not help, unless they hold a digit or are acronyms.
+_MARKED = regex.compile(rf"\w{{4,}}|\w*\d\w*|{_PAIR.pattern}")
+_ACRONYM = regex.compile(r"\w+\p{Lu}\w*")  # a capital letter after the first, as in EU, pH and 3D
 _GRAMMAR = regex.compile(r"\p{Hiragana}+")  # Hiragana alone: endings and particles of Japanese
+
+
+class Commands(NamedTuple):
+    """Commands of a judge: to go on judging this sample, and to calibrate on the judgements."""
+
+    judge: str
+    calibrate: str
 
 
 class Segment(NamedTuple):
@@ -74,6 +84,16 @@ class JudgingSession:
         return True
 
 
+def next_step(work: Judging, commands: Commands) -> tuple[str, str]:
+    """Return what a judge who stops can do next: a phrase, and the command."""
+    progress = work.session.progress()
+    if progress.done < progress.total:
+        return "Continue with", commands.judge
+    if work.verdicts().judged:
+        return "Next, calibrate on the judgements", commands.calibrate
+    return "Every query was skipped. Judge others with", f"{commands.judge} --more"
+
+
 def heading(question: Question) -> str:
     """Return the heading of a passage; showing its score or the threshold's decision would bias the judge."""
     if question.rank is not None:
@@ -90,11 +110,19 @@ def segments(text: str, query: str) -> list[Segment]:
         text: The text to split.
         query: The query; case and Unicode form are ignored.
     """
-    query_words = {word for word in words(query) if _MARKED.fullmatch(word) and not _GRAMMAR.fullmatch(word)}
+    query_words = set(words(query))
+    acronyms = _acronyms(query)
+    marked = {word for word in query_words if _MARKED.fullmatch(word) and not _GRAMMAR.fullmatch(word)}
+    marked |= query_words & (acronyms | _acronyms(text))
     matched = [False] * len(text)
     for pattern in (_WORD, _PAIR):
         for piece in pattern.finditer(text, overlapped=True):
-            if query_words.intersection(words(piece[0])):
+            if marked.intersection(words(piece[0])):
                 matched[slice(*piece.span())] = [True] * len(piece[0])
     groups = groupby(zip(text, matched, strict=True), key=lambda pair: pair[1])
-    return [Segment("".join(letter for letter, _ in group), marked) for marked, group in groups]
+    return [Segment("".join(letter for letter, _ in group), is_match) for is_match, group in groups]
+
+
+def _acronyms(text: str) -> set[str]:
+    """Return the words of a text that have capital letters within them, unless all of it is in capitals."""
+    return set() if text.isupper() else {folded for piece in _ACRONYM.findall(text) for folded in words(piece)}

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
+from taugate.cli.judging.session import GUIDELINE, KEYS, JudgingSession, heading, segments
 from taugate.cli.terminal.output import printable, say
 from taugate.ingestion.labels.judging import Judging
-from taugate.ingestion.labels.session import Question
+from taugate.ingestion.labels.session import Progress, Question
 
 _MAX_WIDTH = 100  # columns: longer lines are hard to read
+_BAR_CELLS = 20  # columns; with the longest progress line it fits into 80
 _CLEAR = "\x1b[2J\x1b[H"
 _MARK, _PLAIN = "\x1b[1;4m", "\x1b[0m"  # bold and underlined: no word stands out by its colour alone
 _END_OF_INPUT = "\x04"  # Ctrl-D
@@ -36,7 +37,7 @@ def judge_in_terminal(work: Judging) -> None:
     session = JudgingSession(work, remarks.append)
     with _keyboard() as ask:
         while session.question is not None:
-            shown = screen(session.question, str(work.session.progress()), remarks, styled=styled)
+            shown = screen(session.question, work.session.progress(), remarks, styled=styled)
             remarks.clear()
             key = ask(shown)
             if not styled:
@@ -45,7 +46,7 @@ def judge_in_terminal(work: Judging) -> None:
                 return
 
 
-def screen(question: Question, progress: str, remarks: list[str], *, styled: bool) -> str:
+def screen(question: Question, progress: Progress, remarks: list[str], *, styled: bool) -> str:
     """Return the screen that shows one result.
 
     Args:
@@ -61,11 +62,17 @@ def screen(question: Question, progress: str, remarks: list[str], *, styled: boo
     passage = [*(wrapped(document.title, width) if document.title else ()), *wrapped(document.text, width)]
     if styled:
         passage = [_marked(line, query) for line in passage]
-    lines = [*remarks, progress, "", *query_lines, "", f"{heading(question)}:", "", *passage, ""]
+    top = [*remarks, f"{_bar(progress)} {progress}", *wrapped(GUIDELINE, width)]
+    lines = [*top, "", *query_lines, "", f"{heading(question)}:", "", *passage, ""]
     if len(lines) + 2 > size.lines:  # the query has scrolled off the screen
         lines += [*query_lines, ""]
     keys = "  ".join(f"[{key}] {action}" for key, action in KEYS.items())
     return f"{_CLEAR if styled else ''}" + "\n".join([*lines, keys]) + "\n"
+
+
+def _bar(progress: Progress) -> str:
+    filled = _BAR_CELLS * progress.done // progress.total
+    return "█" * filled + "░" * (_BAR_CELLS - filled)
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from taugate.cli.judging.session import KEYS, JudgingSession, heading, segments
+from taugate.cli.judging.session import GUIDELINE, KEYS, Commands, JudgingSession, heading, next_step, segments
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError, TaugateError
 from taugate.ingestion.labels.judging import Judging
@@ -31,12 +31,13 @@ _MAX_BYTES = 4096  # of a request body: a key, and the digits of a result
 _SILENCE_SECONDS = 30  # before an idle connection is closed
 
 
-def judge_on_page(work: Judging, port: int) -> None:
+def judge_on_page(work: Judging, port: int, commands: Commands) -> None:
     """Serve the page until the judge stops there or presses Ctrl-C here.
 
     Args:
         work: The judge's sample.
         port: Port of the page; 0 for any free one.
+        commands: Commands that the page names when the judge stops.
 
     Raises:
         InputError: If the port is taken, or the data set changes meanwhile.
@@ -46,7 +47,7 @@ def judge_on_page(work: Judging, port: int) -> None:
     except (OSError, OverflowError) as error:
         raise InputError(f"--port {port}: cannot be used ({error}); give another, or leave it out") from error
     with listener:
-        page = _Page(work, listener.getsockname()[1])
+        page = _Page(work, listener.getsockname()[1], commands)
         say(f"Judge at http://{_HOST}:{page.port}/{page.token}/ (Ctrl-C ends)")
         page.server.run(sockets=[listener])
     if page.failure is not None:
@@ -63,10 +64,10 @@ class _Page:
         failure: Error that ended the session, or None if the judge ended it.
     """
 
-    def __init__(self, work: Judging, port: int) -> None:
+    def __init__(self, work: Judging, port: int, commands: Commands) -> None:
         self.port, self.token = port, secrets.token_urlsafe(24)
         self.failure: TaugateError | OSError | None = None
-        self._work, self._remarks = work, list[str]()
+        self._work, self._remarks, self._commands = work, list[str](), commands
         self._session = JudgingSession(work, self._remarks.append)
         self._hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
         routes = [Route(f"/{self.token}/{name}", _sender(file)) for name, file in page_files("judge").items()]
@@ -120,25 +121,40 @@ class _Page:
         if running:
             return JSONResponse(self._state())
         self.server.should_exit = True
-        message = "Stopped. All judgements are kept." if self.failure is None else str(self.failure)
-        return JSONResponse({"message": message, "progress": str(self._work.session.progress()), "stopped": True})
+        if self.failure is None:
+            return JSONResponse(self._ending("Stopped. All judgements are kept.") | {"stopped": True})
+        return JSONResponse(self._progress() | {"message": str(self.failure), "stopped": True})
 
     def _state(self) -> dict[str, Any]:
         """Return what the page shows."""
         remark = ". ".join(self._remarks)
         self._remarks.clear()
         question = self._session.question
-        shown: dict[str, Any] = {"progress": str(self._work.session.progress()), "remark": remark, "keys": KEYS}
         if question is None:
-            return shown | {"message": "All queries of the sample are judged. Press q to stop."}
+            return self._ending("All queries of the sample are judged. Press q to stop.") | {
+                "remark": remark,
+                "keys": KEYS,
+            }
         query, document = question.query.text, question.document
-        return shown | {
+        return self._progress() | {
+            "remark": remark,
+            "keys": KEYS,
+            "guideline": GUIDELINE,
             "pair": question.pair,
             "query": query,
             "heading": heading(question),
             "title": segments(document.title or "", query),
             "text": segments(document.text, query),
         }
+
+    def _progress(self) -> dict[str, Any]:
+        progress = self._work.session.progress()
+        return {"progress": str(progress), "done": progress.done, "total": progress.total}
+
+    def _ending(self, message: str) -> dict[str, Any]:
+        """Return what the page shows when the sample is finished, or the judge has stopped."""
+        step, command = next_step(self._work, self._commands)
+        return self._progress() | {"message": message, "step": f"{step}:", "command": command}
 
 
 def _sender(file: PageFile) -> Any:  # noqa: ANN401 (an endpoint of Starlette)

@@ -1,6 +1,8 @@
 """Progress of a long command: a line that Rich redraws on a terminal, or a new line every ten seconds elsewhere."""
 
 import os
+import re
+import shlex
 import sys
 import threading
 import time
@@ -8,6 +10,8 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+import click
 
 from taugate.calibration.progress import Job, Task
 from taugate.cli.terminal.output import say, styled
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 _REDRAWS_PER_SECOND = 5.0
 _MIN_SHOWN_SECONDS = 0.5  # the line of a shorter task would only flicker
 _SILENCE_SECONDS = 10.0  # longest pause between two lines of a log
+_USER = re.compile(r"://[^/@]*@")  # in a URL, with a password or without
 _BAR_COLUMNS = 12  # leaves 67 of 80 columns for the text
 
 
@@ -29,7 +34,7 @@ class ProgressDisplay:
     """
 
     def __init__(self) -> None:
-        self._job = Job(say)
+        self._job = Job(say, _command_line())
         self._exits = ExitStack()
 
     def __enter__(self) -> Job:
@@ -75,6 +80,13 @@ class ProgressDisplay:
         while not ended.wait(max(last_line + _SILENCE_SECONDS - time.perf_counter(), 0)):
             if time.perf_counter() - last_line >= _SILENCE_SECONDS:
                 report(progress_line(self._job.current, time.perf_counter() - self._job.current.began))
+
+
+def _command_line() -> str:
+    """Return the command that is running, without passwords in URLs; empty outside of a command."""
+    context = click.get_current_context(silent=True)
+    words = None if context is None else context.find_object(list)
+    return "" if words is None else shlex.join(["taugate", *(_USER.sub("://…@", word) for word in words)])
 
 
 def drawn(task: Task) -> "Table":

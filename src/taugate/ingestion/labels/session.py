@@ -52,7 +52,11 @@ class Progress(NamedTuple):
     minutes: int | None
 
     def __str__(self) -> str:
-        left = "" if self.minutes is None else f", about {max(self.minutes, 1)} min left"
+        left = ""
+        if self.done == self.total:
+            left = ", 0 min left"
+        elif self.minutes is not None:
+            left = f", about {self.minutes} min left" if self.minutes else ", less than 1 min left"
         judged = f"{self.judgements:,} judgement{'' if self.judgements == 1 else 's'}"
         return f"{self.done:,} of {self.total:,} {self.unit}, {judged}{left}"
 
@@ -124,11 +128,14 @@ class Session:
         journal = self._open.journal
         entries = [entry for entry in journal.entries if entry.round == self.sample.number]
         judged = [entry for entry in entries if entry.action == "judge"]
+        open_judgements = 0  # of the query that is being judged
         if self._disputed is None:
             unit, total = "queries", len(self.sample.queries)
             skipped = journal.skipped(self.sample.number)
-            done = len(skipped) + sum(1 for _ in finished(self.sample, self._documents, journal))
-            judgements_per_item = len(judged) / (done - len(skipped)) if done > len(skipped) else None
+            closed = {query.id for query in finished(self.sample, self._documents, journal)}
+            done = len(skipped) + len(closed)
+            open_judgements = sum(entry.query not in closed for entry in judged)
+            judgements_per_item = (len(judged) - open_judgements) / len(closed) if closed else None
         else:
             unit, total, judgements_per_item = "disputed results", len(self._disputed), 1.0
             judgements, skipped = journal.judgements(), journal.skipped(self.sample.number)
@@ -142,7 +149,8 @@ class Session:
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
         if len(gaps) >= _MIN_TIMES and judgements_per_item is not None:
-            minutes = round((total - done) * judgements_per_item * statistics.mean(gaps) / 60)
+            remaining = max((total - done) * judgements_per_item - open_judgements, 0)
+            minutes = round(remaining * statistics.mean(gaps) / 60)
         return Progress(done, total, unit, len(judged), minutes)
 
     def _note(self, entry: Entry) -> None:

@@ -147,6 +147,12 @@ class ExportedEncoder:
         """Load the same encoder with one thread and the same bits, for callers that embed in several threads."""
         return type(self)(self.folder, self.config, self.sha256, threads=1)
 
+    @property
+    def multiplied_weights(self) -> int:
+        """Number of weights that each token is multiplied by, of a float32 encoder: all but the embeddings of words."""
+        weights = (self.folder / _MODELS[self.config.runtime]).stat().st_size // 4
+        return max(0, weights - self._tokenizer.get_vocab_size() * self.config.dimension)
+
     @classmethod
     def load(cls, folder: Path, threads: int | None = None) -> Self:
         """Load an exported encoder.

@@ -13,10 +13,9 @@ from taugate.retrieval.index.flat import (
     FlatIndex,
     brute_force_top_k,
     copy_to_gpu,
-    padded,
     rerank,
 )
-from taugate.retrieval.index.kinds import Kind, stored_vectors
+from taugate.retrieval.index.kinds import Kind, padded, stored_vectors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
@@ -32,9 +31,6 @@ class ApproximateIndex(FaissIndex):
 
     Proposals depend on the query alone, so no result depends on batch size or threads.
 
-    Attributes:
-        exact: Exact vectors if they are stored separately, as for ivf-pq; else None.
-
     Args:
         index: Index of FAISS.
         kind: hnsw, ivf-flat or ivf-pq.
@@ -42,10 +38,9 @@ class ApproximateIndex(FaissIndex):
     """
 
     def __init__(self, index: Any, kind: Kind, exact: FlatIndex | None = None) -> None:  # noqa: ANN401
-        super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d))
-        self.exact = exact
-        if kind != "ivf-flat":  # the lists of ivf-flat hold the vectors themselves
-            self._exhaustive = exact.faiss if exact else faiss.downcast_index(index.storage)
+        super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d), exact)
+        if kind == "hnsw":
+            self._exhaustive = faiss.downcast_index(index.storage)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         # On a GPU, FAISS chooses the lists itself in float32, so it may choose other lists among near ties.
         self._gpu = copy_to_gpu(index) if kind == "ivf-flat" else None

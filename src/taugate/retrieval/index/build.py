@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
-from taugate.retrieval.index.flat import FlatIndex, padded
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded_dimension, stored_codes
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
 from taugate.retrieval.vectors.similarity import Float32
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.
@@ -69,7 +69,7 @@ def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     """Build an index of some of the documents of another index, with the same scores to the bit.
 
-    float32 and float16 vectors are stored exactly and built again; int8 codes are copied with their ranges. A graph or
+    Vectors that a release of 0.2 or before has rounded to int8 become exact vectors of the smaller index. A graph or
     lists are rebuilt with the same breadth and may find other documents.
 
     Args:
@@ -79,19 +79,9 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     Raises:
         InputError: If too few documents are left to train codes.
     """
-    if index.kind == "flat-int8":
-        return FlatIndex(_copy_codes(index.faiss, kept), index.kind, index.dimension)
     if index.kind == "ivf-pq" and len(kept) < MIN_FOR_CODES:
         raise InputError(f"{len(kept)} documents are too few for ivf-pq, which needs {MIN_FOR_CODES}; calibrate again")
     smaller = build(index.kind, index.vectors[kept])
     if isinstance(index, ApproximateIndex) and isinstance(smaller, ApproximateIndex):
         smaller.breadth = index.breadth
-    return smaller
-
-
-def _copy_codes(index: Any, kept: NDArray[np.int64]) -> Any:  # noqa: ANN401 (faiss has no types)
-    smaller = faiss.IndexScalarQuantizer(index.d, index.sq.qtype, index.metric_type)
-    smaller.sq = index.sq
-    smaller.is_trained = True
-    smaller.add_sa_codes(np.ascontiguousarray(stored_codes(index)[kept]))
     return smaller

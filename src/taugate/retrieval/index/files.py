@@ -18,6 +18,7 @@ from taugate.retrieval.index.kinds import (
     FAISS_TYPES,
     INDEX,
     QUANTIZERS,
+    ROUNDED_INT8,
     VECTORS,
     Kind,
     padded_dimension,
@@ -32,16 +33,14 @@ _READING = Lock()  # FAISS's limits on reading apply to the whole process
 def save(index: AnyIndex, folder: Path) -> None:
     """Write an index to INDEX in a folder and, if its exact vectors are separate, these to VECTORS."""
     _write(index.faiss, folder / INDEX)
-    if isinstance(index, ApproximateIndex) and index.exact is not None:
+    if index.exact is not None:
         _write(index.exact.faiss, folder / VECTORS)
 
 
 def sizes(index: AnyIndex) -> tuple[int, int]:
     """Return the size of the file that every search reads, and of all files, in bytes."""
-    searched, separate = _size(index.faiss), 0
-    if isinstance(index, ApproximateIndex) and index.exact is not None:
-        separate = _size(index.exact.faiss)
-    return searched, searched + separate
+    searched = _size(index.faiss)
+    return searched, searched + (0 if index.exact is None else _size(index.exact.faiss))
 
 
 def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
@@ -57,18 +56,28 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """
     path = folder / INDEX
     index = _read(path, kind, dimension)
+    exact = _read_exact(folder, index, dimension) if _has_separate_vectors(index, kind) else None
     if kind in QUANTIZERS or kind == "flat":
-        return FlatIndex(index, kind, dimension)
+        return FlatIndex(index, kind, dimension, exact)
     if not _has_valid_breadth(index, kind):
         raise ReleaseError(f"{path}: has no valid search breadth; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
     if kind != "hnsw" and not lists_hold_every_document(index):
         raise ReleaseError(f"{path}: its lists do not hold every document once; calibrate again")
-    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None
-    if exact is not None and len(exact) != index.ntotal:
-        raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
     return ApproximateIndex(index, kind, exact)
+
+
+def _has_separate_vectors(index: Any, kind: Kind) -> bool:  # noqa: ANN401 (faiss has no types)
+    """Return whether the exact vectors are in VECTORS; flat-int8 of earlier releases has none."""
+    return kind == "ivf-pq" or (kind == "flat-int8" and index.sq.qtype != ROUNDED_INT8)
+
+
+def _read_exact(folder: Path, index: Any, dimension: int) -> FlatIndex:  # noqa: ANN401
+    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension))
+    if len(exact) != index.ntotal:
+        raise ReleaseError(f"{folder / INDEX}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
+    return exact
 
 
 def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
@@ -137,6 +146,9 @@ def _has_expected_types(index: Any, kind: Kind) -> bool:  # noqa: ANN401
         return False
     if kind == "flat":
         return True
+    if kind == "flat-int8":
+        step = index.sq.rangestat_arg
+        return bool(index.sq.qtype == ROUNDED_INT8 or (index.sq.qtype == QUANTIZERS[kind] and 0 < step < np.inf))
     if kind in QUANTIZERS:
         return bool(index.sq.qtype == QUANTIZERS[kind])
     part, count = (index.storage, index.ntotal) if kind == "hnsw" else (index.quantizer, index.nlist)

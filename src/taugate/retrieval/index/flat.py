@@ -1,17 +1,18 @@
-"""Exact search: FAISS proposes candidates, `similarity` scores them, and a bound proves that none is missing.
+"""Exact search: FAISS proposes candidates, `similarity` scores them, and a limit proves that none is missing.
 
 Every index scores documents by `similarity` alone, so no result depends on batch size, threads or device.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any, Self
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded_dimension, stored_vectors
+from taugate.retrieval.index.int8 import Int8Codes
+from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
@@ -21,29 +22,35 @@ SPARE = 16
 # Beyond this many candidates for one query, every document is scored, as for a corpus of copies of one text.
 MAX_CANDIDATES = 1024
 _BLOCK = 4096  # documents scored at a time when all are scored
+# Documents of a flat index that are coded when it is first searched: 25 MB and 0.1 s at d = 384.
+_MAX_CODED = 1 << 16
 MAX_NEIGHBOURS = 2048  # limit of results and of probed lists on a GPU (faiss wiki, "Faiss on the GPU")
 # If the subset has fewer than one in this many documents, each is scored by `similarity`, which takes longer per
 # document than FAISS, while FAISS visits every document. Both took about as long at this ratio on mixed_large;
 # `--tables filters` of benchmarks/serving has a line on either side.
 _ONE_IN = 128
 
-# Proposes c candidates for each of (n, d) queries: rough scores and positions, (n, c) each, best first.
-Propose = Callable[[Float32, int], tuple[Float32, NDArray[np.int64]]]
+# Proposes c candidates for each of (n, d) queries: the highest similarity that any other document can have, (n,), and
+# the positions of the candidates, (n, c). Of c = M members, all are candidates.
+Propose = Callable[[Float32, int], tuple[NDArray[np.floating[Any]], NDArray[np.int64]]]
 
 
 def exact_top_k(
-    index: Scorer, propose: Propose, bound: float, queries: Float32, k: int, members: NDArray[np.int64] | None = None
+    index: Scorer,
+    proposers: Sequence[Propose],
+    queries: Float32,
+    k: int,
+    members: NDArray[np.int64] | None = None,
 ) -> TopK:
     """Return the min(k, M) most similar documents of each query; ties go to the lower position.
 
-    Candidates are fetched and scored until no other document can reach the K-th score, or until scoring all documents
-    is cheaper.
+    Candidates are fetched and scored until no other document can reach the K-th score. If too many would be needed, the
+    next proposer is tried, and after the last one all documents are scored.
 
     Args:
         index: Scores documents.
-        propose: Proposes candidates among the members, with rough scores.
-        bound: Largest difference between a rough score and the similarity.
-        queries: (n, d) float32 of unit length.
+        proposers: Propose candidates among the members: the fastest first, the one with the closest limits last.
+        queries: (n, d) float32.
         k: Number of documents.
         members: (M,) int64 ascending positions of the documents to search, M ≥ 1; None for all.
     """
@@ -52,15 +59,17 @@ def exact_top_k(
     scores = np.empty((len(queries), k), dtype=np.float32)
     positions = np.empty((len(queries), k), dtype=np.int64)
     pending = np.arange(len(queries))
-    fetch = k + SPARE
-    while len(pending) and fetch <= max(MAX_CANDIDATES, k + SPARE):
-        fetch = min(fetch, count)
-        rough, candidates = propose(queries[pending], fetch)
-        top, _ = rerank(index, queries[pending], candidates, k)
-        scores[pending], positions[pending] = top.scores, top.positions
-        proven = rough[:, -1] + bound < top.scores[:, -1] if fetch < count else np.full(len(pending), True)
-        pending = pending[~proven]
-        fetch *= 4
+    for propose in proposers:
+        fetch = k + SPARE
+        while len(pending) and fetch <= max(MAX_CANDIDATES, k + SPARE):
+            fetch = min(fetch, count)
+            limits, candidates = propose(queries[pending], fetch)
+            candidates = np.sort(candidates, axis=1)
+            top = best_of(candidates, index.score(queries[pending], candidates), k)
+            scores[pending], positions[pending] = top.scores, top.positions
+            proven = limits < top.scores[:, -1] if fetch < count else np.full(len(pending), True)
+            pending = pending[~proven]
+            fetch *= 4
     for row in pending:
         scores[row], positions[row] = brute_force_top_k(index, queries[row : row + 1], k, members)
     return TopK(scores, positions)
@@ -129,16 +138,23 @@ class FaissIndex:
     Attributes:
         faiss: Index of FAISS.
         kind: Kind of the index.
-        vectors: (N, d) stored vectors.
+        vectors: (N, d) vectors that scores are computed from.
+        exact: Index of these vectors if they are stored separately, because `faiss` only proposes documents; else None.
     """
 
-    def __init__(self, index: Any, kind: Kind, vectors: Vectors) -> None:  # noqa: ANN401 (faiss has no types)
+    def __init__(self, index: Any, kind: Kind, vectors: Vectors, exact: "FlatIndex | None" = None) -> None:  # noqa: ANN401 (faiss has no types)
         self.faiss = index
         self.kind: Kind = kind
         self.vectors = vectors
-        self._exhaustive = index  # compares a query with all stored vectors
-        # FAISS decodes int8 with another sequence of float32 operations than `stored_vectors`.
-        self._bound = rounding_bound(index.d) * (2 if kind in QUANTIZERS else 1)
+        self.exact = exact
+        self._exhaustive = exact.faiss if exact else index  # compares a query with all vectors
+        # FAISS decodes rounded vectors with another sequence of float32 operations than `stored_vectors`.
+        self._bound = rounding_bound(index.d) * (2 if self.stores_rounded_vectors else 1)
+
+    @property
+    def stores_rounded_vectors(self) -> bool:
+        """True if scores are those of vectors rounded to float16, or to int8 by an earlier version."""
+        return isinstance(self._exhaustive, faiss.IndexScalarQuantizer)
 
     @property
     def dimension(self) -> int:
@@ -156,35 +172,45 @@ class FaissIndex:
         """See Index.search_within; always on the CPU."""
         queries, members = dense_of(queries), within.positions
         if len(members) > max(k + SPARE, len(self) // _ONE_IN):
-            propose = partial(self._scan_within, within=within)
-            return exact_top_k(self, propose, self._bound, queries, k, members)
+            return exact_top_k(self, self._proposers(within), queries, k, members)
         results = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
         scores, positions = zip(*results, strict=True)
         return TopK(np.stack(scores), np.stack(positions))
 
-    def _scan_within(self, queries: Float32, fetch: int, within: DocumentSubset) -> tuple[Float32, NDArray[np.int64]]:
-        """Let FAISS propose the best of the subset by comparing the query with all of it."""
+    def _proposers(self, within: DocumentSubset | None) -> list[Propose]:
+        """Return what proposes the best of a subset, or of all documents, by comparing the query with all of them."""
+        return [partial(self._scan, parameters=_parameters(self._exhaustive, within))]
+
+    def _scan(
+        self, queries: Float32, fetch: int, parameters: faiss.SearchParameters | None
+    ) -> tuple[Float32, NDArray[np.int64]]:
         index = self._exhaustive
-        if isinstance(index, faiss.IndexIVF):
-            parameters = faiss.SearchParametersIVF(sel=within.selector, nprobe=index.nlist)
-        else:
-            parameters = faiss.SearchParameters(sel=within.selector)
         rough, candidates = index.search(padded(queries, index.d), fetch, params=parameters)
-        return rough, candidates
+        return rough[:, -1] + np.float32(self._bound), candidates
 
 
 class FlatIndex(FaissIndex):
-    """An exact index: every stored vector is compared with every query, in float32, float16 or int8.
+    """An exact index: every stored vector is compared with every query.
+
+    Vectors in float32 are proposed by their int8 codes, which flat-int8 stores beside the vectors.
 
     Args:
         index: Flat or scalar-quantised index of FAISS.
         kind: flat, flat-float16 or flat-int8.
         dimension: Dimension of a vector before padding, by default that of the index.
+        exact: The vectors of flat-int8; None if `index` stores what it scores.
     """
 
-    def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
-        super().__init__(index, kind, stored_vectors(index, int(dimension or index.d)))
-        self._gpu = copy_to_gpu(index) if kind == "flat" else None
+    def __init__(
+        self,
+        index: Any,  # noqa: ANN401
+        kind: Kind = "flat",
+        dimension: int | None = None,
+        exact: "FlatIndex | None" = None,
+    ) -> None:
+        vectors = exact.vectors if exact else stored_vectors(index, int(dimension or index.d))
+        super().__init__(index, kind, vectors, exact)
+        self._gpu: Any = copy_to_gpu(index) if kind == "flat" else None
 
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
@@ -195,30 +221,55 @@ class FlatIndex(FaissIndex):
             kind: flat, flat-float16 or flat-int8.
         """
         dimension = vectors.shape[1]
-        stored = padded(vectors, padded_dimension(kind, dimension))
-        if kind in QUANTIZERS:
+        if kind == "flat-int8":
+            return cls(Int8Codes.build(vectors).faiss, kind, dimension, cls.build(vectors))
+        if kind == "flat-float16":
+            stored = padded(vectors, padded_dimension(kind, dimension))
             index = faiss.IndexScalarQuantizer(stored.shape[1], QUANTIZERS[kind], faiss.METRIC_INNER_PRODUCT)
+            index.train(stored)
+            index.add(stored)
         else:
-            index = faiss.IndexFlatIP(stored.shape[1])
-        index.train(stored)
-        index.add(stored)
+            index = faiss.IndexFlatIP(dimension)
+            index.add(padded(vectors, dimension))
         return cls(index, kind, dimension)
+
+    @cached_property
+    def codes(self) -> Int8Codes | None:
+        """The codes that propose documents; None if the vectors are rounded themselves, or too many to code at load."""
+        if self.exact is not None:
+            return Int8Codes(self.faiss, self.dimension)
+        if isinstance(self.vectors, np.ndarray) and len(self) <= _MAX_CODED:
+            return Int8Codes.build(self.vectors)
+        return None
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        return exact_top_k(self, self._propose, self._bound, dense_of(queries), k)
+        return exact_top_k(self, self._proposers(None), dense_of(queries), k)
 
-    def _propose(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
-        searcher = self._gpu if self._gpu is not None and fetch <= MAX_NEIGHBOURS else self.faiss
-        rough, candidates = searcher.search(padded(queries, self.faiss.d), fetch)
-        return rough, candidates
+    def _proposers(self, within: DocumentSubset | None) -> list[Propose]:
+        """Put the fastest before the scan of the vectors; a GPU has no subsets."""
+        proposers = super()._proposers(within)
+        if self._gpu is not None and within is None:
+            return [self._scan_on_gpu, *proposers]
+        if self.codes is not None:
+            parameters = _parameters(self.codes.faiss, within)
+            return [partial(self.codes.propose, parameters=parameters), *proposers]
+        return proposers
+
+    def _scan_on_gpu(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
+        if fetch > MAX_NEIGHBOURS:
+            return self._scan(queries, fetch, None)
+        rough, candidates = self._gpu.search(padded(queries, self.faiss.d), fetch)
+        return rough[:, -1] + np.float32(self._bound), candidates
 
 
-def padded(vectors: Float32, dimension: int) -> Float32:
-    """Pad vectors, (n, d) float32, with zeros; returns (n, dimension ≥ d) float32, contiguous."""
-    missing = dimension - vectors.shape[1]
-    result = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
-    return np.ascontiguousarray(result, dtype=np.float32)
+def _parameters(index: Any, within: DocumentSubset | None) -> faiss.SearchParameters | None:  # noqa: ANN401
+    """Return the parameters by which FAISS compares a query with a subset, or with all documents if it is None."""
+    if within is None:
+        return None
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(sel=within.selector, nprobe=index.nlist)
+    return faiss.SearchParameters(sel=within.selector)
 
 
 def gpu_count() -> int:

@@ -5,16 +5,24 @@ the K-th score with a lower cosine. Both are exact, so no document of the top-K 
 "Optimal aggregation algorithms for middleware", PODS 2001: the threshold algorithm).
 """
 
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE, FlatIndex, brute_force_top_k, score_all
+from taugate.retrieval.index.flat import (
+    MAX_CANDIDATES,
+    SPARE,
+    FlatIndex,
+    best_of,
+    brute_force_top_k,
+    score_all,
+)
 from taugate.retrieval.index.lexical import Candidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, products, rounding_bound
 
 _Positions = NDArray[np.int64]
 
@@ -31,6 +39,9 @@ _ONE_IN = 16
 _MAX_POSTINGS, _MAX_PROPOSED = 1 << 14, 64
 # More than the rounding of a score and its bound in float32, over 1 + w.
 _ROUNDING = 1e-6
+# Documents of a corpus that are all compared by both parts, which is faster than two lists then: 50 MB at d = 384. Such
+# queries are compared together while that makes so many products: 16 MB.
+_MAX_SCANNED, _MAX_PRODUCTS = 1 << 15, 1 << 22
 # In a subset of fewer than one in this many documents, each is scored; see flat._ONE_IN.
 _SCANNED_ONE_IN = 128
 
@@ -74,6 +85,8 @@ class HybridIndex:
         self.vectors = vectors
         self.lexical = lexical
         self.weight = weight
+        # More than the rounding of a score in float32, whose two parts add up to 1 + w at most.
+        self._rounding = np.float32(rounding_bound(vectors.dimension) + _ROUNDING * (1 + weight))
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -98,7 +111,48 @@ class HybridIndex:
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        return self._search(with_words(queries), k, None)
+        hybrid, k = with_words(queries), min(k, len(self))
+        if self._scanned is None:
+            return self._search(hybrid, k, None)
+        scores = np.empty((len(hybrid), k), dtype=np.float32)
+        positions = np.empty((len(hybrid), k), dtype=np.int64)
+        step = max(1, _MAX_PRODUCTS // len(self))
+        for start in range(0, len(hybrid), step):
+            rows = np.arange(start, min(start + step, len(hybrid)))
+            top, proven = self._scan(self._scanned, hybrid[rows], k)
+            scores[rows], positions[rows] = top.scores, top.positions
+            if not proven.all():
+                rows = rows[~proven]
+                top = self._search(hybrid[rows], k, None)
+                scores[rows], positions[rows] = top.scores, top.positions
+        return TopK(scores, positions)
+
+    @cached_property
+    def _scanned(self) -> Float32 | None:
+        """A copy of the vectors, (N, d), that BLAS can read; a mapped file is not aligned. None for a large corpus."""
+        if len(self) > _MAX_SCANNED or not isinstance(self.vectors, FlatIndex):
+            return None
+        return self.vectors.vectors[np.arange(len(self))]
+
+    def _scan(self, vectors: Float32, queries: HybridVectors, k: int) -> tuple[TopK, NDArray[np.bool_]]:
+        """Compare all documents in float32, and score the best of them exactly.
+
+        Args:
+            vectors: (N, d) vectors of the documents.
+            queries: n queries.
+            k: Number of documents, at most N.
+
+        Returns:
+            The k best documents of each query, and for which queries they are proven to be the best, (n,).
+        """
+        weighted = np.float32(self.weight) * self.lexical.all_shares(queries.terms)
+        rough = weighted + products(queries.dense, vectors)
+        fetch = min(k + SPARE, len(self))
+        candidates = np.sort(np.argpartition(rough, -fetch, axis=1)[:, -fetch:], axis=1)
+        exact = self.vectors.score(queries.dense, candidates) + np.take_along_axis(weighted, candidates, axis=1)
+        top = best_of(candidates, exact, k)
+        limits = np.take_along_axis(rough, candidates, axis=1).min(axis=1) + self._rounding
+        return top, (limits < top.scores[:, -1]) | (fetch == len(self))
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within."""

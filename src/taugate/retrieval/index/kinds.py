@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.vectors.similarity import Float32, Vectors
 
 INDEX = "index.faiss"  # the file of an index
-VECTORS = "vectors.faiss"  # the exact vectors of an index with inexact codes
+VECTORS = "vectors.faiss"  # the exact vectors of an index whose codes only propose documents
 Kind = Literal["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq"]
 
 # The class of every kind; an index read from a file must be an instance of exactly this class.
@@ -24,8 +24,10 @@ FAISS_TYPES: dict[Kind, type] = {
 }
 QUANTIZERS: dict[Kind, int] = {
     "flat-float16": faiss.ScalarQuantizer.QT_fp16,
-    "flat-int8": faiss.ScalarQuantizer.QT_8bit,
+    "flat-int8": faiss.ScalarQuantizer.QT_8bit_direct_signed,
 }
+# The quantiser of flat-int8 in releases of 0.2 and before, which have no exact vectors beside the codes.
+ROUNDED_INT8 = faiss.ScalarQuantizer.QT_8bit
 COMPONENTS_A_CODE = 4  # vector components per byte of product quantisation
 # Vectors are padded with zeros to a multiple of these. FAISS reads scalar codes 16 at a time, and is several times
 # slower for other lengths.
@@ -35,6 +37,13 @@ _MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "ivf-pq": CO
 def padded_dimension(kind: Kind, dimension: int) -> int:
     """Return the padded dimension at which an index of a kind stores vectors of `dimension`."""
     return dimension + -dimension % _MULTIPLES.get(kind, 1)
+
+
+def padded(vectors: Float32, dimension: int) -> Float32:
+    """Pad vectors, (n, d) float32, with zeros; returns (n, dimension ≥ d) float32, contiguous."""
+    missing = dimension - vectors.shape[1]
+    result = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
+    return np.ascontiguousarray(result, dtype=np.float32)
 
 
 def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (faiss has no types)
@@ -71,7 +80,7 @@ class Float16Vectors:
 
 
 class Int8Vectors:
-    """Vectors stored as one byte per component: a 256th of the component's range in the corpus.
+    """Vectors of ROUNDED_INT8, stored as one byte per component: a 256th of the component's range in the corpus.
 
     Args:
         index: Scalar-quantised index of FAISS.

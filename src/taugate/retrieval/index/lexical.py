@@ -9,7 +9,9 @@ the order of the terms' numbers, that is rounded once.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -113,6 +115,26 @@ class LexicalIndex(Postings):
         codes, total = self._codes(query_terms)
         return TermScores(_sums(*self._postings(codes), len(self)), total)
 
+    def all_shares(self, queries: Sequence[Terms]) -> Float32:
+        """Return the shares of n queries and all documents, (n, N) float32, which equal `shares` to the bit.
+
+        Args:
+            queries: Results of `words.query_terms`.
+        """
+        shares = np.empty((len(queries), len(self)), dtype=np.float32)
+        for row, query_terms in zip(shares, queries, strict=True):
+            codes, total = self._codes(query_terms)
+            rows = self._rows(codes)
+            documents = np.concatenate([self.documents[:0], *(self.documents[row] for row in rows)])
+            weights = np.concatenate([self._all_weights[:0], *(self._all_weights[row] for row in rows)])
+            row[:] = _sums(documents, weights, len(self)) / total
+        return shares
+
+    @cached_property
+    def _all_weights(self) -> Float64:
+        """The weight of the term in the document for each posting, (P,)."""
+        return self._postings(np.arange(len(self.vocabulary)))[1]
+
     def range_shares(self, query_terms: Terms, first: int, stop: int) -> Float32:
         """Return the shares of one query and the documents at positions first…stop − 1, (stop − first,) float32.
 
@@ -174,11 +196,15 @@ class LexicalIndex(Postings):
         """Return the documents of some terms and their weights in them, (p,) each, in the order of the terms."""
         if not len(codes):
             return self.documents[:0], np.empty(0)
-        rows = [slice(*row) for row in zip(self.offsets[codes].tolist(), self.offsets[codes + 1].tolist(), strict=True)]
+        rows = self._rows(codes)
         documents = np.concatenate([self.documents[row] for row in rows])
         times = np.concatenate([self.counts[row] for row in rows]).astype(np.float64)
         idf = np.repeat(self.idf[codes].astype(np.float64), self._frequencies(codes))
         return documents, idf * times / (self.saturation[documents] + times)
+
+    def _rows(self, codes: Positions) -> list[slice]:
+        """Return where the postings of some terms are."""
+        return list(map(slice, self.offsets[codes].tolist(), self.offsets[codes + 1].tolist()))
 
     def _counts(self, codes: Positions, positions: Positions) -> NDArray[np.uint8]:
         """Return how often c documents have t terms, (t, c); 0 if they do not."""

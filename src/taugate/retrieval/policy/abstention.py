@@ -71,8 +71,9 @@ class Signals:
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, remaining = head[:, 0], head[:, 1:]
-        margin = best - remaining.mean(axis=1) if remaining.shape[1] else np.zeros(len(head))
-        signals = {"best_similarity": best, "margin": margin}
+        signals = {"best_similarity": best}
+        if "margin" in names:
+            signals["margin"] = best - remaining.mean(axis=1) if remaining.shape[1] else np.zeros(len(head))
         if self.moments is not None:
             mean, deviation = similarity_moments(dense_of(vectors), *self.moments)
             signals["z"] = (best - mean) / deviation
@@ -82,7 +83,7 @@ class Signals:
             signals["lexical"] = np.array([match.bm25.max() for match in matches])
             signals["best_idf"] = np.array([match.idf.max() for match in matches])
             signals["sentence_idf"] = np.array([match.best_sentence for match in matches])
-        return np.column_stack([signals[name] for name in names])
+        return np.stack([signals[name] for name in names], axis=1)
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,11 @@ class RefusalScore(NamedTuple):
 
     score: float
     rho: float
+
+    @property
+    def answered(self) -> bool:
+        """True if the query is answered."""
+        return self.score >= self.rho
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import CorpusVectors, Float32, moments
+from taugate.retrieval.vectors.similarity import TOGETHER, CorpusVectors, Float32, moments
 from taugate.storage.tensors import Arrays
 
 Float64 = NDArray[np.float64]
 # Smaller standard deviations are rounding errors of equal float32 vectors.
 _MIN_DEVIATION = 1e-6
+# Up to so many vectors, OpenBLAS multiplies a symmetric matrix of 384 columns a third faster from the left.
+_BATCH = 32
 _BLOCK = 4096  # documents read at a time: 6 MB at d = 384
 
 
@@ -188,6 +190,16 @@ def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> 
         covariance: (d, d) float64 covariance of the partners.
     """
     wide = vectors.astype(np.float64)
-    variance = np.einsum("nd,nd->n", wide @ covariance, wide)
+    variance = np.einsum("nd,nd->n", _symmetric_product(wide, covariance), wide)
     deviation: Float64 = np.sqrt(np.maximum(variance, _MIN_DEVIATION**2))
     return wide @ mean, deviation
+
+
+def _symmetric_product(vectors: Float64, matrix: Float64) -> Float64:
+    """Multiply vectors, (n, d), by a symmetric matrix, (d, d), in the way that is fastest for so many of them."""
+    if 0 < len(vectors) < TOGETHER:
+        return np.stack([matrix @ vector for vector in vectors])
+    if len(vectors) <= _BATCH:
+        product: Float64 = (matrix @ vectors.T).T
+        return product
+    return vectors @ matrix

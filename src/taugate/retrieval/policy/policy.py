@@ -120,12 +120,12 @@ def relative(scores: Float32) -> Float32:
         return share.astype(np.float32)
 
 
-def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
+def keep(decisions: Float32, threshold: np.float32 | Float32 | None) -> Mask:
     """Return which results pass the cut, bool of the shape of `decisions`.
 
     Args:
         decisions: float32 decision scores of any shape.
-        threshold: Threshold; None keeps all, while 0.0 is a threshold.
+        threshold: Threshold, or thresholds that broadcast to the decisions; None keeps all, while 0.0 is a threshold.
     """
     if threshold is None:
         return np.ones(decisions.shape, dtype=np.bool_)

@@ -63,31 +63,24 @@ def features(
     mean, deviation = (column[:, None] for column in query_background)
     background = documents.astype(np.float64)
     query_z = (s - mean) / deviation
-    document_z = (s - background[..., 0]) / background[..., 1]
-    asked_z = (s - background[..., 2]) / background[..., 3]
-    gap = np.zeros_like(s)
-    gap[:, : head.shape[1] - 1] = head[:, :-1] - head[:, 1:]
-    columns = [
-        s,
-        relative(scores),
-        gap,
-        np.log(np.arange(1, s.shape[1] + 1) if ranks is None else ranks),
-        head[:, :1],
-        head.mean(axis=1, keepdims=True),
-        head.std(axis=1, keepdims=True),
-        gap[:, :1],
-        query_z,
-        query_z[:, :1],
-        query_z[:, :1] - query_z,
-        document_z,
-        document_z[:, :k].max(axis=1, keepdims=True) - document_z,
-        asked_z,
-        asked_z[:, :k].max(axis=1, keepdims=True) - asked_z,
-        background[..., 4],
-    ]
-    values = np.empty((*s.shape, len(FEATURES)))
-    for place, column in enumerate(columns):
-        values[..., place] = column
+    # Of the document among documents, and among queries: (n, w, 2).
+    z = (s[..., None] - background[..., 0:4:2]) / background[..., 1:4:2]
+    mean_score = head.sum(axis=1, keepdims=True) / head.shape[1]
+    values = np.zeros((*s.shape, len(FEATURES)))
+    values[..., 0] = s
+    values[..., 1] = relative(scores)
+    values[:, : head.shape[1] - 1, 2] = head[:, :-1] - head[:, 1:]
+    values[..., 3] = np.log(np.arange(1, s.shape[1] + 1) if ranks is None else ranks)
+    values[..., 4] = head[:, :1]
+    values[..., 5] = mean_score
+    values[..., 6] = np.sqrt(np.square(head - mean_score).sum(axis=1, keepdims=True) / head.shape[1])
+    values[..., 7] = values[:, :1, 2]
+    values[..., 8] = query_z
+    values[..., 9] = query_z[:, :1]
+    values[..., 10] = query_z[:, :1] - query_z
+    values[..., 11:14:2] = z
+    values[..., 12:15:2] = z[:, :k].max(axis=1, keepdims=True) - z
+    values[..., 15] = background[..., 4]
     return values
 
 
@@ -176,7 +169,7 @@ class Logistic:
 
     def probability(self, values: Float64) -> Float64:
         """Return the probability of features, (…, F) float64; the result is (…)."""
-        result: Float64 = 1.0 / (1.0 + np.exp(-np.clip(self.log_odds(values), -700, 700)))
+        result: Float64 = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(self.log_odds(values), -700), 700)))
         return result
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 
 _BLOCK_NUMBERS = 1 << 21  # limits a block's float64 copy to 16 MB; larger blocks take twice as long
+TOGETHER = 4  # OpenBLAS multiplies fewer vectors by a matrix faster one by one: in 20 µs, not 48 µs, each of two
 _BLOCK_ROWS = 8192  # vectors summed at a time for moments: a float64 copy of 25 MB at d = 384
 
 
@@ -86,6 +87,18 @@ def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.in
         block = slice(start, start + step)
         scores[block] = similarity(queries[block], vectors[positions[block]])
     return scores
+
+
+def products(queries: Float32, documents: Float32) -> Float32:
+    """Return the products of all queries and documents, (n, m) float32, within `rounding_bound` of the similarities.
+
+    Args:
+        queries: (n, d) float32 of unit length.
+        documents: (m, d) float32 of unit length.
+    """
+    if len(queries) >= TOGETHER:
+        return queries @ documents.T
+    return np.stack([documents @ query for query in queries])
 
 
 def rounding_bound(dimension: int) -> float:

@@ -65,6 +65,7 @@ class Authorizer:
         self._metrics.keys_reload_failed.set(0)
         self._keys = keys
         self._requests = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
+        self._metrics.set_key_expiry({key.name: key.expires.timestamp() for key in keys if key.expires is not None})
         _log.info("API keys loaded", extra={"fields": {"names": [key.name for key in keys]}})
         return True
 
@@ -87,7 +88,7 @@ class Authorizer:
     def authorize(
         self, path: str, headers: Mapping[bytes, bytes], scope: KeyScope | None, *, filtered: bool
     ) -> ApiKey | None:
-        """Authorize a request, and return its key, None if no keys are configured.
+        """Return the key of a request that is authorized, None if no keys are configured; see also `count`.
 
         Args:
             path: Named in messages.
@@ -108,8 +109,12 @@ class Authorizer:
             raise Forbidden(f"this API key lacks the scope {scope}")
         if key.filter and not filtered:
             raise Forbidden("this API key has a filter, and this path is about all documents")
-        self._requests[key.name].inc()
         return key
+
+    def count(self, key: ApiKey | None) -> None:
+        """Count a request that was authorized with a key."""
+        if key is not None and key.name in self._requests:  # else the key was removed just now
+            self._requests[key.name].inc()
 
     def _authenticate(self, headers: Mapping[bytes, bytes]) -> ApiKey:
         sent = _sent_key(headers)

@@ -128,21 +128,34 @@ class RateLimiter:
         Raises:
             RateLimited: If the key is over its rate. Nothing is charged then.
         """
-        rate, name = self._rate(key), _name(key)
-        if not rate:
-            return
-        if self._shared is None and self._redis_url is not None:
-            self._shared = SharedRates(self._redis_url.get_secret_value(), self._timeout)
-        wait = None if self._shared is None else await self._shared.spend(name, rate, queries)
+        wait = None
+        if self._redis_url is not None and self.is_shared(key):
+            if self._shared is None:
+                self._shared = SharedRates(self._redis_url.get_secret_value(), self._timeout)
+            wait = await self._shared.spend(_name(key), self._rate(key), queries)
         if wait is None:
-            wait = self._local.spend(name, rate, queries)
-        if wait > 0:
-            self._refused[name] = time.monotonic(), wait
-            raise self._over(key, wait)
+            self.charge_here(key, queries)
+        elif wait > 0:
+            raise self._refuse(key, wait)
+
+    def is_shared(self, key: ApiKey | None) -> bool:
+        """Return whether charging a key asks Redis."""
+        return self._redis_url is not None and self._rate(key) > 0
+
+    def charge_here(self, key: ApiKey | None, queries: int = 1) -> None:
+        """Do the same as `charge`, within this process."""
+        rate = self._rate(key)
+        if rate and (wait := self._local.spend(_name(key), rate, queries)) > 0:
+            raise self._refuse(key, wait)
 
     def _rate(self, key: ApiKey | None) -> float:
         own = None if key is None else key.queries_per_second
         return self._default_rate if own is None else own
+
+    def _refuse(self, key: ApiKey | None, wait: float) -> RateLimited:
+        """Remember a refusal, and return its error."""
+        self._refused[_name(key)] = time.monotonic(), wait
+        return self._over(key, wait)
 
     def _over(self, key: ApiKey | None, wait: float) -> RateLimited:
         limited = "all clients together" if key is None else f"the key {key.name}"

@@ -50,6 +50,11 @@ class SearchHandlers:
             (reply,) = await self._answer(request, [read_search(body, active, self._settings)], active)
         return EncodedJsonResponse(reply)
 
+    def is_known(self, body: SearchRequest) -> bool:
+        """Return whether the reply to a search is in memory; raises as `search`, unless it has to wait."""
+        active = self._serving.active
+        return active.search.is_cached(*read_search(body, active, self._settings))
+
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Run several searches. Results come back in request order; limits apply per query."""
         active = self._serving.active
@@ -117,8 +122,10 @@ class SearchHandlers:
 
 def search_operations(handlers: SearchHandlers) -> list[Operation]:
     """Return the operations of the two endpoints."""
+    search = Operation("search", handlers.search, SearchResponse, described={"links": judging("")})
+    search.is_known = handlers.is_known
     return [
-        Operation("search", handlers.search, SearchResponse, described={"links": judging("")}),
+        search,
         Operation(
             "search_batch",
             handlers.search_batch,

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
 from taugate.drift.monitor import Monitor
-from taugate.drift.observations import Judgements, Observations
+from taugate.drift.observations import Float64, Judgements, Observations
 from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
@@ -55,6 +55,9 @@ class LiveWindow:
         self._judged = SlidingWindow[Judgements](max_queries, seconds)
         self._rng = np.random.default_rng()
         self.overlap = LiveOverlap(None, None, None)
+        calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
+        calibrated |= {signal.name: signal.means for signal in monitor.feedback.signals}
+        gauges.set_references(_shares(calibrated))
 
     def add_queries(self, queries: Observations) -> None:
         """Add answered queries."""
@@ -76,25 +79,30 @@ class LiveWindow:
         correct = Judgements.joined(judged) if judged else Judgements.none()
         compared = observed.top[self._rng.permutation(len(observed))[:_MAX_COMPARED]].ravel()
         self.overlap = live_overlap(observed, correct, reference, self._drawn)
+        means = self._means(observed, correct)
         self._gauges.set_window(
             self.overlap,
             {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
-            self._effects(observed, correct),
+            {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
+            _shares({name: live for name, (live, _) in means.items()}),
         )
 
-    def _effects(self, observed: Observations, correct: Judgements) -> dict[str, float]:
-        effects = {
-            signal.name: _largest(signal.variables(observed), signal.means) for signal in self._monitor.queries.signals
+    def _means(self, observed: Observations, correct: Judgements) -> dict[str, tuple[Float64, Float64]]:
+        """Return each signal's means, (V,) float64, of the window and at calibration."""
+        means = {
+            signal.name: (signal.variables(observed).mean(axis=0), signal.means)
+            for signal in self._monitor.queries.signals
         }
         if len(correct):
             for judged in self._monitor.feedback.signals:
-                effects[judged.name] = _largest(judged.variables(correct.correct), judged.means)
-        return effects
+                means[judged.name] = judged.variables(correct.correct).mean(axis=0), judged.means
+        return means
 
 
-def _largest(values: np.ndarray, means: np.ndarray) -> float:
-    return float(np.abs(cohens_h(values.mean(axis=0), means)).max())
+def _shares(means: Mapping[str, Float64]) -> dict[str, float]:
+    """Return the means of the signals that have one variable, a share that people can read."""
+    return {name: float(values[0]) for name, values in means.items() if len(values) == 1}
 
 
 class TrafficAnalysis:

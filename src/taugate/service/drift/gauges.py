@@ -67,6 +67,8 @@ class DriftGauges(MetricGroup):
         "taugate_drift_statistic", "Distance of the live top-K similarities from those at calibration.", "test"
     )
     _effect = gauge("taugate_drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", "signal")
+    _share = gauge("taugate_drift_share", "Mean share of the live window, by signal.", "signal")
+    _share_reference = gauge("taugate_drift_share_reference", "Mean share at calibration, by signal.", "signal")
     _evidence = gauge(
         "taugate_drift_evidence",
         "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
@@ -146,18 +148,33 @@ class DriftGauges(MetricGroup):
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
 
+    def set_references(self, shares: Mapping[str, float]) -> None:
+        """Set the means at calibration, in 0…1, of the signals with one variable."""
+        for signal, share in shares.items():
+            self._share_reference.labels(signal).set(share)
+
     def set_window(
         self,
         overlap: LiveOverlap,
         samples: Mapping[str, int],
         statistics: Mapping[str, float],
         effects: Mapping[str, float],
+        shares: Mapping[str, float],
     ) -> None:
-        """Set the figures of the live window: similarities by set, distances by test, and Cohen's h by signal."""
+        """Set the figures of the live window.
+
+        Args:
+            overlap: COE and ROE.
+            samples: Number of similarities, by set.
+            statistics: Distances from the calibration, by test.
+            effects: Cohen's h, by signal.
+            shares: Means in 0…1 of the signals with one variable.
+        """
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)
-        for figures, values in ((self._samples, samples), (self._statistic, statistics), (self._effect, effects)):
+        named = ((self._samples, samples), (self._statistic, statistics), (self._effect, effects))
+        for figures, values in (*named, (self._share, shares)):
             for name, value in values.items():
                 figures.labels(name).set(value)
 

@@ -1,32 +1,33 @@
 """A client's connection: what it waits for, and the deadlines of clients that send or read slowly, or not at all.
 
 No ASGI server limits how long a client may take to send a request, and to read its reply. This is uvicorn's
-`H11Protocol` with such limits. h11 tracks both sides of a request; `_advance` derives from them what the connection
-waits for. It is called after every event, and nothing else changes that state.
+`H11Protocol` with such limits, and with a shorter way for plain requests (service/http/plain.py), of which h11 sees
+nothing. h11 tracks both sides of any other request; `_advance` derives from them what the connection waits for. It is
+called after every event, and nothing else changes that state.
 """
 
 import asyncio
 import math
-from contextvars import ContextVar
-from email.utils import formatdate
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from enum import Enum, auto
-from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
-import orjson
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taugate.service.errors import ApiError, RequestTimeout, TooManyConnections
 from taugate.service.http.connection_table import ConnectionTable
 from taugate.service.http.ids import new_id
-from taugate.service.http.replies import SECURITY_HEADERS, error_body
+from taugate.service.http.lingering import LingeringTransport
+from taugate.service.http.plain import PlainCycle, PlainRequest, read_plain
+from taugate.service.http.replies import raw_reply
 
 _FIRST_REQUEST_SECONDS = 1.0  # for the first request of a connection that was accepted just before the process stops
-_LINGER_SECONDS = 2.0  # time for a client to read the end of the stream and close its side
-# What uvicorn's protocol and this file call of a transport, besides `close` and `is_closing`.
-_PASSED_ON = ("abort", "get_extra_info", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
+# Replies to a request that is refused at once, given its scope and its body; see RequestSteps.
+Refuse = Callable[[Scope, bytes], Response | None]
 
 
 class Stage(Enum):
@@ -50,12 +51,13 @@ class Connection(H11Protocol):
         since: When it began to wait for that, as a time of the event loop in seconds.
     """
 
-    def __init__(self, table: ConnectionTable, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
+    def __init__(self, table: ConnectionTable, refuse_at_once: Refuse, **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
         super().__init__(**uvicorn)
-        self._table, self._application = table, self.app
-        self.app = self._run_application
+        self._table, self._refuse_at_once, self._application = table, refuse_at_once, self.app
+        self.app: Any = self._run_application  # uvicorn and Starlette have different types of scopes
         self.stage, self.since = Stage.FIRST_REQUEST, self.loop.time()
         self._unread_since: float | None = None
+        self._held = b""  # received while a plain request is handled
         self._has_authorized_request = self._is_stopping = False
 
     @property
@@ -65,9 +67,9 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Register the connection, or refuse it if the table is full."""
-        super().connection_made(_LingeringTransport(transport, self._table))
+        super().connection_made(LingeringTransport(transport, lambda: self._table.is_ending))
         if not self._table.enter(self):
-            self._refuse(TooManyConnections())
+            self._refuse_connection(TooManyConnections())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the table."""
@@ -78,15 +80,24 @@ class Connection(H11Protocol):
         """Parse bytes, unless the connection is closing."""
         if self.transport.is_closing():
             return
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:  # the input cannot be parsed, and a reply has begun, so 400 cannot be sent
-            self.abort()
+        if self._handles_plain:
+            self._held += data
+            self.flow.pause_reading()
+        elif self._is_between_requests and (request := read_plain(data)) is not None:
+            self._handle_plain(request)
+        else:
+            try:
+                super().data_received(data)
+            except h11.LocalProtocolError:  # the input cannot be parsed, and a reply has begun, so 400 cannot be sent
+                self.abort()
         self._advance()
 
     def on_response_complete(self) -> None:
         """Begin with the next request. The reply is written to the transport, which may wait for the client to read."""
         super().on_response_complete()
+        if self._held:
+            data, self._held = self._held, b""
+            self.data_received(data)
         self._advance()
         self._table.replied(self)
 
@@ -125,7 +136,7 @@ class Connection(H11Protocol):
             return
         if self.stage is Stage.REST_OF_REQUEST:
             self._table.count_refusal("receive_timeout")
-            self._refuse(RequestTimeout())
+            self._refuse_connection(RequestTimeout())
         else:  # there was no request, or its reply has been sent
             self.transport.close()
 
@@ -151,7 +162,38 @@ class Connection(H11Protocol):
         if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):
             self.transport.close()
 
+    @property
+    def _handles_plain(self) -> bool:
+        return isinstance(self.cycle, PlainCycle) and not self.cycle.response_complete
+
+    @property
+    def _is_between_requests(self) -> bool:
+        """Whether h11 has no part of a request."""
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
+    def _handle_plain(self, request: PlainRequest) -> None:
+        """Have the application reply to a request, as uvicorn does with one that h11 has parsed."""
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        self.cycle = PlainCycle(self, request)
+        self.scope = self.cycle.scope
+        self._advance()
+        if not (self.flow.write_paused or self._table.is_ending):  # else it may have to wait, or is the last reply
+            refusal = copy_context().run(self._refuse, request.body)
+            if refusal is not None:
+                self.cycle.reply(refusal)
+                return
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _refuse(self, body: bytes) -> Response | None:
+        current_connection.set(self)
+        return self._refuse_at_once(cast("Scope", self.scope), body)
+
     def _parsed_stage(self) -> Stage:
+        if self._handles_plain:
+            return Stage.REPLY
         client = self.conn.their_state
         if client is h11.IDLE:
             if self.conn.trailing_data[0]:
@@ -174,63 +216,13 @@ class Connection(H11Protocol):
 
     def _has_next_request(self) -> bool:
         """Return whether a pipelined request was received, at least in part. It is handled so that it is not lost."""
-        return self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
+        return bool(self._held) or (self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0]))
 
-    def _refuse(self, error: ApiError) -> None:
+    def _refuse_connection(self, error: ApiError) -> None:
         """Close the connection after an error reply that is written past uvicorn, as there is no request."""
-        self.transport.write(_raw_reply(error))
+        self.transport.write(raw_reply(error, new_id()))
         self.transport.close()
 
 
 # The connection of the request in progress, None if another server runs the application.
 current_connection: ContextVar[Connection | None] = ContextVar("connection", default=None)
-
-
-def _raw_reply(error: ApiError) -> bytes:
-    """Return a whole HTTP/1.1 error reply that closes its connection."""
-    request_id = new_id()
-    body = orjson.dumps(error_body(error.code, str(error), request_id))
-    headers = [
-        (b"date", formatdate(usegmt=True).encode()),
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
-        *SECURITY_HEADERS,
-        (b"x-request-id", request_id.encode()),
-    ]
-    line = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n".encode()
-    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body
-
-
-class _LingeringTransport(asyncio.Transport):
-    """A TCP transport whose `close` ends its own stream while the process is ending, and waits for the client's end.
-
-    Closing a socket while bytes from the client are unread or in transit resets the connection. A reset also discards
-    data that the client has not read yet, so the client may lose a reply that was sent in full (RFC 9112, section 9.6).
-    """
-
-    def __init__(self, inner: asyncio.Transport, table: ConnectionTable) -> None:
-        super().__init__()
-        self._inner, self._table, self._is_lingering = inner, table, False
-        for name in _PASSED_ON:
-            setattr(self, name, getattr(inner, name))
-
-    def close(self) -> None:
-        """End the stream to the client, then close. Bytes that still arrive must be discarded."""
-        if self.is_closing():
-            return
-        if not self._table.is_ending:
-            self._inner.close()
-            return
-        self._is_lingering = True
-        try:
-            self._inner.write_eof()
-            self._inner.resume_reading()  # else the end of the client's stream would not be noticed
-        except (OSError, RuntimeError):  # the client has gone
-            self._inner.close()
-        else:
-            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._inner.close)
-
-    def is_closing(self) -> bool:
-        """Return whether the connection is closing, so that nothing is to be read or written any more."""
-        return self._is_lingering or self._inner.is_closing()

@@ -6,16 +6,16 @@ An unknown path is 404 even without a key: openapi.json is public, so the paths 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from taugate.errors import EngineUnavailable
+from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
-from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.errors import (
     ApiError,
     BadRequest,
@@ -24,9 +24,10 @@ from taugate.service.errors import (
     Internal,
     MethodNotAllowed,
     NotFound,
+    RateLimited,
     TooLarge,
 )
-from taugate.service.http.bodies import BodyLimits, read_json
+from taugate.service.http.bodies import check_json, read_body, read_json
 from taugate.service.http.caller import Caller, current_caller
 from taugate.service.http.connection import current_connection
 from taugate.service.http.endpoints import ENDPOINTS
@@ -56,12 +57,12 @@ class RequestSteps:
         operations: Sequence[Operation],
         settings: Settings,
         authorizer: Authorizer,
-        limiter: RateLimiter,
+        admission: Admission,
         log: RequestLog,
     ) -> None:
         self._app, self._operations = app, Operations(operations, settings.parts)
-        self._hosts, self._authorizer, self._limiter = AllowedHosts(settings), authorizer, limiter
-        self._bodies, self._max_batch = BodyLimits(settings), settings.requests.max_batch
+        self._hosts, self._authorizer = AllowedHosts(settings), authorizer
+        self._admission, self._limits = admission, settings.requests
         self._max_header_bytes, self._request_log = settings.connections.max_header_bytes, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,27 +73,54 @@ class RequestSteps:
         began = time.perf_counter()
         caller = self._identify(scope)
         operation, scope["path_params"] = self._operations.find(scope["path"])
-        status = 0
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                present = {name for name, _ in message["headers"]}  # the playground sets its own policy
-                security = (header for header in SECURITY_HEADERS if header[0] not in present)
-                message["headers"] = [*message["headers"], *security, (b"x-request-id", caller.id.encode())]
-            elif scope["method"] == "HEAD":
-                message = {**message, "body": b""}
-            await send(message)
-
+        response = None
         try:
-            response = await self._reply(caller, operation, scope, receive)
-            await response(scope, receive, send_with_headers)
+            response = _finished(await self._reply(caller, operation, scope, receive), caller)
+            body = b"" if scope["method"] == "HEAD" else response.body
+            await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+            await send({"type": "http.response.body", "body": body})
         finally:
-            if status:  # else there was no reply, because the process is stopping
-                route = _UNMATCHED if operation is None else operation.path
-                completed = CompletedRequest(caller.id, scope["method"], route, status)
-                self._request_log.add(caller, completed, time.perf_counter() - began)
+            if response is not None:  # else the process is stopping
+                self._log(caller, operation, scope, response, began)
+
+    def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
+        """Return the reply to a search that the full queue refuses; None for any other request.
+
+        The steps are those of `_handle`, but nothing is awaited, so that refusals take little time from the queries
+        that wait. A search whose reply is in memory, or that another step refuses, takes the usual way.
+
+        Args:
+            scope: ASGI's scope of a whole request.
+            body: Its body.
+        """
+        if not self._admission.is_full:
+            return None
+        began = time.perf_counter()
+        operation, _ = self._operations.find(scope["path"])
+        if operation is None or operation.is_known is None or operation.model is None:
+            return None
+        caller = self._identify(scope)
+        try:
+            _check_method(self._check(caller, operation, scope), scope)
+            check_json(caller.headers.get(b"content-type", b""))
+            is_usual = (
+                len(body) > self._limits.max_body_bytes
+                or self._admission.rates.is_shared(caller.key)
+                or operation.is_known(read_json(body, operation.model))
+            )
+        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
+            is_usual = True
+        if is_usual:
+            return None
+        self._count_authorized(caller)
+        try:
+            self._admission.rates.charge_here(caller.key)
+            error: ApiError = self._admission.overloaded()
+        except RateLimited as refusal:
+            error = refusal
+        response = _finished(self._error_reply(error, caller, operation), caller)
+        self._log(caller, operation, scope, response, began)
+        return response
 
     def _identify(self, scope: Scope) -> Caller:
         """Give the request its id, and begin its trace."""
@@ -114,6 +142,10 @@ class RequestSteps:
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
             error = Internal()
+        return self._error_reply(error, caller, operation)
+
+    def _error_reply(self, error: ApiError, caller: Caller, operation: Operation | None) -> Response:
+        """Count an error, and return its reply."""
         self._request_log.add_error(error.code)
         if operation is not None and operation.error_form is not None:
             status, code, further = operation.error_form(error, caller.headers)
@@ -122,22 +154,35 @@ class RequestSteps:
 
     async def _handle(self, caller: Caller, operation: Operation | None, scope: Scope, receive: Receive) -> Response:
         """Take a request through the steps; raises ApiError if one of them refuses it."""
-        headers = caller.headers
-        self._check_head(scope, headers)
-        self._hosts.check(headers.get(b"host", b""))
+        operation = self._check(caller, operation, scope)
+        self._count_authorized(caller)
+        _check_method(operation, scope)
+        request = Request(scope, receive)
+        if operation.model is None:
+            return await operation.handler(request)
+        is_batch = operation.row.body_limit == "max_batch_bytes"
+        with self._admission.body(caller.key_name, batch=is_batch) as count:
+            body = await self._read_and_charge(caller, operation, operation.model, receive, count)
+            return await operation.handler(request, body)
+
+    def _check(self, caller: Caller, operation: Operation | None, scope: Scope) -> Operation:
+        """Check head, host, key and method of a request; return its operation."""
+        self._check_head(scope, caller.headers)
+        self._hosts.check(caller.headers.get(b"host", b""))
         if operation is None:
             path = scope["path"][:_MAX_PATH_CHARS]
             raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
-        self._authorize(caller, operation)
-        _check_method(operation, scope)
-        if operation.row.method == "GET":
-            return await operation.handler(Request(scope, receive))
-        limit, declared = operation.row.body_limit, headers.get(b"content-length", b"")
-        with self._bodies.receiving(receive, limit, caller.key_name, declared) as receive_within_limits:
-            request = Request(scope, receive_within_limits)
-            if operation.model is None:
-                return await operation.handler(request)
-            return await self._run_queries(caller, operation, operation.model, request)
+        row = operation.row
+        if not row.public:
+            caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
+            caller.authorized = True
+        return operation
+
+    def _count_authorized(self, caller: Caller) -> None:
+        if caller.authorized:
+            self._authorizer.count(caller.key)
+            if caller.connection is not None:
+                caller.connection.request_authorized()
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
@@ -148,39 +193,53 @@ class RequestSteps:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
 
-    def _authorize(self, caller: Caller, operation: Operation) -> None:
-        row = operation.row
-        if row.public:
-            return
-        caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)
-        caller.authorized = True
-        if caller.connection is not None:
-            caller.connection.request_authorized()
+    def _log(self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float) -> None:
+        """Record a request with its reply; `began` is a time of time.perf_counter()."""
+        route = _UNMATCHED if operation is None else operation.path
+        completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)
+        self._request_log.add(caller, completed, time.perf_counter() - began)
 
-    async def _run_queries(
-        self, caller: Caller, operation: Operation, model: type[BaseModel], request: Request
-    ) -> Response:
-        """Charge the request to the rate of its key once, and run its queries.
+    async def _read_and_charge(
+        self,
+        caller: Caller,
+        operation: Operation,
+        model: type[BaseModel],
+        receive: Receive,
+        count: Callable[[int], None],
+    ) -> BaseModel:
+        """Return the body of a request, which is charged to the rate of its key once.
 
         A single query is charged before the body is read, because an invalid body takes as long to read.
         """
-        costs_one = operation.row.cost == "one"
+        headers, costs_one = caller.headers, operation.row.cost == "one"
         if costs_one:
-            await self._limiter.charge(caller.key)
+            await self._admission.rates.charge(caller.key)
         else:
-            self._limiter.check(caller.key)
+            self._admission.rates.check(caller.key)
             await asyncio.sleep(0)  # so that simultaneous batches are all counted before the first one runs
-        queries = 1
+        charged = 1
         try:
-            body = await read_json(request, caller.headers.get(b"content-type", b""), model)
-            count = operation.queries(body)
-            if count > self._max_batch:
-                raise TooLarge(f"{count} queries, at most {self._max_batch} per request (TAUGATE_MAX_BATCH)")
-            queries = count
+            check_json(headers.get(b"content-type", b""))
+            declared = headers.get(b"content-length", b"")
+            body = await read_body(receive, self._limits, operation.row.body_limit, declared, count)
+            parsed = read_json(body, model)
+            queries, max_batch = operation.queries(parsed), self._limits.max_batch
+            if queries > max_batch:
+                raise TooLarge(f"{queries} queries, at most {max_batch} per request (TAUGATE_MAX_BATCH)")
+            charged = queries
         finally:
             if not costs_one:
-                await self._limiter.charge(caller.key, queries)
-        return await operation.handler(request, body)
+                await self._admission.rates.charge(caller.key, charged)
+        return parsed
+
+
+def _finished(response: Response, caller: Caller) -> Response:
+    """Add the request's id, and the security headers that a reply does not set itself, as the playground does."""
+    headers = response.raw_headers
+    present = {name for name, _ in headers}
+    headers += [header for header in SECURITY_HEADERS if header[0] not in present]
+    headers.append((b"x-request-id", caller.id.encode()))
+    return response
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:

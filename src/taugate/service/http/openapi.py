@@ -54,7 +54,6 @@ _ERRORS = {
     503: "No release is loaded, its engine is not responding, or too many connections are open",
     504: "The reply was not ready before the deadline",
 }
-_RATE_LIMITED_SCOPES = {"search", "feedback"}
 # Fields of requests that have configured limits, by model.
 _LIMITED = {
     **dict.fromkeys(("SearchRequest", "ExplainRequest"), ("query", "k", "min_results")),
@@ -69,10 +68,8 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
     statuses = {400, 408, 431, 500, 503, *row.errors}
     if not row.public:
         statuses |= {401, 403}
-    if row.scope in _RATE_LIMITED_SCOPES:
-        statuses |= {429}
     if row.cost:
-        statuses |= {413, 422, 504}
+        statuses |= {413, 422, 429, 504}
     return {
         status: {
             "model": ErrorResponse,

@@ -26,6 +26,8 @@ class Operation(APIRoute):
         handler: Coroutine function that replies to authorized requests.
         model: Model of the body, None if the handler takes none.
         queries: Function that counts the queries of a body.
+        is_known: Function that returns whether the reply to a body is in memory. If it is set, requests with any other
+            body are refused at once while the queue is full.
         error_form: Form of error replies in a dialect, None for that of Taugate.
     """
 
@@ -46,6 +48,7 @@ class Operation(APIRoute):
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
+        self.is_known: Callable[[Any], bool] | None = None
         secured = {} if self.row.public else {"security": SECURITY}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
         super().__init__(

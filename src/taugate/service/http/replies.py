@@ -3,12 +3,16 @@
 Replies are built from trusted values, so FastAPI does not validate them again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
+
+from taugate.service.errors import ApiError
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -51,3 +55,23 @@ def model_reply(value: BaseModel, *, exclude_none: bool = False) -> Response:
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
     """Return the body of an error reply, see ErrorDetail."""
     return {"error": {"code": code, "message": message, "request_id": request_id}}
+
+
+def raw_reply(error: ApiError, request_id: str) -> bytes:
+    """Return a whole HTTP/1.1 error reply that closes its connection, to bytes that are no whole request."""
+    body = orjson.dumps(error_body(error.code, str(error), request_id))
+    headers = [
+        (b"date", formatdate(usegmt=True).encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
+        *SECURITY_HEADERS,
+        (b"x-request-id", request_id.encode()),
+    ]
+    return reply_head(error.status, headers) + body
+
+
+def reply_head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return the status line and the headers of a reply; names and values come from the service, without line ends."""
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), *(b"%b: %b" % header for header in headers)]
+    return b"\r\n".join(lines) + b"\r\n\r\n"

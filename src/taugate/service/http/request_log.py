@@ -5,6 +5,7 @@ import logging
 
 from prometheus_client import Counter, Histogram
 
+from taugate.service.errors import Overloaded
 from taugate.service.http.caller import Caller
 from taugate.service.metrics import REFUSALS, Metrics
 from taugate.service.runtime.traces import CompletedRequest, SpanRef, Trace, Tracer
@@ -19,8 +20,8 @@ class RequestLog:
     """The log and the metrics of requests, and their traces if there is a tracer.
 
     A request counts as unauthenticated if it was refused before its key was accepted, or if its path is public. Of
-    these, the first per route, status and second is logged. A line at the end of the second says how many were
-    suppressed. The metrics count every request.
+    these, and of requests that are over a rate or find the queue full, the first per route, status and second is
+    logged. A line at the end of the second says how many were suppressed. The metrics count every request.
     """
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None) -> None:
@@ -49,7 +50,7 @@ class RequestLog:
         span = caller.span
         if self._tracer is not None and caller.trace is not None and caller.authorized:
             span = self._tracer.end(caller.trace, request)
-        if not caller.authorized and self._suppresses(kind):
+        if (not caller.authorized or request.status == Overloaded.status) and self._suppresses(kind):
             return
         fields = request._asdict() | {"milliseconds": round(seconds * 1000, 3)}
         if caller.key is not None:
@@ -59,7 +60,7 @@ class RequestLog:
         _log.info("request", extra={"fields": fields})
 
     def _suppresses(self, kind: tuple[str, int]) -> bool:
-        """Count an unauthenticated request, and return whether it is left out of the log."""
+        """Count a request of a kind that is sampled, and return whether it is left out of the log."""
         if kind in self._suppressed:
             self._suppressed[kind] += 1
             return True
@@ -71,4 +72,5 @@ class RequestLog:
         route, status = kind
         if suppressed := self._suppressed.pop(kind):
             fields = {"route": route, "status": status, "left_out": suppressed}
-            _log.info("unauthenticated requests suppressed", extra={"fields": fields})
+            refused = "refused" if status == Overloaded.status else "unauthenticated"
+            _log.info(f"{refused} requests suppressed", extra={"fields": fields})

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.release.reader import Release
+from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache
 from taugate.service.drift.alarms import NO_DRIFT
@@ -22,7 +23,6 @@ from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.reference import ComputedOnce, reference_report
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.queue import QueryLimits
 from taugate.service.pipeline.reply import CachedSearch
 from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
@@ -116,7 +116,12 @@ class Serving:
     """
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        access: Authorizer,
+        admission: Admission,
+        load_release: Load | None = None,
     ) -> None:
         """Prepare to serve, without loading a release, which must have the fields that filters of keys name.
 
@@ -126,9 +131,7 @@ class Serving:
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
         self._loading = asyncio.Lock()
-        self._limits = QueryLimits(
-            settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
-        )
+        self._admission = admission
         self._cache = TieredCache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -288,7 +291,7 @@ class Serving:
         drift = None
         if self._settings.drift.enabled:
             drift = DriftWatch(pipeline, self._settings, metrics.new_release_registry())
-        self._active = ActiveRelease(CachedSearch(pipeline, self._cache, self._limits, metrics), drift)
+        self._active = ActiveRelease(CachedSearch(pipeline, self._cache, self._admission, metrics), drift)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
         return self._active
 

@@ -1,15 +1,15 @@
-"""Queues of queries that wait to be encoded and searched, and the limits on how many may wait. Calls no model.
+"""Queues of queries that wait to be encoded and searched. Calls no model.
 
-`QueryLimits` bounds the queries in progress, `QueryQueue` hands them out in batches for the encoder, and
-`EncodedQueries` in groups that are searched together. The threads that take them are in service/pipeline/search.py.
+`QueryQueue` hands queries out in batches for the encoder, and `EncodedQueries` in groups that are searched together.
+The threads that take them are in service/pipeline/search.py. How many may wait, service/access/admission.py decides.
 """
 
 import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,42 +19,10 @@ from numpy.typing import NDArray
 from taugate.retrieval.encoder.encoder import Tokens
 from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
+from taugate.service.errors import NotReady
 from taugate.service.pipeline.forms import ReplyForm
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.traces import Trace, current_trace
-
-
-class QueryLimits:
-    """Limits how many queries are in progress at once and how long each may take. Belongs to one event loop."""
-
-    def __init__(self, max_queries: int, deadline_seconds: float, observe_depth: Callable[[int], object]) -> None:
-        """Set the limits; `observe_depth` is called with the depth whenever it changes."""
-        self.depth = 0
-        self._max_queries, self._deadline_seconds, self._observe_depth = max_queries, deadline_seconds, observe_depth
-
-    @asynccontextmanager
-    async def enqueue(self, queries: int) -> AsyncIterator[None]:
-        """Count queries as in progress inside the context, and cancel what is awaited there at the deadline.
-
-        Raises:
-            Overloaded: At once if the queries would exceed the limit.
-            DeadlineExceeded: If they take too long.
-        """
-        if self.depth + queries > self._max_queries:
-            raise Overloaded(f"{self.depth} queries are waiting (limit {self._max_queries}); try again later")
-        self._change_depth(queries)
-        try:
-            async with asyncio.timeout(self._deadline_seconds):
-                yield
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"no answer within {self._deadline_seconds * 1000:.0f} ms") from error
-        finally:
-            self._change_depth(-queries)
-
-    def _change_depth(self, queries: int) -> None:
-        self.depth += queries
-        self._observe_depth(self.depth)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,8 +71,9 @@ class QueryQueue:
     """Queries that wait to be encoded, in groups of one length for an encoder that would pad texts of several lengths.
 
     The event loop puts queries in; worker threads take batches, one at a time. A query never waits for others to fill a
-    batch. Groups take turns, so that a small group is not starved by a large one. A worker leaves to the others their
-    share of the queries, so that none is idle while another one has a large batch.
+    batch. Groups take turns, so that a small group is not starved by a large one. If texts of several lengths share a
+    batch, a worker leaves to the others their share of the queries, so that none is idle while another one has a large
+    batch; an encoder that pads would only get smaller batches of one length, which cost more per query.
     """
 
     def __init__(
@@ -114,9 +83,9 @@ class QueryQueue:
 
         Args:
             max_tokens: Tokens in a batch, except for a single query with more.
-            workers: Threads that take batches, each at most ⌈waiting queries / workers⌉ queries.
+            workers: Threads that take batches.
             tokenize: Sets a query's tokens; returns how many are encoded, None if its vector was cached.
-            packed: Whether a batch may have texts of several lengths.
+            packed: Whether a batch may have texts of several lengths; it then has at most ⌈waiting queries / workers⌉.
         """
         self._max_tokens, self._workers, self._tokenize, self._packed = max_tokens, workers, tokenize, packed
         self._arrived: queue.SimpleQueue[PendingQuery | None] = queue.SimpleQueue()  # so that `put` never blocks
@@ -183,7 +152,8 @@ class QueryQueue:
         batch: list[PendingQuery] = []
         if not self._groups or self.closed:
             return batch
-        share = -(-sum(map(len, self._groups.values())) // self._workers)
+        waiting = sum(map(len, self._groups.values()))
+        share = -(-waiting // self._workers) if self._packed else waiting
         key = next(iter(self._groups))
         group = self._groups.pop(key)
         tokens = 0

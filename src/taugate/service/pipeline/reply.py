@@ -6,28 +6,28 @@ from collections.abc import Sequence
 
 from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.query import Query
+from taugate.service.access.admission import Admission
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
-from taugate.service.errors import Overloaded
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm
-from taugate.service.pipeline.queue import PendingQuery, QueryLimits
+from taugate.service.pipeline.queue import PendingQuery
 from taugate.service.pipeline.record import SearchRecord, position_bytes, read_positions, read_vector, vector_bytes
 from taugate.service.pipeline.search import SearchPipeline
-
-# Explanations in progress. Each takes as long as many searches, and must not take their places in the queue.
-_MAX_EXPLANATIONS = 8
 
 
 class CachedSearch:
     """Searches one release, through the caches. Belongs to one event loop."""
 
-    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, limits: QueryLimits, metrics: Metrics) -> None:
-        """Search with a pipeline; cache, limits and metrics are those of the process, shared by its releases."""
+    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
+        """Search with a pipeline; cache, admission and metrics are those of the process, shared by its releases."""
         self.pipeline = pipeline
-        self._cache, self._limits, self._metrics = cache, limits, metrics
+        self._cache, self._admission, self._metrics = cache, admission, metrics
         self._keys = CacheKeys(pipeline.release)
         self._in_flight: SingleFlight[SearchRecord] = SingleFlight()
-        self._explanations = 0  # in progress
+
+    def is_cached(self, query: Query, form: ReplyForm) -> bool:
+        """Return whether `cached` has a record."""
+        return self._keys.reply(query, form) in self._cache.memory
 
     def cached(self, query: Query, form: ReplyForm) -> SearchRecord | None:
         """Return the record of a search whose reply has this form if it is in this process's memory."""
@@ -46,7 +46,7 @@ class CachedSearch:
             Overloaded: If there are more queries than may wait.
             DeadlineExceeded: If they take too long.
         """
-        async with self._limits.enqueue(len(searches)):
+        async with self._admission.enqueue(len(searches)):
             if len(searches) == 1:  # without an asyncio task of its own
                 return [await self._join(*searches[0])]
             return await asyncio.gather(*(self._join(query, form) for query, form in searches))
@@ -56,14 +56,9 @@ class CachedSearch:
 
         See retrieval.explanation for the arguments and errors; raises as `records`, too.
         """
-        if self._explanations >= _MAX_EXPLANATIONS:
-            raise Overloaded(f"{_MAX_EXPLANATIONS} explanations are in progress; try again later")
-        self._explanations += 1
-        try:
-            async with self._limits.enqueue(1):
+        with self._admission.explanation():
+            async with self._admission.enqueue(1):
                 return await self.pipeline.explain(query, document_id)
-        finally:
-            self._explanations -= 1
 
     async def _join(self, query: Query, form: ReplyForm) -> SearchRecord:
         """Join an equal query in flight, or start the work; the record is cached then."""

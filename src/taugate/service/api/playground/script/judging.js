@@ -11,7 +11,10 @@ function startJudging() {
   function show(next) {
     const before = shown, asks = next.message === undefined;
     shown = next;
-    for (const id of ["progress", "remark", "message"]) part(id).textContent = next[id] ?? "";
+    for (const id of ["progress", "guideline", "remark", "message", "step", "command"]) part(id).textContent = next[id] ?? "";
+    part("bar").hidden = !next.total;
+    part("bar").max = next.total ?? 1;
+    part("bar").value = next.done ?? 0;
     for (const id of ["asked", "query", "passage"]) part(id).hidden = !asks;
     if (asks) {
       for (const id of ["query", "heading"]) part(id).textContent = next[id];

@@ -1,0 +1,80 @@
+"""What a real Alertmanager with the committed routes sends: one notification for one shift."""
+
+import json
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.test_rules import ALERTS
+from tests.loopback import LoopbackHTTPServer
+from tests.prometheus_process import Alertmanager, until
+
+pytestmark = pytest.mark.slow
+_WAIT_SECONDS = 2  # `group_wait` of all routes here
+DRIFT = ("TaugateSimilarityDrift", "TaugateRandomOverlapDrift", "TaugateDroppedShareDrift")
+Notification = tuple[str, str, list[str]]  # receiver, job, sorted names of the alerts
+
+
+class Inbox(LoopbackHTTPServer):
+    """Both receivers of the configuration."""
+
+    def __init__(self) -> None:
+        self.notifications: list[Notification] = []
+        inbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                names = sorted(alert["labels"]["alertname"] for alert in content["alerts"])
+                inbox.notifications.append((content["receiver"], content["groupLabels"]["job"], names))
+                self.send_response(200)
+                self.end_headers()
+
+        super().__init__(Handler)
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with Inbox() as server:
+        yield server
+
+
+@pytest.fixture
+def alertmanager(inbox: Inbox, tmp_path: Path) -> Iterator[Alertmanager]:
+    wait = f"{_WAIT_SECONDS}s"
+    with Alertmanager(tmp_path, {"http://127.0.0.1:9095": inbox.url, "2m": wait, "10s": wait}) as server:
+        yield server
+
+
+def fire(alertmanager: Alertmanager, job: str, *names: str) -> None:
+    alerts = [{"labels": {"alertname": name, "job": job, **ALERTS[name]["labels"]}} for name in names]
+    assert alertmanager.http.post("/api/v2/alerts", json=alerts).status_code == 200
+
+
+def test_one_shift_sends_one_notification(alertmanager: Alertmanager, inbox: Inbox) -> None:
+    for name in DRIFT:  # one after the other, as evidence for them grows
+        fire(alertmanager, "taugate", name)
+    fire(alertmanager, "other", DRIFT[0])
+    until(lambda: len(inbox.notifications) == 2)
+    time.sleep(_WAIT_SECONDS)  # in which another group would have been sent
+    assert sorted(inbox.notifications) == [("day", "other", [DRIFT[0]]), ("day", "taugate", sorted(DRIFT))]
+
+
+def test_more_empty_replies_page_instead_of_warnings(alertmanager: Alertmanager, inbox: Inbox) -> None:
+    fire(alertmanager, "taugate", *DRIFT, "TaugateEmptyResponsesDrift")
+    until(lambda: bool(inbox.notifications))
+    time.sleep(_WAIT_SECONDS)  # in which another group would have been sent
+    assert inbox.notifications == [("on-call", "taugate", ["TaugateEmptyResponsesDrift"])]
+
+
+def test_other_alerts_are_separate_notifications(alertmanager: Alertmanager, inbox: Inbox) -> None:
+    fire(alertmanager, "taugate", "TaugateLatency", "TaugateKeyExpiring", "TaugateTargetsMissing")
+    until(lambda: len(inbox.notifications) == 3)
+    assert sorted(inbox.notifications) == [
+        ("day", "taugate", ["TaugateKeyExpiring"]),
+        ("day", "taugate", ["TaugateLatency"]),
+        ("on-call", "taugate", ["TaugateTargetsMissing"]),
+    ]
