@@ -15,10 +15,12 @@ from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finish
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
+from taugate.retrieval.encoder.graph import DATA
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
-_MODEL_BYTES = 2 << 30  # maximum size of an ONNX file
+_ENCODER_FILES = (*GRAPH_FILES, DATA)  # those that exist
+_MAX_FILE_BYTES = 1 << 40  # of a file of the encoder, which this command has written
 _PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # with the processor, they decide the bits of a vector
 
 
@@ -59,8 +61,9 @@ class Work:
         """
         assert self.spool is not None and self.folder is not None  # noqa: S101 (narrows the type)
         place = open_place(self.location)
-        for name in GRAPH_FILES:
-            place.write(self._encoder_name(name), (Path(self.folder) / name).read_bytes())
+        for name in _ENCODER_FILES:
+            if (Path(self.folder) / name).is_file():
+                place.write(self._encoder_name(name), (Path(self.folder) / name).read_bytes())
         for shard in shards:
             if place.size(_documents_name(shard)) != shard.size:
                 place.write(_documents_name(shard), self.documents(place, shard))
@@ -92,7 +95,7 @@ class Work:
         place = open_place(self.location)
         for shard in shards:
             place.remove(_documents_name(shard))
-        for name in GRAPH_FILES:
+        for name in _ENCODER_FILES:
             place.remove(self._encoder_name(name))
 
     def _encoder_name(self, name: str) -> str:
@@ -125,9 +128,10 @@ class Worker:
         if work.folder is not None:
             return self._checked(Path(work.folder))
         with tempfile.TemporaryDirectory(prefix="taugate-encoder-") as folder:
-            for name in GRAPH_FILES:
-                with (Path(folder) / name).open("wb") as file:
-                    self._place.download(work._encoder_name(name), file, _MODEL_BYTES)
+            for name in _ENCODER_FILES:
+                if self._place.size(work._encoder_name(name)) is not None:
+                    with (Path(folder) / name).open("wb") as file:
+                        self._place.download(work._encoder_name(name), file, _MAX_FILE_BYTES)
             return self._checked(Path(folder))
 
     def _checked(self, folder: Path) -> ExportedEncoder:
