@@ -84,7 +84,8 @@ class Project:
         """Copy the project from the working tree into an empty folder."""
         for name in ("docker-compose.yml", "docker-compose.override.yml"):
             shutil.copy(ROOT / name, folder / name)
-        shutil.copytree(ROOT / "deploy", folder / "deploy")
+        for name in ("deploy", "docs/runbooks"):
+            shutil.copytree(ROOT / name, folder / name)
         return cls(folder)
 
     def compose(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:

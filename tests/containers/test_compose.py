@@ -66,6 +66,13 @@ def test_prometheus_loads_committed_rules(up: Project) -> None:
     until(lambda: {rule["health"] for group in prometheus(up, "rules")["groups"] for rule in group["rules"]} == {"ok"})  # type: ignore[attr-defined]  # JSON or YAML
 
 
+def test_runbooks_open_at_configured_path(up: Project) -> None:
+    url = run("exec", container(up, "prometheus"), "printenv", "TAUGATE_RUNBOOKS_URL").stdout.strip()
+    path = url.removeprefix("http://127.0.0.1:9090")
+    page = httpx.get(f"{up.url('prometheus')}{path}/TaugateDown.md").raise_for_status().text
+    assert page.startswith("# TaugateDown")
+
+
 def test_prometheus_finds_alertmanager(up: Project) -> None:
     until(lambda: len(prometheus(up, "alertmanagers")["activeAlertmanagers"]) == 1)
 

@@ -70,7 +70,7 @@ def test_more_empty_replies_page_instead_of_warnings(alertmanager: Alertmanager,
     assert inbox.notifications == [("on-call", "taugate", ["TaugateEmptyResponsesDrift"])]
 
 
-def test_other_alerts_are_separate_notifications(alertmanager: Alertmanager, inbox: Inbox) -> None:
+def test_alerts_without_drift_stay_separate(alertmanager: Alertmanager, inbox: Inbox) -> None:
     fire(alertmanager, "taugate", "TaugateLatency", "TaugateKeyExpiring", "TaugateTargetsMissing")
     until(lambda: len(inbox.notifications) == 3)
     assert sorted(inbox.notifications) == [

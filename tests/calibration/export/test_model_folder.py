@@ -40,7 +40,7 @@ def change(path: Path, **values: object) -> None:
         ({"model_type": "CrossEncoder"}, "scores pairs of texts"),
     ],
 )
-def test_other_model_type_is_refused_by_name(values: dict[str, str], reason: str, model: Path) -> None:
+def test_model_type_without_dense_vectors_is_refused_by_name(values: dict[str, str], reason: str, model: Path) -> None:
     change(model / "config_sentence_transformers.json", **values)
     with pytest.raises(EncoderError, match=reason):
         exported_encoder(str(model))

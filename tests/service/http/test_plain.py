@@ -63,7 +63,7 @@ def test_plain_request_equals_that_of_h11(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", NOT_PLAIN.values(), ids=NOT_PLAIN.keys())
-def test_other_request_is_not_plain(data: bytes) -> None:
+def test_special_request_is_not_plain(data: bytes) -> None:
     assert read_plain(data) is None
 
 

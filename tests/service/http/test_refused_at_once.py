@@ -84,7 +84,7 @@ def test_new_query_is_refused_counted_and_charged(releases: Path, keys: Path) ->
     with_gate(releases, scenario, queue_limit=1, max_batch=1, keys_file=keys)
 
 
-def test_other_requests_take_usual_way(releases: Path, keys: Path) -> None:
+def test_request_not_surely_refused_takes_usual_way(releases: Path, keys: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         http.headers.update(KEY)
         waiting = await fill(http, retriever)
