@@ -20,7 +20,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
-from tests.calibration.export.architectures import EXPORTED, model_folder
+from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
 
 BERT = "BERT (bge, gte, MiniLM)"
 
@@ -97,11 +97,12 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak memory from /proc")
 def test_encoder_above_2_gb_is_exported_within_three_times_its_weights(tmp_path: Path) -> None:
     config_class, parameters = EXPORTED[BERT]
     large = parameters | {"vocab_size": 560_000, "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 1}
-    path = model_folder(tmp_path, config_class, large, dtype="bfloat16")
+    path = transformer_folder(tmp_path / "large", config_class, large, dtype="bfloat16")
     run = subprocess.run([sys.executable, "-c", _EXPORT, str(path)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     folder, peak = run.stdout.splitlines()[0], int(re.findall(r"VmHWM:\s+(\d+) kB", run.stdout)[0]) << 10
