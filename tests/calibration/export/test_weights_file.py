@@ -28,7 +28,8 @@ BERT = "BERT (bge, gte, MiniLM)"
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small encoder that is exported like a large one."""
-    path = model_folder(tmp_path_factory.mktemp("separate"), *EXPORTED[BERT])
+    config_class, parameters = EXPORTED[BERT]
+    path = model_folder(tmp_path_factory.mktemp("separate"), config_class, parameters | {"vocab_size": 5000})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights_file, "SEPARATE_BYTES", 1)
         patch.setenv("TAUGATE_CACHE", str(path.parent / "cache"))

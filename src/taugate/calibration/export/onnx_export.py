@@ -3,6 +3,7 @@
 Only this module and torch_model.py import PyTorch.
 """
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -96,7 +97,8 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     expected = ProbeVectors.of(model, config, batch_size=1 if max_length > _LONG else _BATCH)
     parameters = sum(weights.numel() for weights in model.parameters())
     write_graph(model, tokenizer, target / MODEL, name, separate=needs_separate_weights(parameters))
-    del model  # onnxruntime needs the memory
+    del model
+    gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)
     write_config(config, target)
     encoder = ExportedEncoder.load(target)
