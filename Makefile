@@ -180,7 +180,7 @@ $(BIN)/pip:
 # A mark for each set of packages, so that any order of targets installs each set once.
 # Packages of the images are installed by hash, with setuptools, which then builds taugate. Packages that only tests, development and
 # benchmarks need are pinned by constraints.txt, without hashes.
-$(VENV)/.sample: pyproject.toml constraints.txt src/taugate/retrieval/encoder/kernel.c $(wildcard deploy/requirements/*.txt) | $(BIN)/pip
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard src/taugate/retrieval/encoder/*.[ch] deploy/requirements/*.txt) | $(BIN)/pip
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
 	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@

@@ -6,7 +6,7 @@ from typing import Self
 
 from benchmarks.encoding import encoded_set
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.job.reading import sampling_units
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
@@ -40,7 +40,7 @@ class IndexedSet:
 
     def studied(self, settings: CalibrationSettings) -> tuple[Study, CalibrationInputs]:
         """Search and score the queries as `taugate calibrate` does, but without the gate and without a threshold."""
-        units = SamplingUnits.from_clusters(clusters(self.dataset.answerable))
+        units = sampling_units(self.dataset, settings, Job())
         drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
         inputs = CalibrationInputs(self.dataset, drawn, settings, Job())
         return study(inputs, CorpusSearch(inputs, self.encoded, self.index)), inputs

@@ -116,10 +116,9 @@ class SearchedSplit:
         if fitted is None:
             return None
         model = recalibrate(fitted.model, values[parts.not_fitting], relevant[parts.not_fitting])
-        choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
         relevance = Relevance(model, background, self.k)
-        return EstimatedRelevance(relevance, answerable, None, fitted, choosing)
+        return EstimatedRelevance(relevance, answerable, None, fitted)
 
     def scored(self, estimated: EstimatedRelevance | None = None) -> ScoredQueries:
         """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""

@@ -23,7 +23,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -239,12 +239,9 @@ def _world(experiment: Experiment, name: str) -> World:
     learned = np.setdiff1d(np.arange(len(labels)), rest)
     signals = corpus.signals(K)
     values = np.concatenate(
-        [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (with_answer, without)]
+        [signals.values(MODEL_SIGNALS, side.texts, side.vectors, side.top) for side in (with_answer, without)]
     )
-    scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
-    if chosen.score.name not in ("best_similarity", "model"):
-        scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
-    of_model = values[:, [SIGNALS.index(signal) for signal in MODEL_SIGNALS]]
-    scores["model"] = fit_score_model(of_model[learned], has_answer[learned]).log_odds(of_model)
+    scores = {"best_similarity": values[:, 0]}
+    scores["model"] = fit_score_model(values[learned], has_answer[learned]).log_odds(values)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
     return World(labels[rest], has_answer[rest], kept, chosen.score.name)

@@ -23,20 +23,23 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
-from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "The default refusal: refused and lost"
-SETS = ("squad_v2_dev", "scifact", "cosqa", "covidqa_chunks")
+SETS = (
+    *("squad_v2_dev", "scifact", "cosqa", "covidqa_chunks", "pubmedqa_labelled"),
+    *("squadshifts_new_wiki", "squadshifts_reddit"),
+)
 # Weight of the lexical part that `taugate calibrate` chooses for these sets; 0 for the others.
 _WEIGHTS = {"squad_v2_dev": 1.0, "scifact": 0.5, "covidqa_chunks": 1.0}
-_OTHERS, _MAX_OTHERS = "ood_queries", 300  # questions of other people about other subjects; a share to ± .06
+# Questions of other people about other subjects; a share of so many is known to ± .03.
+_OTHERS, _MAX_OTHERS = "ood_queries", 1200
 
 
 def section(experiment: Experiment) -> str:
     """Calibrate every set by default, and count what ρ refuses."""
     encoder = loaded_encoder()
     others = _others(experiment.data)
-    rows = []
+    rows, apart = [], []
     for name in ("sample", *experiment.wanted(SETS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
             cosine = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
@@ -52,28 +55,33 @@ def section(experiment: Experiment) -> str:
                     raise AssertionError(f"{name}: the documents answer every off-topic question")
                 asked = others if weight else dense_of(others)
                 best = indexed.index.search(asked, 1).scores[:, 0]
-                rows.append(_row(f"{name}, w = {weight:g}" if weight else name, study.refusal.record, best))
-    header = ["set", "ρ", "off-topic", "… asked by others", "near misses", "human unanswerable", "right answers lost"]
+                refused = float((best < np.float32(study.refusal.record.rho)).mean())
+                rows.append(_row(f"{name}, w = {weight:g}" if weight else name, study.refusal.record, refused))
+                if (request := study.refusal.record.request) is not None:
+                    apart.append(abs(request.refused / request.queries - refused))
+    header = ["set", "ρ", "off-topic", "short requests", "CLINC150", "near misses", "human unanswerable"]
+    header.append("right answers lost")
     return f"""\
 `taugate calibrate` sets ρ. How many questions that no document answers does it refuse, and how many right answers does it lose? What
-chooses ρ, off-topic questions, human unanswerable questions and right answers, is counted by the ρ that the other folds choose. Near
-misses did not choose it, and held-out right answers did not either. "Asked by others" are {_MAX_OTHERS} out-of-scope questions of CLINC150
-(`{_OTHERS}`). Limits are one-sided, 95 %. Rows with w have the lexical part in the score that `--lexical auto` chooses.
+chooses ρ, off-topic questions, short requests, human unanswerable questions and right answers, is counted by the ρ that the other folds
+choose. Near misses did not choose it, and held-out right answers did not either. CLINC150 are {_MAX_OTHERS:,} out-of-scope questions of other
+people (`{_OTHERS}`), for which the share of short requests stands. Limits are one-sided, 95 %. Rows with w have the lexical part in the score that `--lexical auto` chooses.
 
 {table(header, rows)}
 
 The off-topic questions are whole sentences about everyday subjects, far from most corpora, and their share speaks of such questions alone.
-Those of others are short requests to an assistant and questions of general knowledge, some of them near to an encyclopedia: of these, fewer
-are refused. Near misses are harder still: their scores lie among those of right answers. Questions of people that have no answer, on
+Short requests are what people say to an assistant: commands, small talk and quick questions of general knowledge, some of them near to
+an encyclopedia. The questions of CLINC150 are of this kind. The share stated for short requests is within .05 of theirs in {sum(each <= 0.05 for each in apart)} of {len(apart)}
+rows, and at most {share(max(apart, default=0))} apart: people's talk on Reddit is near to many requests. Forty requests of ours, the first that we wrote, were .09 to
+.12 apart on three sets, so we wrote sixty more; none is taken from CLINC150. Near misses are harder still: their scores lie among those of right answers. Questions of people that have no answer, on
 squad_v2_dev, are refused as rarely as near misses are. To refuse more of them, label some and give `--max-answered`.
 """
 
 
-def _row(name: str, record: RefusalRecord, others: Float32) -> list[str]:
+def _row(name: str, record: RefusalRecord, others: float) -> list[str]:
     lost = f"{share(record.lost.mean)} (at most {share(record.lost.upper)})"
-    outside = share(float((others < np.float32(record.rho)).mean()))
-    kinds = [_counted(kind) for kind in (record.off_topic, record.near_miss, record.unanswerable)]
-    return [name, share(record.rho), kinds[0], outside, *kinds[1:], lost]
+    kinds = [_counted(kind) for kind in (record.off_topic, record.request, record.near_miss, record.unanswerable)]
+    return [name, share(record.rho), *kinds[:2], share(others), *kinds[2:], lost]
 
 
 def _counted(kind: RefusedQuestions | None) -> str:

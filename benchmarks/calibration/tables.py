@@ -3,11 +3,7 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-from benchmarks.calibration import (
-    auto_and_named,
-    expected_loss,
-    relevance_reliability,
-)
+from benchmarks.calibration import expected_loss, relevance_reliability
 from benchmarks.experiment import experiment_page, measure
 
 PAGE = experiment_page(
@@ -22,7 +18,6 @@ figure comes from queries that had no say in the cut, and from the functions tha
 heading repeats the measurement.""",
     sections={
         "expected": expected_loss,
-        "auto": auto_and_named,
         "reliability": relevance_reliability,
     },
     splits=1000,

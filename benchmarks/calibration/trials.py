@@ -14,6 +14,7 @@ from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
+from taugate.calibration.threshold.policy_choice import with_enough_evidence
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Statement
 
@@ -52,7 +53,7 @@ def trial(searched: SearchedSplit, number: int, rules: Sequence[ThresholdRule], 
     evidence = gather(searched, calibration, rng, number)
     outcomes = []
     for rule in rules:
-        policy = decide_policy(rule, evidence)
+        policy = decide_policy(rule, with_enough_evidence(rule, evidence))
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())

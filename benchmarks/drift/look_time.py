@@ -15,6 +15,7 @@ from taugate.drift.observations import query_keys
 from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import RESULT, SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.settings import Settings
@@ -53,7 +54,7 @@ def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, flo
     """Return the milliseconds to update the alarms and to show the window, and the processor share of both."""
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
-    analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
+    analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), WorkerStore(None, release.manifest.release_id, 3600))
     rng = np.random.default_rng(0)
     analysis.analyze([], [])  # the first asks the golden queries
     looks = [_timed(analysis, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.checkout import ROOT
-from benchmarks.encoder.int8 import SETS, Texts, of_onnxruntime, section
+from benchmarks.encoder.precisions import SETS, Texts, of_onnxruntime, section
 from benchmarks.results import RESULTS, save, today
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.retrieval.encoder import graph
@@ -130,9 +130,9 @@ def main() -> None:
     base = similarities(encoder, *some)
     wide, narrow = (torch_similarities(*some, capability) for capability in ("avx512", "avx2"))
     with tempfile.TemporaryDirectory() as folder:
-        int8 = of_onnxruntime(encoder, Path(folder))
+        float32, int8 = of_onnxruntime(encoder, Path(folder))
         moved = np.abs(similarities(int8, *some) - base).max(axis=1)
-        speeds = section(encoder, int8, data)
+        speeds = section(encoder, float32, int8, data)
     lines = [
         "# The encoder's constants",
         "",
@@ -146,7 +146,7 @@ def main() -> None:
         "",
         "| tokens a batch | documents | queries |",
         "|---|---|---|",
-        *batch_sizes(encoder, documents, queries),
+        *batch_sizes(float32, documents, queries),
         "",
         "## Padding",
         "",
@@ -155,7 +155,7 @@ def main() -> None:
         "",
         f"| multiple | {' | '.join(f'{together} together' for together in _TOGETHER)} |",
         f"|---|{'---|' * len(_TOGETHER)}",
-        *padding(encoder, queries),
+        *padding(float32, queries),
         "",
         f"## Tolerance of the golden queries: {TOLERANCE:g}",
         "",

@@ -14,9 +14,11 @@ from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.risk.certify import counting_enough
 from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
+from taugate.calibration.threshold.policy_choice import with_enough_evidence
 from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
@@ -46,48 +48,31 @@ class Realised:
 
 
 @dataclass(frozen=True)
-class Done:
-    """Outcomes of the splits, by document and by query, and whether either loss exceeds δ on documents drawn anew."""
-
-    now: list[Realised] = field(default_factory=list)
-    before: list[Realised] = field(default_factory=list)
-    anew: list[tuple[bool, bool]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Row:
-    """One set, policy and δ over all splits.
+    """Outcomes of a policy over all splits.
 
     Attributes:
-        now: Outcomes of the certificate by document.
-        before: Outcomes of that by query, empty if there is none.
-        anew: Shares above δ, now and before.
+        splits: Outcomes of the splits.
+        anew: Whether the loss is above δ if documents are drawn anew, in each split; empty if they are not.
     """
 
     name: str
     policy: str
     delta: float
-    now: Sequence[Realised]
-    before: Sequence[Realised]
-    anew: tuple[float, float] | None = None
+    splits: list[Realised] = field(default_factory=list)
+    anew: list[bool] = field(default_factory=list)
 
-    def above(self, which: str, *, before: bool = False) -> float:
+    def above(self, which: str) -> float:
         """Return the share of splits in which the loss is above δ."""
-        of = self.before if before else self.now
-        return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
+        if which == "drawn anew":
+            return float(np.mean(self.anew))
+        return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in self.splits]))
 
     def cells(self) -> list[str]:
-        """Format a cell of the table: now, and before in brackets."""
-        pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
-        pairs += [self.anew] if self.anew else []
-        pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
-        cells = [share(now) + (f" ({share(before)})" if self.before else "") for now, before in pairs]
-        return [self.name, self.policy, share(self.delta, 2), *cells]
-
-    def mean(self, which: str, *, before: bool = False) -> float:
-        """Over the splits."""
-        of = self.before if before else self.now
-        return float(np.mean([getattr(each, which) for each in of])) if of else 0.0
+        """Format a row of the table."""
+        figures = [self.above(which) for which in ("unseen", "all", *(["drawn anew"] if self.anew else []))]
+        figures += [float(np.mean([getattr(each, which) for each in self.splits])) for which in ("certified", "kept")]
+        return [self.name, self.policy, share(self.delta, 2), *map(share, figures)]
 
 
 def section(experiment: Experiment) -> str:
@@ -101,11 +86,11 @@ def section(experiment: Experiment) -> str:
         print(f"realised: {name}", flush=True)
     image = lines(
         "realised",
-        "Share of splits whose loss over all queries is above δ",
+        "Share of splits whose loss is above δ",
         ("set, policy and δ, lowest to highest, percent", "above δ"),
         {
-            words: ranked([row.above("all", before=before) for row in (*fixed, *fitted) if row.before])
-            for words, before in (("by document", False), ("by query", True))
+            "all queries": ranked([row.above("all") for row in (*fixed, *fitted)]),
+            "drawn anew": ranked([row.above("drawn anew") for row in fixed]),
         },
         ALPHA,
     )
@@ -113,7 +98,7 @@ def section(experiment: Experiment) -> str:
     return f"""\
 A certified cut promises, with 95 % confidence, a loss of accuracy of at most δ. Here whole documents calibrate until they hold 70 % of the
 queries, as with the default `--holdout`; the queries of the other documents are unseen. K = {K}. A split in which nothing is certified
-keeps everything and loses nothing. In brackets is a certificate that counts single queries as independent, on the same splits.
+keeps everything and loses nothing. A loss counts every query, although a certificate counts a document for a limited number.
 
 * **Unseen**: the share of splits with a loss above δ on the unseen queries. These are a sample too: a cut whose true loss is exactly δ
   exceeds it about half of the time.
@@ -123,17 +108,15 @@ keeps everything and loses nothing. In brackets is a certificate that counts sin
 
 ### Policies without a model: {experiment.splits:,} splits
 
-{_targets(fixed, experiment.splits)}
-
-{_price(fixed)}
+{_targets(fixed, experiment.splits, ("unseen", "all", "drawn anew"))}
 
 {table(header, [row.cells() for row in fixed])}
 
 ### Policies with a model: {splits:,} splits
 
-The model is fitted in each split, and only queries that it has not seen certify it. `auto` is counted by document alone.
+The model is fitted in each split, and only queries that it has not seen certify it.
 
-{_targets(fitted, splits)}
+{_targets(fitted, splits, ("unseen", "all"))}
 
 {table([each for each in header if "anew" not in each], [row.cells() for row in fitted])}
 
@@ -143,55 +126,47 @@ The model is fitted in each split, and only queries that it has not seen certify
 
 def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
-    units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
+    units, everything = searched.units, np.arange(len(searched.queries))
     members = np.split(np.argsort(units.clusters, kind="stable"), np.cumsum(units.sizes())[:-1])
     scores = searched.judged.top.scores
     stairs = {kind: Staircase.of(searched, decision_scores(kind, scores, None), max(LOSSES)) for kind in _FIXED}
-    done = {(kind, loss): Done() for kind in _FIXED for loss in LOSSES}
+    rows = {kind: [Row(name, kind, loss) for loss in LOSSES] for kind in _FIXED}
     for number in range(splits):
         calibration, others = unseen(np.random.default_rng([seed, number]), units)
         drawn, labels = _anew(np.random.default_rng([seed, number, 1]), members, len(units))
+        counted = _counted(units, calibration)
+        counted_anew = _counted(labels, np.arange(len(drawn)))
         for kind, stair in stairs.items():
-            taus = [stair.taus(calibration, each.take(calibration), LOSSES) for each in (units, single)]
-            anew = [stair.taus(drawn, each, LOSSES) for each in (labels, _one_by_one(len(drawn)))]
-            for at, loss in enumerate(LOSSES):
-                each = done[kind, loss]
-                each.now.append(_realised(stair, taus[0][at], others))
-                each.before.append(_realised(stair, taus[1][at], others))
-                by_document, by_query = (stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew)
-                each.anew.append((by_document, by_query))
+            taus = [stair.tau(calibration, each, loss) for each, loss in zip(counted, LOSSES, strict=True)]
+            for place, row in enumerate(rows[kind]):
+                row.splits.append(_realised(stair, taus[place], others))
+                tau = stair.tau(drawn, counted_anew[place], row.delta)
+                row.anew.append(stair.lost(everything, tau) > row.delta + 1e-12)
             if number < _CHECKED:
-                _check(searched, kind, calibration, taus[0])
-    return [
-        Row(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
-        for (kind, loss), each in done.items()
-    ]
+                _check(searched, kind, calibration, taus)
+    return [row for of_kind in rows.values() for row in of_kind]
 
 
 def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that fit a model, by the product's own decision."""
-    done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
-    single = _one_by_one(len(searched.queries))
+    rows = [Row(name, policy, loss) for policy in _FITTED for loss in LOSSES]
+    rules = [certified(policy, "high-probability", loss) for policy in _FITTED for loss in LOSSES]
     for number in range(splits):
         rng = np.random.default_rng([seed, number])
         calibration, others = unseen(rng, searched.units)
         evidence = gather(searched, calibration, rng, number)
         kinds = evidence.scored.kinds
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
-        if evidence.roles is None:
-            raise AssertionError("a calibration with a model splits its queries")
-        rest = evidence.roles.not_fitting
-        before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
-        for (policy, loss), each in done.items():
-            found = decide_policy(certified(policy, "high-probability", loss), evidence)
-            each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
-            if policy == "probability":
-                each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
-    return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+        for row, rule in zip(rows, rules, strict=True):
+            found = decide_policy(rule, with_enough_evidence(rule, evidence))
+            row.splits.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
+    return rows
 
 
-def _one_by_one(queries: int) -> SamplingUnits:
-    return SamplingUnits.from_clusters(np.arange(queries))
+def _counted(units: SamplingUnits, certifying: Positions) -> list[SamplingUnits]:
+    """Certifying queries, counted as the product counts them for each δ."""
+    rules = [certified("relative", "high-probability", loss) for loss in LOSSES]
+    return [counting_enough(units, certifying, rule).take(certifying) for rule in rules]
 
 
 def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
@@ -215,42 +190,17 @@ def _check(
     evidence = CalibrationQueries(
         searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
     )
-    if taus != [decide_policy(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
+    rules = [certified(kind, "high-probability", loss) for loss in LOSSES]
+    if taus != [decide_policy(rule, with_enough_evidence(rule, evidence)).tau for rule in rules]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 
-def _price(rows: Sequence[Row]) -> str:
-    """Describe which cuts are lost if documents are the unit of evidence."""
-    dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
-    if not dear:
-        return ""
-    kept, before = (float(np.mean([row.mean("kept", before=each) for row in dear])) for each in (False, True))
-    never = sum(row.mean("certified") < 0.5 for row in dear)
-    return (
-        f"What it costs: in the {len(dear)} rows with documents as the unit {share(kept, 2)} of the results are kept on average; {share(before, 2)} were\n"
-        f"kept by query, and in {never} of them fewer than half of the splits certify anything: the largest documents have so many of the queries\n"
-        "there that a loss of theirs alone could be above δ."
-    )
-
-
-def _targets(rows: Sequence[Row], splits: int) -> str:
+def _targets(rows: Sequence[Row], splits: int, names: Sequence[str]) -> str:
     """The largest shares, and whether they are what was wanted."""
     allowed = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / splits))
-    figures = {
-        "unseen": ([row.above("unseen") for row in rows], [row.above("unseen", before=True) for row in rows]),
-        "all": ([row.above("all") for row in rows], [row.above("all", before=True) for row in rows]),
-    }
-    if all(row.anew for row in rows):
-        figures["drawn anew"] = tuple(zip(*(row.anew for row in rows), strict=True))
-    lined = [
-        [
-            f"above δ, {name}",
-            f"≤ {share(allowed)}",
-            share(max(now)),
-            verdict(reached=max(now) <= allowed),
-            share(max(before)),
-        ]
-        for name, (now, before) in figures.items()
-        if now
+    largest = {name: max(row.above(name) for row in rows) for name in names}
+    cells = [
+        [f"above δ, {name}", f"≤ {share(allowed)}", share(above), verdict(reached=above <= allowed)]
+        for name, above in largest.items()
     ]
-    return table(["largest share", "wanted", "by document", "", "by query"], lined)
+    return table(["largest share", "wanted", "found", ""], cells)

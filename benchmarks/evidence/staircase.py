@@ -41,12 +41,12 @@ class Staircase:
         low = np.where((best <= highest) | np.isinf(best), best, _HIGH).astype(np.float32)
         return cls(decisions, low, bool((low == best).all()))
 
-    def taus(self, rows: NDArray[np.int64], units: SamplingUnits, deltas: tuple[float, ...]) -> list[float | None]:
-        """τ for each δ, certified by the queries at these positions; None if there is none."""
+    def tau(self, rows: NDArray[np.int64], units: SamplingUnits, delta: float) -> float | None:
+        """τ for δ, certified by the queries at these positions; None if there is none."""
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)
-        steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)
-        return [self._highest(steps, p_values(steps, delta)) for delta in deltas]
+        steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units)
+        return self._highest(steps, p_values(steps, delta))
 
     def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:
         """Return the share of the queries at these positions that a cut loses."""

@@ -15,6 +15,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
+from taugate.calibration.threshold.shortage import evidence_bound
 from taugate.ingestion.dataset.judgements import TEST
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import PolicyRecord
@@ -51,6 +52,7 @@ class SetOutcome:
         heldout: How many queries judge.
         unanswerable: How many queries judge.
         policy: The certified cut as its manifest would have it.
+        nats: Evidence for a loss of at most 2 % that no test by document can exceed on the queries that calibrate.
         rules: By name, in the order of the tables.
     """
 
@@ -60,6 +62,7 @@ class SetOutcome:
     heldout: int
     unanswerable: int
     policy: PolicyRecord
+    nats: float
     rules: dict[str, RuleOutcome]
 
     @classmethod
@@ -82,7 +85,17 @@ class SetOutcome:
         certified = answerable.kept(kind, policy.threshold), answerable.unanswerable_kept(kind, policy.threshold)
         rules[CERTIFIED] = judges.outcome(*certified)
         accuracy = float(answerable.judged.accuracy().mean())
-        return cls(name, title, accuracy, len(members), len(dataset.unanswerable), policy, rules)
+        calibration = study.parts["calibration"].members
+        nats = _nats(labels[calibration], study.scored.take(calibration).judged.accuracy(), policy)
+        return cls(name, title, accuracy, len(members), len(dataset.unanswerable), policy, nats, rules)
+
+
+def _nats(labels: ClusterIds, answers: NDArray[np.float64], policy: PolicyRecord) -> float:
+    """Return the largest evidence of any test by document, with documents counted as in the certificate."""
+    document = np.unique(labels, return_inverse=True)[1]
+    sizes = np.bincount(document).astype(np.float64)
+    counted = np.minimum(sizes, policy.certificates[0].count_at_most or np.inf)
+    return evidence_bound(np.bincount(document, answers) * counted / sizes, float(counted.sum()), MAX_LOSS)
 
 
 @dataclass(frozen=True)

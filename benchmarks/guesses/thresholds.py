@@ -1,5 +1,6 @@
 """The tables: what each rule keeps, loses and answers wrongly, over all sets and for each of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,13 @@ def _needed(outcome: SetOutcome) -> str:
         return f"{outcome.name} has too few documents"
     ways = [f"`{option}`" for option in shortage.options]
     ways += [] if shortage.queries is None else [f"{shortage.queries:,} more questions about other documents"]
-    return f"{outcome.name} can be certified with {' or '.join(ways)}"
+    needed, there = -math.log(1 - outcome.policy.confidence), ""
+    if outcome.nats < needed:
+        there = (
+            f"On {outcome.name}, no test by document can do it with the labels as they are counted, which have at most "
+            f"{outcome.nats:.3f} nats of evidence, where {needed:.3f} are needed. "
+        )
+    return f"{there}{outcome.name} can be certified with {' or '.join(ways)}"
 
 
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:

@@ -70,7 +70,7 @@ def _lines(paths: str) -> int:
     for name in re.findall(r"`([^`]+)`", paths):
         path = _SOURCE / name
         files = (
-            path.rglob("*.py") if path.is_dir() else [path] if path.is_file() and path.suffix in {".py", ".c"} else []
+            path.rglob("*.py") if path.is_dir() else [path] if path.is_file() and path.suffix in {".py", ".c", ".h"} else []
         )
         count += sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
     return round(count, -1)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from taugate.calibration.encoding.source import int8_encoder
+from taugate.calibration.encoding.precisions import cheaper_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
@@ -137,7 +137,7 @@ def test_int8_release_is_gated_again(releases: Path, adapted: Path) -> None:
 
 def test_int8_base_is_refused(adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "encoder"
-    command = ["adapt", str(sample), "--encoder", str(int8_encoder(adapted, TEXTS)), "--to", str(target)]
+    command = ["adapt", str(sample), "--encoder", str(cheaper_encoder(adapted, "int8", TEXTS)), "--to", str(target)]
     message = refusal(command, target, capfd)
     assert message.endswith(
         "has int8 weights, which encode only queries; use the float32 encoder from which it was quantised"

@@ -12,7 +12,7 @@ from tests.fake_encoder import write_fake_encoder
 
 
 def arguments(data: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
-    return ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more]
+    return ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), "--verbose", *more]
 
 
 class Capture:

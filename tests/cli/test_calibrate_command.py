@@ -18,7 +18,7 @@ from tests.retrieval.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
 Refused = Callable[..., list[str]]
-LABELS = ["Result", "Measured", "Threshold", "Promotion", "Report", "Next"]
+LABELS = ["Keeps", "Loses", "Refuses", "Measured", "Promotion", "Report"]
 RULE = ["--max-accuracy-drop", "0.1", "--max-kept-increase", "auto"]
 
 
@@ -48,9 +48,8 @@ def refused(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixtur
 
 
 def summary(error: str) -> dict[str, str]:
-    """The lines for everybody, by their labels; only one line with an error may follow."""
-    lines = error[error.index("\nResult ") :].splitlines()[1:]
-    lines = lines[:-1] if lines[-1].startswith("taugate: ") else lines
+    """The lines for everybody, by their labels."""
+    lines = error[error.index("\nKeeps ") :].splitlines()[1:]
     labelled = {line.split()[0]: line for line in lines}
     assert [label for label in labelled if label in LABELS] == LABELS
     return labelled
@@ -58,7 +57,7 @@ def summary(error: str) -> dict[str, str]:
 
 def details(error: str) -> list[str]:
     """The lines before those."""
-    return error[: error.index("\nResult ")].splitlines()
+    return error[: error.index("\nKeeps ")].splitlines()
 
 
 def test_satisfied_rule_promotes_release(copy: Path, first: str, calibrated: Run) -> None:
@@ -189,7 +188,7 @@ def test_unpromoted_release_is_kept(copy: Path, first: str, refused: Refused, mo
     monkeypatch.setattr("taugate.calibration.job.calibration.check_sizes", lambda *_: promote(copy, other))
     error = refused()
     (name,) = set(release_ids(copy)) - {first, other}
-    assert error[-2] == f"{copy / name} is written but not promoted:"
+    assert error[-2] == f"warning: {copy / name} is written but not promoted:"
     assert error[-1].startswith(f"taugate: {name}: has K = 5, and the current release {other} 6; a rule compares only")
     assert current_id(copy) == other
 

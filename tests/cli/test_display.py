@@ -78,9 +78,27 @@ def test_log_prints_line_regularly(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert all(line.startswith("counting: 50 of 100 (50 %), ") for line in lines[:-1])
 
 
+def test_steps_have_a_line_each_with_their_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(steps=True, verbose=False) as job:
+        with job.stage("read"):
+            job.report("a note")
+        job.describe("read", "Read 3 documents")
+        for stage in ("search", "model", "promote"):
+            with job.stage(stage):
+                job.report(f"warning: of {stage}")
+    lines = [re.sub(r"\d\.\d", "0.0", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "Read 3 documents in 0.0 s",
+        "warning: of search",
+        "warning: of model",
+        "Measured all queries in 0.0 s",
+        "warning: of promote",
+    ]
+
+
 @pytest.mark.slow
 def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    """Less what is redrawn, a terminal shows what a log has, with the last five labels in bold."""
+    """Less what is redrawn, a terminal shows what a log has, with labels in bold."""
     leader, follower = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     words = [sys.executable, "-m", "taugate", *arguments(sample, tmp_path / "releases", encoder)]
@@ -101,10 +119,11 @@ def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_p
     assert "starting: 00:0" in text
     left = [line.split("\x1b[2K")[-1].rstrip("\r") for line in text.split("\n")]
     assert not [line for line in left if "so far" in line or "/s, " in line]
-    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).split()[0] for line in left[-6:-1]] == [
-        *("Measured", "Threshold", "Promotion", "Report", "Next")
-    ]
-    assert all(line.startswith("\x1b[1m") for line in left[-6:-1])
+    bold = [line for line in left if line.startswith("\x1b[1m") and line.removeprefix("\x1b[1m")[:1].strip()]
+    labels = [re.sub(r"\x1b\[[0-9;]*m", "", line).split()[0] for line in bold]
+    assert labels == ["Keeps", "Loses", "Refuses", "Measured", "Open", "Report", "Next"]
+    steps = [line.split()[0] for line in left if re.search(r" in \d+\.\d s$", line)]
+    assert steps == ["Read", "Prepared", "Encoded", "Tried", "Measured", "Chose", "Wrote"]
 
 
 def test_command_of_job_hides_passwords() -> None:

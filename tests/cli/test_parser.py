@@ -101,7 +101,7 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
         return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert completed("taugate", "cal") == ["calibrate"]
-    assert completed("taugate", "calibrate", "--max-l") == ["--max-loss"]
+    assert completed("taugate", "calibrate", "--max-lo") == ["--max-loss"]
 
 
 @pytest.mark.slow

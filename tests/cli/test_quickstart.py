@@ -6,39 +6,38 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import httpx
 import pytest
 
-from taugate.ingestion.dataset.off_topic import off_topic_examples
+from taugate.ingestion.dataset.off_topic import off_topic_example
 
 pytestmark = pytest.mark.model
 
 
 @pytest.mark.slow
-def test_quickstart_serves_printed_curl_command(tmp_path: Path) -> None:
+def test_quickstart_serves_printed_address(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(port)]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
+        assert process.stderr is not None
         printed = []
-        for line in process.stdout:
+        for line in process.stderr:
             printed.append(line)
-            if line.startswith("curl "):
+            if line.startswith("Open "):
                 break
         try:
-            text = "".join(printed)
-            assert re.search(r"→ 0\.\d{3} \w+", text)
-            assert "of 20 questions about something else get no result" in text
-            reply = subprocess.run(shlex.split(printed[-1]), capture_output=True, text=True, check=True).stdout
-            assert '"results":[{"id":' in reply
-            (playground,) = (line.strip() for line in printed if line.endswith("/playground\n"))
+            assert re.search(r"^ +0\.\d{3} \w+", "".join(printed), re.MULTILINE)
+            playground = printed[-1].split()[1]
             assert "<title>Taugate playground</title>" in httpx.get(playground).text
+            asked = httpx.post(playground.replace("playground", "search"), json={"query": "hidden defects in a house"})
+            assert asked.json()["results"]
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
@@ -57,15 +56,22 @@ def test_port_in_use_fails_before_calibration(tmp_path: Path) -> None:
 def test_no_serve_prints_results(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert re.search(r"→ 0\.\d{3} .*liable", done.stdout)
-    assert "results kept" in done.stderr
-    assert re.search(r"^(\d|1\d|20) of 20 questions about something else get no result", done.stdout, re.MULTILINE)
-    assert f"A question about something else:\n{off_topic_examples('English')[0]}\n→ " in done.stdout
-    (report,) = (line for line in done.stdout.splitlines() if line.endswith("report.html"))
-    assert (tmp_path / report).is_file()
-    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("taugate ")]
-    assert [words[1] for words in commands] == ["calibrate", "serve"]
-    stricter = [sys.executable, "-m", *commands[0]]
+    lines = done.stderr.splitlines()
+    columns = [line for text in lines for line in textwrap.wrap(text, 80) or [""]] + done.stdout.splitlines()
+    assert len(columns) <= 24
+    (first,) = (number for number, line in enumerate(columns, 1) if line.startswith("Keeps "))
+    assert first < 12  # after the path of the release, which is on stdout
+    assert [line.split()[0] for line in columns if line.startswith(("Keeps", "Loses", "Refuses"))] == [
+        *("Keeps", "Loses", "Refuses")
+    ]
+    off_topic = re.escape(off_topic_example("English"))
+    assert re.search(rf"^Off topic +{off_topic}\n +no result: ", done.stderr, re.MULTILINE)
+    rows = dict(line.split(maxsplit=1) for line in lines if line.startswith(("Open ", "Report ")))
+    assert (tmp_path / rows["Report"]).is_file()
+    assert rows["Open"] == "taugate serve --releases quickstart/releases"
+    assert done.stdout == f"{Path(rows['Report']).parent}\n"
+    stricter = [sys.executable, "-m", *shlex.split(lines[-1])]
+    assert stricter[-2:] == ["--max-loss", "0.02"]
     assert subprocess.run(stricter, cwd=tmp_path, capture_output=True, check=False).returncode == 0
 
 
@@ -90,11 +96,11 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr
-    assert "PROVISIONAL" in done.stderr
-    assert re.search(r"A heading, or the first words of a passage, asked as a question:\n.+\n→ 0\.\d{3} ", done.stdout)
+    assert "\nState      Provisional: all 9 answerable queries were generated" in done.stderr
+    assert "Next: " not in done.stderr, "only the last step has a next one"
+    assert re.search(r"^Question +Care of the \w+\n +0\.\d{3} ", done.stderr, re.MULTILINE)
     assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()
-    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("taugate ")]
-    assert [words[1] for words in commands] == ["calibrate", "serve"]
+    assert shlex.split(done.stderr.splitlines()[-1])[:2] == ["taugate", "judge"]
     (files / "pump.md").write_text("# Manual\n\nThe pump was replaced by a new one, which needs no care at all.\n")
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "0 added, 1 changed, 0 removed" in again.stderr

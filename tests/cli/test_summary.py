@@ -1,6 +1,5 @@
-"""The five lines at the end of a calibration, for each way in which it can end."""
+"""The last lines of a calibration, for each way in which it can end."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.comparison.publish import Promotion, Published
-from taugate.cli.terminal.summary import CalibratedRelease, summary
+from taugate.cli.terminal.summary import CalibratedRelease, result
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
-from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_refusals
+from tests.retrieval.release.clones import clone, with_refusals, without_refusals
 
 RELEASES = Path("my releases")
 
@@ -20,84 +19,84 @@ RELEASES = Path("my releases")
 def first(releases: Path) -> CalibratedRelease:
     """The sample's release as the first of its directory."""
     manifest = verify(find(releases))
-    path = RELEASES / manifest.release_id
-    return CalibratedRelease(manifest, path, Promotion(), Published(), None)
+    return CalibratedRelease("data", manifest, RELEASES / manifest.release_id, Promotion(), Published(True), None)
 
 
-def test_summary_without_refusals(first: CalibratedRelease) -> None:
-    manifest = first.manifest.model_copy(update={"refusal": None, "summary": None})
-    lines = summary(replace(first, manifest=manifest))
-    part = manifest.metrics["heldout"]
-    assert lines["Measured"] == (
-        f"503 labelled queries on 503 documents ({manifest.data.name}, split test). 70 % of the queries choose the "
-        "threshold, 30 % check it."
-    )
-    assert lines["Threshold"] == (
-        f"{manifest.policy.tau:.4f}. Results that score lower are dropped. {100 * part.kept_fraction:.1f} % of "
-        f"the results are kept, and {100 * part.accuracy_at_tau.mean:.1f} % of the queries find a relevant document "
-        f"({100 * part.accuracy.mean:.1f} % without a threshold)."
-    )
-    assert lines["Promotion"] == "Promoted: no release was current before."
-    assert lines["Report"] == f"my releases/{manifest.release_id}/report.html"
-    assert lines["Next"] == "taugate serve --releases 'my releases'"
-    assert [*summary(first, with_next_steps=False)] == ["Result", "Measured", "Threshold", "Promotion"]
+def test_first_release_names_what_it_keeps_loses_and_refuses(first: CalibratedRelease) -> None:
+    rows, tau, refusal = first.rows(), first.manifest.policy.tau, first.manifest.refusal
+    assert [*rows] == ["Keeps", "Loses", "Refuses", "Measured"]
+    assert tau is not None
+    assert refusal is not None
+    assert rows["Keeps"].endswith(f" of 5 results (τ = {tau:.3f})")
+    assert rows["Refuses"].endswith(f" (ρ = {refusal.rho:.3f})")
+    assert rows["Measured"] == "503 labelled queries on 503 documents, 30 % held out to measure"
+    sentence = ", ".join(f"{verb.lower()} {text.rpartition(' (')[0]}" for verb, text in rows.items() if verb == "Keeps")
+    assert first.manifest.summary is not None
+    assert first.manifest.summary.lower().startswith(sentence)
 
 
-def test_summary_of_replaced_release(first: CalibratedRelease) -> None:
-    lines = summary(replace(first, previous="old"))
-    assert lines["Promotion"] == "Promoted in place of old: it has a threshold, and no promotion rule was given."
+def test_measured_threshold_leads_to_certified_one(first: CalibratedRelease) -> None:
+    assert first.next_rows() == {
+        "Open": "taugate serve --releases 'my releases'",
+        "Report": f"my releases/{first.manifest.release_id}/report.html",
+        "Next": "limit the loss to 2 %, with 95 % confidence:\n"
+        "taugate calibrate data --releases 'my releases' --max-loss 0.02",
+    }
 
 
-def test_summary_with_no_promote(first: CalibratedRelease) -> None:
-    lines = summary(replace(first, request=Promotion(requested=False), previous="old"))
-    assert lines["Promotion"] == "Not promoted, because of --no-promote. old remains the current release."
-    assert lines["Next"] == f"taugate release promote {first.path.name} --releases 'my releases'"
+def test_certified_threshold_needs_no_next_step(first: CalibratedRelease) -> None:
+    policy = first.manifest.policy.model_copy(update={"statement": "high-probability"})
+    certified = replace(first, manifest=first.manifest.model_copy(update={"policy": policy}))
+    assert [*certified.next_rows()] == ["Open", "Report"]
 
 
-def test_summary_without_safe_threshold(first: CalibratedRelease) -> None:
+def test_replaced_release_says_what_it_did(first: CalibratedRelease, releases: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    path = copy / first.path.name
+    silent, other = clone(path, 1, without_refusals), clone(path, 2, with_refusals)
+    rows = replace(first, path=path, previous=other).rows()
+    assert rows["Before"].startswith("Keeps 4.7 of 5 results, loses 1 of 151 answers")
+    assert rows["Promotion"] == f"Promoted in place of {other}: it has a threshold, and no rule was given."
+    assert "Before" not in replace(first, path=path, previous=silent).rows()
+    assert "Before" not in replace(first, path=path, previous=first.path.name).rows()
+
+
+def test_no_promote_leads_to_promotion(first: CalibratedRelease) -> None:
+    kept = replace(first, request=Promotion(requested=False), ending=Published(), previous="old")
+    assert kept.rows()["Promotion"] == "Not promoted, because of --no-promote. old remains the current release."
+    name = first.path.name
+    assert kept.next_rows()["Next"].endswith(f"\ntaugate release promote {name} --releases 'my releases'")
+    assert "Open" not in kept.next_rows()
+
+
+def test_release_without_safe_threshold_refers_to_message(first: CalibratedRelease) -> None:
     policy = first.manifest.policy.model_copy(update={"kind": "none", "tau": None})
     without = first.manifest.model_copy(update={"policy": policy})
-    lines = summary(replace(first, manifest=without, ending=Published(False, 3, "why", "no cut")))
-    assert lines["Threshold"].startswith("None: an answered question keeps all results. A question that scores below ρ")
-    without = without.model_copy(update={"refusal": None})
-    lines = summary(replace(first, manifest=without, ending=Published(False, 3, "why", "no cut")))
-    assert lines["Threshold"].startswith("None. Every result is kept, and ")
-    assert lines["Promotion"] == "Not promoted, for the reason below. No release is current yet."
-    assert lines["Next"] == "Read the message below, and the report."
+    failed = replace(first, manifest=without, ending=Published(False, 3, "why", "no cut"))
+    assert failed.rows()["Keeps"].endswith(" (no threshold)")
+    assert failed.rows()["Promotion"] == "Not promoted, for the reason below. No release is current yet."
+    assert failed.next_rows()["Next"] == "read the message below, and the report."
 
 
-def test_summary_without_holdout(first: CalibratedRelease) -> None:
+def test_provisional_release_leads_to_judging(first: CalibratedRelease) -> None:
+    record = first.manifest.calibration
+    assert record is not None
+    record = record.model_copy(update={"state": "provisional", "reasons": ["few_queries"], "human": 7})
+    rows = replace(first, manifest=first.manifest.model_copy(update={"calibration": record}))
+    assert next(iter(rows.rows())) == "State"
+    assert rows.rows()["State"].startswith("Provisional: ")
+    assert rows.next_rows()["Next"].endswith("\ntaugate judge data --releases 'my releases'")
+
+
+def test_measured_without_holdout_says_so(first: CalibratedRelease) -> None:
     bootstrap = first.manifest.bootstrap.model_copy(update={"holdout": 0.0})
-    lines = summary(replace(first, manifest=first.manifest.model_copy(update={"bootstrap": bootstrap})))
-    assert lines["Measured"].endswith(
-        "The same queries choose and check the threshold, so expect slightly worse results."
+    data = first.manifest.data.model_copy(update={"split": "human"})
+    rows = replace(first, manifest=first.manifest.model_copy(update={"bootstrap": bootstrap, "data": data})).rows()
+    assert rows["Measured"] == (
+        "503 labelled queries of the split human on 503 documents. They choose and check the threshold, so expect "
+        "slightly worse results."
     )
 
 
-def test_summary_compares_with_current_release(first: CalibratedRelease, releases: Path, tmp_path: Path) -> None:
-    older = clone(shutil.copytree(releases, tmp_path / "releases") / first.path.name, 1, without_refusals)
-    changed = json.loads(first.manifest.model_dump_json())
-    with_refusals(changed)
-    metrics = changed["metrics"]["heldout"]
-    metrics["kept_fraction"] = 0.5
-    metrics["accuracy_at_tau"]["mean"] = metrics["accuracy"]["mean"] - 0.015
-    manifest = first.manifest.model_validate(changed)
-    path = tmp_path / "releases" / manifest.release_id
-    lines = summary(replace(first, manifest=manifest, path=path, previous=older))
-    before = first.manifest.metrics["heldout"]
-    assert [*lines][:3] == ["Result", "Measured", "Threshold"]
-    assert lines["Result"] == SUMMARY
-    assert lines["Threshold"] == (
-        f"{manifest.policy.tau:.4f}. Results that score lower are dropped. A question that scores below "
-        "ρ = 0.3906 gets no result; it is scored by its best similarity."
-    )
-    assert lines["Changes"] == f"From {older} to this release, measured on the same queries and documents:"
-    assert lines["Kept"] == f"{100 * before.kept_fraction:.1f} % → 50.0 % of the results are kept."
-    lost = 100 * (before.accuracy.mean - before.accuracy_at_tau.mean)
-    assert lines["Lost"] == f"{lost:.1f} % → 1.5 % of the questions lose their answer."
-    assert lines["Refused"] == ("– → 95.0 % of the off-topic questions are refused, – → 70.0 % of the near misses.")
-
-
-def test_summary_without_changes_compares_nothing(first: CalibratedRelease, releases: Path) -> None:
-    same = replace(first, path=releases / first.path.name, previous=first.path.name)
-    assert not {"Changes", "Kept", "Lost", "Refused"} & {*summary(same)}
+def test_manifest_without_summary_has_no_result(first: CalibratedRelease) -> None:
+    assert result(first.manifest.model_copy(update={"summary": None})) == {}

@@ -59,7 +59,7 @@ def test_strange_server_counts_as_failed_redis(
         fleet = Fleet(between.url, "release", 60)
         assert fleet.find("id", time.time()) is None
         fleet = Fleet(between.url, "release", 60)
-        assert fleet.change("state", lambda found: b"mine", 60) is False
+        assert fleet.change("state", lambda found: b"mine") is False
         fleet = Fleet(between.url, "release", 60)
         assert isinstance(fleet.is_first("judgement"), bool)
         fleet.close()

@@ -13,7 +13,7 @@ from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
-from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, is_supported
+from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processor_path
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
@@ -42,7 +42,7 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
     """Return the readers; the metadata are those of `documents`, and `scratch` is a folder to write in."""
     weights = Reader("weights", of_file(scratch / WEIGHTS, _weights), (_some_weights(scratch),), words=TENSOR_WORDS)
     return [
-        *([weights] if is_supported() else []),
+        *([weights] if processor_path("int8") else []),
         Reader(
             "projection", of_file(scratch / "projection", _projection), (_a_projection(scratch),), words=TENSOR_WORDS
         ),
@@ -87,12 +87,12 @@ def _some_weights(scratch: Path) -> bytes:
         zip(LINEARS, (product(192), product(64), product(64), product(64)), strict=True)
     )
     model = Bert(words, positions, norm, (BertLayer(products, norm, norm),), heads=2, epsilon=1e-12, first_token=False)
-    write_tensors(scratch / WEIGHTS, model.quantized([[1, 2, 3]]))
+    write_tensors(scratch / WEIGHTS, model.in_int8([[1, 2, 3]]))
     return (scratch / WEIGHTS).read_bytes()
 
 
 def _weights(path: Path) -> None:
-    vectors = BertModel(path, 1, "plain").run([[1, 2, 3], [4]])
+    vectors = BertModel(path, "int8", 1, "plain").run([[1, 2, 3], [4]])
     assert vectors.shape == (2, 64)
 
 

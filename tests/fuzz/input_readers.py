@@ -16,7 +16,8 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
+from taugate.service.api.feedback import FeedbackRequest
+from taugate.service.api.schemas import BatchRequest, SearchRequest
 from taugate.service.http.bodies import describe_faults
 from taugate.service.pipeline.record import read_shown
 from tests.drift.similarities import reference, traffic

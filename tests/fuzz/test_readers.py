@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import orjson
 import pytest
 
-from taugate.retrieval.encoder.bert import is_supported
+from taugate.retrieval.encoder.bert import processor_path
 from tests.fuzz.mutations import mutations
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers import readers
@@ -22,7 +22,7 @@ def all_readers(releases: Path) -> Iterator[dict[str, Reader]]:
 
 
 NAMES = [
-    "manifest", "policy", "encoder", "current", "documents", "golden", *(["weights"] if is_supported() else []),
+    "manifest", "policy", "encoder", "current", "documents", "golden", *(["weights"] if processor_path("int8") else []),
     "projection", "reference", "outcomes", "relevance", "abstention", "lexical", "words-by-sentence", "metadata",
     "corpus", "queries", "qrels-test", "query-log", "search", "batch", "feedback", "filter", "shown", "drift-state",
 ]  # fmt: skip

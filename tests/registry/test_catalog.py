@@ -111,27 +111,27 @@ def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> N
     manifest = json.loads((copy / first / "manifest.json").read_bytes())
     code, out, error = release("list")
     assert code == 0
-    assert error.split()[:6] == ["release", "age", "state", "data", "τ", "accuracy"]
+    assert error.split() == ["release", "age", "state", "data", "τ", "kept", "lost", "refused", "differs"]
     lexical = "lexical" in manifest
     rows = [re.sub(r" \(lexical [\d.]+\)", "", line).split() for line in out.splitlines()]
     assert [line.count("(lexical ") for line in out.splitlines()] == [lexical, lexical, False]
     assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
-    tau, accuracy = manifest["policy"]["tau"], manifest["metrics"]["heldout"]["accuracy"]["mean"]
-    data, k = manifest["data"]["name"], manifest["policy"]["k"]
-    assert rows[0][4:9] == ["calibrated", data, f"{tau:.3f}", f"{accuracy:.3f}", f"@{k}"]
+    tau, data, k = manifest["policy"]["tau"], manifest["data"]["name"], manifest["policy"]["k"]
+    assert rows[0][4:7] == ["calibrated", data, f"{tau:.3f}"]
+    assert rows[0][8:10] == ["of", str(k)]
     assert rows[1][3:6] == ["calibrated", data, "none"]
-    assert rows[2][3:] == ["calibrated", "–", "–", "–"]
+    assert rows[1][-1] == "rule"
+    assert rows[2][3:9] == ["calibrated", "–", "–", "–", "–", "–"]
 
 
-def test_summary_is_shown_verbatim(copy: Path, first: str, release: Release) -> None:
-    manifest = json.loads((copy / first / "manifest.json").read_bytes())
+def test_list_shows_kept_lost_and_refused(copy: Path, first: str, release: Release) -> None:
     older = clone(copy / first, 1, without_refusals)
     newer = clone(copy / first, 2, with_refusals)
     code, out, error = release("list")
-    assert (code, error.split()[-1]) == (0, "summary")
+    assert code == 0
     rows = {line[2:].split()[0]: line for line in out.splitlines()}
-    assert rows[newer].endswith(f"  {SUMMARY}")
-    assert rows[older].rstrip().endswith(f"@{manifest['policy']['k']}")
+    assert rows[newer].endswith("  4.7 of 5  1 of 151 (≤ 3.2 %)  19 of 20")
+    assert rows[older].rstrip().endswith("  –         –                   –")
     summaries = {row["release"]: row["summary"] for row in json.loads(release("list", "--json")[1])["releases"]}
     assert (summaries[older], summaries[newer]) == (None, SUMMARY)
     _, out, error = release("show", newer)
@@ -169,6 +169,7 @@ def test_list_prints_json(copy: Path, first: str, three: list[str], release: Rel
         "summary": manifest.get("summary"),
         "current": None,
         "shadow": None,
+        "differs": [],
     }
 
 

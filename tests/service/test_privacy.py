@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from taugate.retrieval.release.layout import SHADOW
+from taugate.service.drift.worker_store import FILE
 from tests.service.conftest import Two
 from tests.service.privacy import PLACES, Words, Written, observe
 
@@ -30,7 +31,7 @@ def test_no_output_contains_query_texts(shadowed: Path, tmp_path: Path) -> None:
     names = written.sources.keys()
     for expected in ("log/queries.jsonl", "log of the service", "commands to Redis", "traces", "/metrics"):
         assert written.sources[expected], expected
-    assert any(name.endswith(".ring") for name in names), "memory that workers share"
+    assert any(name.endswith(FILE) for name in names), "what workers share"
 
 
 @pytest.mark.slow

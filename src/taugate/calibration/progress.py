@@ -6,20 +6,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-# Name of the task that each stage of a calibration shows.
-_TASK_NAMES = {
-    "read": "reading the data set",
-    "export": "preparing the encoder",
-    "adapt": "learning from pairs",
-    "admit": "judging on unseen queries",
-    "measure": "measuring what changed in the encoder",
-    "gate": "trying cheaper ways to search",
-    "search": "searching all queries",
-    "model": "estimating relevance",
-    "abstention": "looking for queries to refuse",
-    "query set": "measuring the query set",
-    "threshold": "choosing the threshold",
-    "write": "writing the report and the release",
+# What the stages do while they run, and what they have done; stages that have done the same are one step.
+_MEASURED = "Measured all queries"
+_STAGES = {
+    "load": ("loading the current release", "Loaded the current release"),
+    "traffic": ("reading judged traffic", "Read judged traffic"),
+    "read": ("reading the data set", "Read the data set"),
+    "export": ("preparing the encoder", "Prepared the encoder"),
+    "encode": ("encoding", "Encoded the data set"),
+    "upload": ("uploading documents", "Uploaded the documents"),
+    "adapt": ("learning from pairs", "Learned from pairs"),
+    "admit": ("judging on unseen queries", "Judged on unseen queries"),
+    "measure": ("measuring what changed in the encoder", "Measured what changed in the encoder"),
+    "gate": ("trying cheaper ways to search", "Tried cheaper ways to search"),
+    "index": ("building the index", "Built the index"),
+    "search": ("searching all queries", _MEASURED),
+    "model": ("estimating relevance", _MEASURED),
+    "abstention": ("looking for queries to refuse", _MEASURED),
+    "labels": ("estimating from few labels", _MEASURED),
+    "query set": ("measuring the query set", _MEASURED),
+    "check": ("checking the threshold", "Checked the threshold"),
+    "threshold": ("choosing the threshold", "Chose the threshold"),
+    "write": ("writing the report and the release", "Wrote the release"),
+    "shadow": ("trying the release on live traffic", "Tried the release on live traffic"),
+    "promote": ("promoting the release", ""),  # the result says whether that happened
 }
 
 
@@ -69,6 +79,7 @@ class Job:
     Attributes:
         report: Prints one line of progress or a warning.
         command: The command line that the job runs, for the report; empty if no command began it.
+        stage_ended: Is called with the name of a stage, and seconds spent in it, whenever some are added.
         seconds: Wall-clock seconds by stage.
     """
 
@@ -78,7 +89,9 @@ class Job:
         self._cancelled = threading.Event()
         self._tasks = [Task("working")]
         self.report, self.command = report, command
+        self.stage_ended: Callable[[str, float], None] = lambda name, seconds: None
         self.seconds: dict[str, float] = {}
+        self._done: dict[str, str] = {}
 
     def cancel(self) -> None:
         """Stop the job as soon as it begins or advances a task, which raises JobCancelled; callable in any thread."""
@@ -87,9 +100,10 @@ class Job:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time spent inside a `with` block to the stage `name`."""
+        self.add(name, 0.0)  # so that the previous step has ended
         began = time.perf_counter()
         try:
-            with self.task(_TASK_NAMES.get(name, name)):
+            with self.task(_STAGES[name][0] if name in _STAGES else name):
                 yield
         finally:
             self.add(name, time.perf_counter() - began)
@@ -123,6 +137,15 @@ class Job:
     def add(self, name: str, seconds: float) -> None:
         """Add `seconds` measured elsewhere to the stage `name`."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.stage_ended(name, seconds)
+
+    def describe(self, name: str, done: str) -> None:
+        """Set what the stage `name` has done, such as "Read 503 documents"; before the next stage ends."""
+        self._done[name] = done
+
+    def done(self, name: str) -> str | None:
+        """Return what a stage has done, for people to read; None if the stage says nothing to them."""
+        return self._done.get(name) or _STAGES.get(name, ("", ""))[1] or None
 
     @property
     def total(self) -> float:

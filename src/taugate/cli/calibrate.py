@@ -18,6 +18,7 @@ from taugate.cli.terminal.options import (
     Appearance,
     Data,
     Releases,
+    Verbose,
     number_or,
     option,
     parameters,
@@ -25,7 +26,7 @@ from taugate.cli.terminal.options import (
     specified,
 )
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import CalibratedRelease, print_release, summary
+from taugate.cli.terminal.summary import CalibratedRelease, print_release
 from taugate.registry.catalog import pointed_id
 from taugate.retrieval.release.layout import CURRENT
 
@@ -48,6 +49,7 @@ class CalibrateOptions(InputOptions, PromotionOptions):
     as_json: Annotated[bool, Appearance(names=("--json",))] = option(
         False, "print the release and its manifest as one JSON object"
     )
+    verbose: Verbose = False
 
 
 def _shares(text: str) -> list[float]:
@@ -58,16 +60,8 @@ def _shares(text: str) -> list[float]:
         raise click.BadParameter(f'"{text}": give a share such as 0.01, or several such as 0.01,0.02') from None
 
 
-def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_steps: bool = True) -> int:
-    """Calibrate, promote, and report.
-
-    Args:
-        options: What to calibrate on, and where the release goes.
-        settings: The settings of the calibration.
-        with_next_steps: Whether to end with the path of the report and the next step.
-
-    Returns:
-        The exit code.
+def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettings) -> CalibratedRelease:
+    """Calibrate, and promote the release, with progress on stderr.
 
     Raises:
         TaugateError: If no release can be written.
@@ -80,7 +74,7 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
     encoder = RequestedEncoder(
         options.encoder or DEFAULT_ENCODER, explicit or not request.requested, part(InputOptions, options)
     )
-    with ProgressDisplay() as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
         with job.task("starting"):
             from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
             from taugate.calibration.report.terminal import table, times
@@ -88,24 +82,27 @@ def run(options: CalibrateOptions, settings: CalibrationSettings, *, with_next_s
             request.check(options.releases, settings.k)
         manifest = calibrate(options.data, options.releases, encoder, settings, job)
         path = options.releases / manifest.release_id
-        job.report(table(manifest))
-        job.report(times(job))
+        if options.verbose:
+            job.report(table(manifest))
+            job.report(times(job))
         previous = pointed_id(options.releases, CURRENT)
-        with job.task("promoting the release"):
+        with job.stage("promote"):
             ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
         if ending.provisional and ending.decision is None:
             job.report(PROVISIONAL)
-    rows = summary(CalibratedRelease(manifest, path, request, ending, previous), with_next_steps=with_next_steps)
-    value = {"release": path.name, "path": str(path), "manifest": manifest.model_dump()}
-    if request.rule is not None:
-        value["promotion"] = promotion_json(request.rule, ending)
-    return print_release(value if options.as_json else path, rows, ending, ending.sentences)
+    return CalibratedRelease(options.data, manifest, path, request, ending, previous)
 
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
-    return run(CalibrateOptions(**own), CalibrationSettings.from_options(requested))
+    options = CalibrateOptions(**own)
+    release = calibrate_and_publish(options, CalibrationSettings.from_options(requested))
+    value = {"release": release.path.name, "path": str(release.path), "manifest": release.manifest.model_dump()}
+    if release.request.rule is not None:
+        value["promotion"] = promotion_json(release.request.rule, release.ending)
+    printed = value if options.as_json else release.path
+    return print_release(printed, release.rows() | release.next_rows(), release.ending, release.ending.sentences)
 
 
 _no_refusal = Option(
@@ -121,7 +118,7 @@ command = Command(
     "calibrate",
     callback=_run,
     params=[
-        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json"),
+        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "verbose"),
         *parameters(InputOptions, max_length=Appearance("TOKENS")),
         *parameters(
             CalibrationSettings,

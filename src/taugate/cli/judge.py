@@ -123,13 +123,7 @@ def _write(work: "Judging") -> "Verdicts":
 
 
 def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
-    """Return lines on what was judged, how far the judges agree, and on which results they disagree.
-
-    Args:
-        data: Folder of the data set.
-        split: Split that the judgements go to.
-        verdicts: Judgements of all judges.
-    """
+    """Return lines on what was judged, how far the judges agree, and on which results they disagree."""
     sample, judged = verdicts.sample, verdicts.judged
     if not judged:
         return ["no query is completely judged yet, so no qrels were written"]

@@ -20,25 +20,40 @@ from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The subcommands with their help texts; a module named after each has its `command`, and is loaded only to run it.
-COMMANDS = {
-    "quickstart": "calibrate on a sample data set or on your files, and serve it",
-    "calibrate": "measure a labelled data set, choose the threshold, promote a release",
-    "update": "make a release of a newer corpus, and promote it if the threshold still holds",
-    "recalibrate": "calibrate on newer data as before, compare, try on live traffic, promote",
-    "import": "make a data set from files: texts, web pages, PDF, office files, emails, tables, source code",
-    "queries": "make queries from the documents of an unlabelled corpus",
-    "traffic": "make labelled queries from user feedback",
-    "judge": "judge results of sampled queries, to label them for calibration",
-    "adapt": "adapt an encoder to a data set, and measure whether it is better",
-    "encode": "encode a corpus into shards, with several workers",
-    "serve": "serve the current release over HTTP",
-    "explain": "explain why a document is, or is not, among the results of a query",
-    "settings": "show the effective settings and their sources",
-    "release": "list, compare, promote, roll back or prune releases",
-    "drift": "detect drift in recorded queries",
-    "key": "create and remove API keys",
-    "completion": "print the completion script of a shell",
+# The subcommands with their help texts, in the groups of the help; a module named after each has its `command`, and is
+# loaded only to run it.
+_GROUPS = {
+    "start": {
+        "quickstart": "calibrate on a sample data set or on your files, and serve it",
+        "import": "make a data set from files, such as PDF, web pages and tables",
+        "queries": "make queries from the documents of an unlabelled corpus",
+        "judge": "judge results of sampled queries, to label them for calibration",
+        "completion": "print the completion script of a shell",
+    },
+    "measure": {
+        "calibrate": "measure a data set, choose the threshold, promote a release",
+        "update": "release a newer corpus if the threshold still holds",
+        "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
+        "adapt": "adapt an encoder to a data set, if that makes it better",
+        "encode": "encode a corpus into shards, with several workers",
+    },
+    "serve": {
+        "serve": "serve the current release over HTTP",
+        "release": "list, compare, promote, roll back or prune releases",
+        "key": "create and remove API keys",
+        "settings": "show the effective settings and their sources",
+    },
+    "watch": {
+        "explain": "explain why a document is, or is not, among the results",
+        "drift": "detect drift in recorded queries",
+        "traffic": "make labelled queries from user feedback",
+    },
+}
+COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
+_EXAMPLES = {
+    "taugate quickstart": "try it on a sample",
+    "taugate calibrate DATA --releases DIR --max-loss 0.02": "limit the loss to 2 %",
+    "taugate serve --releases DIR": "search over HTTP",
 }
 COMPLETE = "_TAUGATE_COMPLETE"  # the variable by which a shell's completion script asks for completions
 # Distribution of each module whose name differs from it.
@@ -69,6 +84,12 @@ class _Program(Group):
         name, _, words = super().resolve_command(ctx, args)
         return name, load_command(name) if name else None, words
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group of subcommands, and the examples."""
+        for title, rows in (*_GROUPS.items(), ("examples", _EXAMPLES)):
+            with formatter.section(title):
+                formatter.write_dl([*rows.items()], col_max=60)
+
 
 program = _Program(
     "taugate",
@@ -80,16 +101,12 @@ click.version_option(package_name="taugate", message="%(prog)s %(version)s")(pro
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit code.
-
-    Args:
-        arguments: The command line without the program's name, or None for that of this process.
-    """
+    """Run one subcommand, by default that of this process's command line, and return its exit code."""
     # On SIGTERM, a calibration removes its temporary files, as after Ctrl-C. The service has its own handlers.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     set_missing_home()
     try:
-        return _run([*sys.argv[1:]] if arguments is None else [*arguments])
+        return _run([*(sys.argv[1:] if arguments is None else arguments)] or ["--help"])
     except click.exceptions.Exit as end:  # after --help and --version
         return end.exit_code
     except click.UsageError as error:

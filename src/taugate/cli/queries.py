@@ -64,7 +64,7 @@ def run(options: QueriesOptions) -> int:
     elif options.split is not None:
         raise InputError("--split: only --unanswerable changes questions of a split; leave it out")
     elif options.method == "crop":
-        value = _crops(options)
+        value = crop(options)
     else:
         model_options = part(QuestionOptions, options)
         value = questions(options.data, options.max, options.seed, model_options, options.method)
@@ -91,7 +91,7 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
     return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
 
 
-def _crops(options: QueriesOptions) -> dict[str, Any]:
+def crop(options: QueriesOptions) -> dict[str, Any]:
     """Make crops; returns the object that --json prints."""
     part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(options.data, options.max, options.seed)

@@ -88,17 +88,7 @@ class QuestionOptions(ModelOptions):
 
 
 def questions(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Any]:
-    """Let a language model write questions, and report them.
-
-    Args:
-        data: Folder of the data set.
-        limit: Largest number of passages to ask about.
-        seed: Seed of the sample.
-        options: The model and the conditions for a question.
-        method: "local" or "endpoint".
-
-    Returns:
-        The object that --json prints.
+    """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
 
     Raises:
         InputError: If an option cannot be used, or the user does not confirm.

@@ -14,7 +14,7 @@ from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, Data, Releases, command_of, option
+from taugate.cli.terminal.options import AsJson, Data, Releases, Verbose, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
@@ -54,6 +54,7 @@ class RecalibrateOptions(TrialOptions, PromotionOptions):
         "LOG",
     )
     as_json: AsJson = False
+    verbose: Verbose = False
 
 
 def run(options: RecalibrateOptions) -> int:
@@ -67,7 +68,7 @@ def run(options: RecalibrateOptions) -> int:
     promotion = options.promotion()
     if options.no_promote and options.url:
         raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
-    with ProgressDisplay() as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
         with job.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import recalibrate
@@ -104,7 +105,7 @@ def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dic
     gate = "No promotion rule was given." if promotion.rule is None else "Not checked."
     if decision is not None:
         gate = f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
-    cut = "None" if manifest.policy.tau is None else f"{manifest.policy.tau:.4f}"
+    cut = "None" if manifest.policy.tau is None else f"{manifest.policy.tau:.3f}"
     cause = "it" if manifest.answer_threshold is None else "it or to a refusal"
     listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
     why = "no promotion rule was given." if decision is None else "the promotion rule holds."

@@ -1,28 +1,33 @@
 """`taugate serve`: bind the address, load the release, and serve until SIGTERM."""
 
+import json
+import os
 import socket
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import setting_parameters
+from taugate.cli.terminal.output import say_labelled
 from taugate.errors import InputError
 from taugate.service.settings import Settings, read_settings
+from taugate.service.settings.settings import PREFIX
 
 _BACKLOG = 2048  # uvicorn's own default
 # Send buffer of a connection; Linux doubles it. By default it grows to 4 MiB of kernel memory if the client does not
 # read: 600 such connections take 1.7 GB, and 85 MB with this limit (docs/benchmarks/attacks.md). It still allows
 # 64 MB/s to a client a millisecond away.
 _SEND_BUFFER_BYTES = 64 << 10
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine's loopback
+_READY_SECONDS = 60  # loading the sample release takes about a second
 
 
 def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     """Serve until a signal stops the service.
-
-    Args:
-        flags: Settings that override variables; None for those not given.
-
-    Returns:
-        The exit code.
 
     Raises:
         InputError: If a setting cannot be used.
@@ -30,9 +35,15 @@ def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     """
     from taugate.service.lifecycle.loading import current_release  # slow: loads faiss and onnxruntime
 
+    on_terminal = sys.stderr.isatty()
+    if on_terminal and f"{PREFIX}LOG_LEVEL" not in map(str.upper, os.environ):
+        flags["log_level"] = "warning"
     settings = read_settings(**flags)
     current_release(settings, at_start=True)  # before binding: a missing release is the usual mistake
-    serve(settings, listen(settings))
+    listener = listen(settings)
+    if on_terminal:
+        announce(listener, lambda release: {"Release": release, "Open": address(settings, listener)})
+    serve(settings, listener)
     return 0
 
 
@@ -46,11 +57,7 @@ command = Command(
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in the configured number of processes, until a signal stops it.
-
-    Args:
-        settings: Settings of the service.
-        listener: A listening TCP socket, as `listen` returns it.
+    """Run the service in the configured number of processes on the socket of `listen`, until a signal stops it.
 
     Raises:
         ReleaseError: If the release cannot be loaded.
@@ -90,3 +97,32 @@ def listen(settings: Settings) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port}: {error.strerror}; give another --host or --port"
         ) from error
+
+
+def address(settings: Settings, listener: socket.socket) -> str:
+    """Return the URL of the playground, or that of the service if the playground is off."""
+    from taugate.service.http.endpoints import ENDPOINTS
+
+    playground = ENDPOINTS["playground"].path if settings.listen.has_playground else ""
+    return f"{_base(listener)}{playground} (Ctrl-C stops the service)"
+
+
+def announce(listener: socket.socket, rows: Callable[[str], Mapping[str, str]]) -> None:
+    """Print rows to stderr once the service is ready; they are made from the id of its release, in another thread."""
+    threading.Thread(target=_announce, args=(_base(listener), rows), name="announce", daemon=True).start()
+
+
+def _announce(base: str, rows: Callable[[str], Mapping[str, str]]) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with _OPENER.open(f"{base}/readyz", timeout=5) as reply:
+                say_labelled(rows(json.load(reply)["release"]))
+                return
+        except OSError:  # not ready or not listening yet; the errors of urllib are OSErrors
+            time.sleep(0.1)
+
+
+def _base(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # IPv6

@@ -12,15 +12,7 @@ from taugate.service.settings.reading import SettingInForce, settings_in_force, 
 
 
 def run(as_json: bool, **flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    """Print the effective settings; returns the exit code.
-
-    Args:
-        as_json: Print one JSON object.
-        flags: Settings that override variables; None for those not given.
-
-    Raises:
-        InputError: If a value cannot be used.
-    """
+    """Print the effective settings, as one JSON object on request; returns the exit code."""
     settings = settings_in_force(**flags)
     unknown = unknown_variables(os.environ)
     if as_json:

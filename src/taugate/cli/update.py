@@ -5,7 +5,7 @@ import shlex
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, command_of, option, part
+from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
@@ -19,6 +19,7 @@ class UpdateOptions(PromotionOptions, UpdateSettings):
     releases: Releases
     force: bool = option(False, "promote the release even if τ is not shown to hold")
     as_json: AsJson = False
+    verbose: Verbose = False
 
 
 def run(options: UpdateOptions) -> int:
@@ -30,7 +31,7 @@ def run(options: UpdateOptions) -> int:
     from taugate.cli.terminal.display import ProgressDisplay
 
     promotion = options.promotion()
-    with ProgressDisplay() as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
         with job.task("starting"):
             from taugate.calibration.report.terminal import times
             from taugate.calibration.update.job import update  # loads scikit-learn, which takes seconds

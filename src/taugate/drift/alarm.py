@@ -1,10 +1,4 @@
-"""One alarm: on when there is enough evidence of drift, off when the traffic is back within its bounds.
-
-The evidence is that of e-detectors: numbers that grow while the means of blocks are beyond their bounds. For each bound
-and each stake λ there is one, M ← max(M, 1) · L, where L is 1 plus λ times how far a mean is beyond the bound; while
-the means are within, L is at most 1 on average (Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework for
-sequential change detection", 2023; docs/drift.md).
-"""
+"""One alarm: on when there is enough evidence of drift, off when the traffic is back within its bounds."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
+from taugate.drift.e_detectors import EDetectors, log_mean
 from taugate.drift.observations import Float64
 from taugate.drift.rules import BLOCK, DEFAULT_RULES, MIN_IN_BLOCK, Rules
 from taugate.drift.signals import Bounds, Signal
@@ -33,80 +28,14 @@ _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
 # Share of the threshold above which evidence is not shown. Averages over replicas without Redis never need more.
 _MAX_SHOWN = 2.0
 
-# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so the boldest bet is best
-# against a clear shift; the cautious ones are for shifts that only some of the blocks show.
-_STAKES = np.array([1 / 8, 1 / 2, 0.95])
-_MIN_PROBABILITY = 1e-12  # so that a logarithm is finite
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The beginning or end of an alarm.
-
-    Attributes:
-        signal: Name of the signal.
-        row: Row of the query or judgement that caused it, in the batch.
-        on: Whether the alarm began.
-    """
+    """The beginning or end of an alarm, caused by the query or judgement in this row of the batch."""
 
     signal: str
     row: int
     on: bool
-
-
-class EDetectors:
-    """The e-detectors of V means, with bounds in 0…1, (V,) float64.
-
-    A lower bound of 0 and an upper one of 1 cannot be crossed, and are not watched.
-
-    Attributes:
-        logs: Natural logarithms of M, (bounds watched, stakes) float64.
-    """
-
-    def __init__(self, lower: Float64, upper: Float64) -> None:
-        below, above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
-        self._columns = np.concatenate([below, above])
-        self._bounds = np.concatenate([lower[below], upper[above]])
-        self._signs = np.concatenate([-np.ones(len(below)), np.ones(len(above))])
-        margins = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
-        self._rates = _STAKES / margins[:, None]
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget all evidence."""
-        self.logs = np.zeros(self._rates.shape)
-
-    def update(self, means: Float64) -> None:
-        """Add the means of one more block, (V,) float64."""
-        beyond = self._signs * (means[self._columns] - self._bounds)
-        self.logs = np.maximum(self.logs, 0) + np.log1p(self._rates * beyond[:, None])
-
-    @property
-    def log(self) -> float:
-        """Natural logarithm of the mean of all M; −∞ if no bound is watched."""
-        return _log_mean(self.logs) if self.logs.size else -np.inf
-
-    def reaches(self, log: float) -> bool:
-        """Return whether the logarithm of the mean of all M reaches a threshold."""
-        # Usually not even the largest of them does, which is cheaper to check.
-        return bool(self.logs.size and self.logs.max() >= log and self.log >= log)
-
-    def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
-        """Return mean and standard deviation of log L for blocks of independent queries, both of the shape of `logs`.
-
-        Exact for variables of 0 and 1, whose sum over a block is binomial; other variables vary less.
-
-        Args:
-            means: (V,) float64, the true means.
-            queries: Queries in a block.
-        """
-        mean = means[self._columns, None]
-        ones = np.arange(queries + 1)
-        chances = _binomial(ones, queries, np.clip(mean, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY))[:, None, :]
-        beyond = self._signs[:, None] * (ones / queries - self._bounds[:, None])
-        logs = np.log1p(self._rates[:, :, None] * beyond[:, None, :])
-        growth = (chances * logs).sum(axis=2)
-        return growth, np.sqrt((chances * (logs - growth[:, :, None]) ** 2).sum(axis=2))
 
 
 class Alarm:
@@ -141,9 +70,7 @@ class Alarm:
     def update(self, fifth: Fifth, means: slice) -> bool:
         """Add a fifth of a block, and with the last fifth the block; returns whether the alarm has begun or ended.
 
-        Args:
-            fifth: Means of several signals.
-            means: Columns of this signal's means.
+        `means` are the columns of this signal in the means of all signals.
         """
         self._fifths.update(fifth.mean[means])
         if fifth.block is not None:
@@ -168,14 +95,9 @@ class Alarm:
         self._fifths.restart()
 
     def detects(self, means: Float64, blocks: int, size: int) -> bool:
-        """Return whether blocks with given true means raise the alarm nine times out of ten.
+        """Return whether so many blocks of `size` queries raise the alarm nine times out of ten, from no evidence.
 
-        Computed for independent queries, without evidence from before.
-
-        Args:
-            means: (V,) float64, the true means.
-            blocks: Number of blocks.
-            size: Queries in a block.
+        The queries are independent, and `means`, (V,) float64, are the true ones.
         """
         logs = [-np.inf]
         for detectors, times, queries, handicap in (
@@ -184,7 +106,7 @@ class Alarm:
         ):
             growth, deviation = detectors.growth(means, queries)
             if growth.size:
-                logs.append(_log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * deviation) - handicap)
+                logs.append(log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * deviation) - handicap)
         return max(logs) >= self.threshold
 
     def pack(self) -> dict[str, NDArray[Any]]:
@@ -236,12 +158,9 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
 def alarms_of(
     signals: Sequence[Signal[Any]], rules: Rules = DEFAULT_RULES, ordinary: Mapping[str, Bounds] = MappingProxyType({})
 ) -> list[Alarm]:
-    """Return the alarms of a release, one for each signal.
+    """Return the alarms of all signals of a release, whose thresholds grow with the number of signals.
 
-    Args:
-        signals: All signals of the release; the evidence that raises an alarm grows with their number.
-        rules: When an alarm is raised.
-        ordinary: Bounds of a baseline by signal, which widen those of the calibration.
+    `ordinary` has the bounds of a baseline by signal, which widen those of the calibration.
     """
     required = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
     alarms = []
@@ -258,27 +177,9 @@ def threshold(average_run_length: float, alarms: int, block: int) -> float:
     """Return the natural logarithm of the evidence that raises one of several alarms.
 
     While every block, and every fifth of one, is expected within its bounds, whatever came before, the probability that
-    any alarm is raised within N distinct queries is at most N / average_run_length.
-
-    Args:
-        average_run_length: Distinct queries.
-        alarms: Number of alarms.
-        block: Distinct queries in the smallest block.
+    any alarm is raised within N distinct queries is at most N / average_run_length. `block` is the number of distinct
+    queries in the smallest block.
     """
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
     # fifths reaches 5c with the same probability; each alarm has both, and N queries are N / block blocks.
     return max(_MIN_THRESHOLD, float(np.log(2 * alarms * average_run_length / block)))
-
-
-def _binomial(ones: NDArray[np.int64], queries: int, mean: Float64) -> Float64:
-    """Return the binomial probabilities of `ones` among queries, for each mean."""
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, queries + 1)))])
-    choices = factorials[queries] - factorials[ones] - factorials[queries - ones]
-    chances: Float64 = np.exp(choices + ones * np.log(mean) + (queries - ones) * np.log1p(-mean))
-    return chances
-
-
-def _log_mean(logs: Float64) -> float:
-    """Return the logarithm of the mean of at least one number, from the numbers' logarithms."""
-    largest = float(logs.max())
-    return largest + float(np.log(np.exp(logs - largest).sum() / logs.size))

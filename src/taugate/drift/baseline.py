@@ -33,12 +33,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class OrdinaryRange(BaseModel):
-    """The ordinary range of one signal's block means.
-
-    Attributes:
-        lower: Lower end for each variable, in 0…1.
-        upper: Upper end for each variable, in 0…1.
-    """
+    """The ordinary range of one signal's block means: both ends for each variable, in 0…1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,15 +44,8 @@ class OrdinaryRange(BaseModel):
 class Baseline(BaseModel):
     """The ordinary range of all signals, as `taugate drift baseline` writes it.
 
-    Attributes:
-        release: Id of the release that served the traffic.
-        first: Time of the first query, ISO 8601 in UTC.
-        last: Time of the last query, ISO 8601 in UTC.
-        days: Number of days with queries.
-        queries: Number of queries.
-        block: Distinct queries in a block.
-        blocks: Number of blocks.
-        signals: The range of each signal.
+    `first` and `last` are the times of the first and last query, ISO 8601 in UTC, `days` the number of days with
+    queries, and `block` the distinct queries in one of the `blocks`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,12 +62,7 @@ class Baseline(BaseModel):
 
     @classmethod
     def learn(cls, release: str, queries: Observations, monitor: Monitor) -> Self:
-        """Learn the baseline of a release from its query log.
-
-        Args:
-            release: Id of the release.
-            queries: Queries of the log.
-            monitor: A new monitor with the settings of the service.
+        """Learn the baseline of a release from its query log, with a new monitor that has the settings of the service.
 
         Raises:
             InputError: If the log has too few days or too few blocks.
@@ -138,12 +121,7 @@ class _BaselineFile(BaseModel):
 
 
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
-    """Read a file that `Baseline.save` wrote.
-
-    Args:
-        path: The file.
-        release: Id of the release that the baseline must belong to.
-        monitor: Has the signals that the baseline must have.
+    """Read a file that `Baseline.save` wrote for a release, with the signals of its monitor.
 
     Raises:
         InputError: If the file cannot be read, is damaged, or does not fit.

@@ -61,12 +61,13 @@ class Blocks:
         self._fifths = np.zeros((0, len(neutral)))  # sums of the complete fifths of the open block
         self._sum = np.zeros(len(neutral))
 
-    def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
+    def feed(self, keys: Keys, values: Float64, first_row: int = 0) -> Iterator[Fifth]:
         """Add n queries in their order; yields every fifth that they complete.
 
         Args:
             keys: (n,) uint64, equal for equal queries.
             values: (n, V) float64 variables in 0…1.
+            first_row: Row of the first query in the batch.
         """
         new: list[int] = []  # rows of queries that the block did not hold
         lighter: list[tuple[int, float]] = []  # new rows with a weight below 1
@@ -83,7 +84,7 @@ class Blocks:
             if len(opened) == end:
                 self._add(values[new], lighter)
                 new, lighter = [], []
-                yield self._complete(row)
+                yield self._complete(first_row + row)
                 opened, end = self._open, self._end(len(self._fifths) + 1)
         self._add(values[new], lighter)
 

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,6 @@ class FifthResult:
     fifth: Fifth
     changes: list[Change]
 
-    def shifted(self, rows: int) -> Self:
-        """Return a copy with all row numbers increased by `rows`."""
-        return replace(
-            self,
-            fifth=replace(self.fifth, row=self.fifth.row + rows),
-            changes=[replace(change, row=change.row + rows) for change in self.changes],
-        )
-
 
 class _State(Protocol):
     def pack(self) -> dict[str, NDArray[Any]]: ...
@@ -46,13 +38,10 @@ class _State(Protocol):
 
 
 class Stream(Generic[Sample]):
-    """Signals computed from one stream of queries, or of judgements, in the same blocks.
+    """Signals computed from one stream of queries, or of judgements, in the same blocks, with an alarm for each.
 
     Attributes:
-        signals: The signals.
-        alarms: One alarm for each signal.
         columns: For each signal, the slice of its variables in a block's means.
-        blocks: The blocks.
     """
 
     def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
@@ -63,15 +52,13 @@ class Stream(Generic[Sample]):
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def process(self, keys: Keys, observed: Sample) -> Iterator[FifthResult]:
-        """Add n observations; yields every fifth of a block that they complete.
+    def process(self, keys: Keys, observed: Sample, first_row: int = 0) -> Iterator[FifthResult]:
+        """Add n observations with their keys, (n,) uint64; yields every fifth of a block that they complete.
 
-        Args:
-            keys: (n,) uint64, equal for the same query or judgement.
-            observed: The observations.
+        `first_row` is the row of the first of them in the batch.
         """
         values = np.concatenate([signal.variables(observed) for signal in self.signals], axis=1)
-        for fifth in self.blocks.feed(keys, values):
+        for fifth in self.blocks.feed(keys, values, first_row):
             changes = [
                 Change(alarm.signal, fifth.row, alarm.on)
                 for alarm, columns in zip(self.alarms, self.columns, strict=True)
@@ -122,11 +109,7 @@ class Monitor:
     ) -> None:
         """Start without evidence.
 
-        Args:
-            reference: Similarities of the calibration queries.
-            theta: θ of the calibration, see `theta_of`.
-            rules: When an alarm is raised.
-            ordinary: Bounds by signal from a baseline of ordinary traffic, which widen those of the calibration.
+        `theta` is θ of the calibration, see `theta_of`, and `ordinary` as in `alarms_of`.
         """
         self._rules, self._reference, self._theta = rules, reference, theta
         signals, feedback = query_signals(reference, theta), feedback_signal(reference, theta)
@@ -148,8 +131,7 @@ class Monitor:
         """Add queries in their order; yields every fifth of a block that they complete."""
         for start in range(0, len(queries), _ROWS):
             part = queries.take(slice(start, start + _ROWS))
-            for result in self.queries.process(part.key, part):
-                yield result.shifted(start)
+            yield from self.queries.process(part.key, part, start)
 
     def judge(self, judged: Judgements) -> list[Change]:
         """Add judgements in their order; returns the alarms that they begin or end."""

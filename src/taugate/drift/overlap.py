@@ -60,13 +60,9 @@ class LiveOverlap:
 def live_overlap(
     queries: Observations, judged: Judgements, reference: Reference, drawn: BootstrapRecord
 ) -> LiveOverlap:
-    """Measure COE and ROE of a window of traffic.
+    """Measure COE and ROE of the queries and judgements of a window of traffic.
 
-    Args:
-        queries: Queries of the window.
-        judged: Judgements of the window.
-        reference: Similarities of the calibration queries.
-        drawn: How the release was bootstrapped: m rows of l queries, the seed, and the percentile that is θ.
+    They are bootstrapped as the release was: m rows of l queries, the seed, and the percentile that is θ.
     """
     if len(queries) < MIN_IN_WINDOW:
         return LiveOverlap(None, None, None)

@@ -38,13 +38,9 @@ _Rank = Annotated[int, Field(strict=True, ge=1)]
 # Records are not frozen: the service makes six for each query, and frozen ones take twice as long.
 @dataclass(slots=True, kw_only=True)
 class ShownResult:
-    """A result in a reply.
+    """A result in a reply: its rank and score among all results considered.
 
-    Attributes:
-        id: Id of the passage.
-        rank: Rank among all results considered, from 1.
-        score: Similarity with the query.
-        propensity: Probability that a reply to this query shows it, 1 for results that the policy keeps.
+    `propensity` is the probability that a reply to this query shows it, 1 for results that the policy keeps.
     """
 
     id: _Text

@@ -26,9 +26,7 @@ _MAX_SHIFT = 2.0  # from the lowest cosine to the highest
 def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     """Compute the smallest shifts that the alarms of a release detect with the default settings.
 
-    Args:
-        reference: Similarities of the calibration queries.
-        percentile: Percentile of their top-K similarities that is θ, 0…100.
+    θ is a percentile, 0…100, of the top-K similarities of the calibration queries.
     """
     theta = theta_of(reference, percentile)
     topk, *shares = [*query_signals(reference, theta), feedback_signal(reference, theta)]

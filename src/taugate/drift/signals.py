@@ -38,12 +38,7 @@ def shifted(reference: Float64, effects: Float64 | float) -> Float64:
 
 
 class Bounds(NamedTuple):
-    """The range of V means that counts as no drift.
-
-    Attributes:
-        lower: (V,) float64 in 0…1.
-        upper: (V,) float64 in 0…1.
-    """
+    """The range of V means that counts as no drift, both ends (V,) float64 in 0…1."""
 
     lower: Float64
     upper: Float64
@@ -93,11 +88,9 @@ def theta_of(reference: Reference, percentile: float) -> float:
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
-    """Return the signals of queries; without ROE if the calibration had no similarities with random documents.
+    """Return the signals of queries, without ROE if the calibration had no similarities with random documents.
 
-    Args:
-        reference: Similarities of the calibration queries.
-        theta: θ of the calibration, see `theta_of`.
+    `theta` is θ of the calibration, see `theta_of`.
     """
     ranks = sorted({0, reference.top.shape[1] - 1})
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
@@ -132,10 +125,6 @@ def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
     """Return the signal of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
 
     Users judge only documents that were shown, so the reference is the correct documents that the policy keeps.
-
-    Args:
-        reference: Similarities of the calibration queries.
-        theta: θ of the calibration, see `theta_of`.
     """
 
     def coe(correct: Float32) -> Float64:

@@ -205,7 +205,7 @@ def current_encoder_name(releases: Path) -> str | None:
 
 
 def float32_encoder(manifest: Manifest) -> str:
-    """Return the digest of a release's float32 query encoder, even if the release answers with int8 weights.
+    """Return the digest of a release's float32 query encoder, even if the release answers in a cheaper precision.
 
     Comparing document encoders is not enough: a map learned for queries alone changes every similarity.
     """

@@ -1,8 +1,9 @@
-"""A release in one row: its data set, threshold, accuracy, age and summary.
+"""A release in one row: its data set, threshold, accuracy, age, summary, and what differs from another release.
 
 Manifests are read as plain JSON without verification, so that a list includes damaged releases and other versions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ class ReleaseSummary:
         k: Number of documents retrieved for a query.
         accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
         summary: What the release keeps, loses and refuses, as one sentence.
+        basis: What the release was made with, such as data and encoder, to compare with other releases.
     """
 
     release: str
@@ -40,6 +42,11 @@ class ReleaseSummary:
     k: int | None
     accuracy: float | None
     summary: str | None
+    basis: Mapping[str, object]
+
+    def differs_in(self, other: "ReleaseSummary") -> list[str]:
+        """Return what was different when two releases were made, such as ["data", "rule"]."""
+        return [name for name, value in self.basis.items() if value != other.basis[name]]
 
     def age(self, now: datetime) -> str:
         """Return the time since the release was written, in its largest unit, such as "3 h"; "–" if unknown.
@@ -71,6 +78,14 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
         k=int(k) if (k := _number(manifest, "policy", "k")) is not None else None,
         accuracy=heldout if heldout is not None else _number(manifest, "metrics", "calibration", "accuracy", "mean"),
         summary=_text(manifest, "summary"),
+        basis={
+            "data": _dig(manifest, "data", "sha256"),
+            "encoder": _dig(manifest, "encoder", "sha256"),
+            "K": _dig(manifest, "policy", "k"),
+            "rule": [_dig(manifest, "policy", name) for name in ("kind", "method", "max_loss")],
+            "lexical": _dig(manifest, "lexical", "weight"),
+            "index": _dig(manifest, "index", "kind"),
+        },
     )
 
 

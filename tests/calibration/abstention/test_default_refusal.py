@@ -71,7 +71,7 @@ def kind(scores: np.ndarray, chooses: bool = True) -> ScoredQuestions:
 
 def test_kept_rho_is_recorded_for_every_kind() -> None:
     right, scores = kind(float32(0.2, 0.5, 0.6, 0.7)), kind(float32(0.1, 0.2, 0.3, 0.9))
-    record = RefusalEvidence(right, scores, None, None, 3, DEFAULT, kept=0.25).record(provisional=False)
+    record = RefusalEvidence(right, scores, None, None, None, 3, DEFAULT, kept=0.25).record(provisional=False)
     assert (record.off_topic.queries, record.off_topic.refused, record.left_out) == (4, 2, 3)
     assert record.lost.mean == 0.25
     assert record.lost.upper == pytest.approx(0.751, abs=1e-3)  # Clopper–Pearson, 1 of 4
@@ -80,7 +80,7 @@ def test_kept_rho_is_recorded_for_every_kind() -> None:
 
 def test_off_topic_question_is_counted_by_the_rho_of_the_others() -> None:
     off_topic = kind(np.linspace(0.1, 0.3, 34, dtype=np.float32))
-    evidence = RefusalEvidence(None, off_topic, None, None, 0, DEFAULT)
+    evidence = RefusalEvidence(None, off_topic, None, None, None, 0, DEFAULT)
     assert int((off_topic.scores < np.float32(evidence.rho)).sum()) == 31  # nine in ten
     counted = evidence.record(provisional=True).off_topic
     assert (counted.queries, counted.refused) == (34, 30)  # the 31st is answered without itself
@@ -91,7 +91,7 @@ def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
     """Of 133 right answers one may be lost; without a fold that has the lowest, ρ is the second or third lowest."""
     right = kind(np.linspace(0.2, 0.9, 133, dtype=np.float32))
     evidence = RefusalEvidence(
-        right, kind(np.full(34, 0.95, dtype=np.float32)), None, None, 0, LostShares(0.015, 0.015)
+        right, kind(np.full(34, 0.95, dtype=np.float32)), None, None, None, 0, LostShares(0.015, 0.015)
     )
     assert (right.scores < np.float32(evidence.rho)).sum() == 1
     lost = [
@@ -105,7 +105,21 @@ def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
 def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
     record = json.loads((find(releases) / "manifest.json").read_bytes())["refusal"]
     english = [question for question in off_topic_table() if question.language == "English"]
-    assert record["off_topic"]["queries"] + record["left_out"] == len(english)
+    assert record["off_topic"]["queries"] + record["request"]["queries"] + record["left_out"] == len(english)
+    assert record["request"]["queries"] <= sum(question.is_request for question in english)
+
+
+def test_rho_refuses_most_requests_as_a_kind_of_their_own() -> None:
+    """Nearly all off-topic questions are refused below every request; ρ rises until it refuses these, too."""
+    off_topic, request = (
+        kind(np.linspace(0.1, 0.2, 90, dtype=np.float32)),
+        kind(np.linspace(0.3, 0.4, 10, dtype=np.float32)),
+    )
+    right = ScoredQuestions(np.linspace(0.5, 0.9, 400, dtype=np.float32), singles(400), np.ones(400, dtype=np.bool_))
+    record = RefusalEvidence(right, off_topic, request, None, None, 0, DEFAULT).record(provisional=False)
+    assert 0.38 < record.rho < 0.4
+    assert record.request is not None
+    assert record.request.refused == 9
 
 
 def test_certifying_queries_do_not_move_rho() -> None:
@@ -113,7 +127,7 @@ def test_certifying_queries_do_not_move_rho() -> None:
     off_topic = kind(np.linspace(0.5, 0.8, 34, dtype=np.float32))
     whole, part = (
         RefusalEvidence(
-            ScoredQuestions(scores[rows], singles(rows.sum()), limits[rows]), off_topic, None, None, 0, DEFAULT
+            ScoredQuestions(scores[rows], singles(rows.sum()), limits[rows]), off_topic, None, None, None, 0, DEFAULT
         )
         for rows in (np.ones(400, dtype=np.bool_), limits)
     )

@@ -9,7 +9,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, int8_encoder
+from taugate.calibration.encoding.precisions import cheaper_encoder
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.int8 import quantize
 from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
@@ -95,7 +96,7 @@ def test_int8_products_fit_16_bits(tmp_path: Path) -> None:
 def both() -> tuple[ExportedEncoder, ExportedEncoder]:
     """all-MiniLM-L6-v2 in float32 and in int8."""
     folder = exported_encoder(DEFAULT_ENCODER)
-    return ExportedEncoder.load(folder), ExportedEncoder.load(int8_encoder(folder, TEXTS))
+    return ExportedEncoder.load(folder), ExportedEncoder.load(cheaper_encoder(folder, "int8", TEXTS))
 
 
 TEXTS = ["who pays for hidden defects", "a building permit", "roof", "", "is a fence a building that needs a permit?"]
@@ -126,9 +127,9 @@ def test_int8_vectors_are_near_float32(both: tuple[ExportedEncoder, ExportedEnco
 @pytest.mark.model
 def test_int8_encoder_is_cached(both: tuple[ExportedEncoder, ExportedEncoder]) -> None:
     float32, int8 = both
-    assert int8_encoder(float32.folder, TEXTS) == int8.folder
+    assert cheaper_encoder(float32.folder, "int8", TEXTS) == int8.folder
     with pytest.raises(EncoderError, match="has int8 weights"):
-        int8_encoder(int8.folder, TEXTS)
+        cheaper_encoder(int8.folder, "int8", TEXTS)
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> int:
@@ -161,7 +162,7 @@ def test_accepted_int8_is_served(sample: Path, tmp_path: Path, capfd: pytest.Cap
     assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
 
 
-@pytest.mark.skipif(not bert.is_supported(), reason="needs a compiler at installation, and AVX2")
+@pytest.mark.skipif(bert.processor_path("int8") is None, reason="needs a compiler at installation, and AVX2")
 @pytest.mark.model
 def test_release_of_kernel_is_served_in_float32_without_it(
     sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

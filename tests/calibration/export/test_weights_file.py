@@ -18,18 +18,21 @@ from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import DATA, MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
 
 BERT = "BERT (bge, gte, MiniLM)"
+WIDTH = 64  # that the kernel can run
 
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small encoder that is exported like a large one."""
     config_class, parameters = EXPORTED[BERT]
-    path = model_folder(tmp_path_factory.mktemp("separate"), config_class, parameters | {"vocab_size": 5000})
+    shape = {"vocab_size": 5000, "hidden_size": WIDTH, "intermediate_size": 128}
+    path = model_folder(tmp_path_factory.mktemp("separate"), config_class, parameters | shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights_file, "SEPARATE_BYTES", 1)
         patch.setenv("TAUGATE_CACHE", str(path.parent / "cache"))
@@ -43,6 +46,7 @@ def test_separate_weights_equal_pytorch(separate: Path) -> None:
     model = SentenceTransformer(str(separate.parents[2] / "model"), device="cpu")
     vectors = ExportedEncoder.load(separate).encode(PROBES, "query")
     np.testing.assert_allclose(vectors, model.encode(PROBES, normalize_embeddings=True), atol=1e-6)
+    assert (separate / LAYOUT).is_file()  # the kernel reads the same weights
     assert all(
         not tensor.raw_data for tensor in onnx.load(separate / MODEL, load_external_data=False).graph.initializer
     )
@@ -64,7 +68,7 @@ def test_separate_weights_are_quantised_and_mapped(separate: Path, tmp_path: Pat
         shutil.copytree(separate, tmp_path / name, ignore=shutil.ignore_patterns("model*"))
     assert quantize(separate / MODEL, tmp_path / "int8" / MODEL)
     fold_linear_map(
-        separate / MODEL, np.eye(32, dtype=np.float32), np.zeros(32, np.float32), tmp_path / "mapped" / MODEL
+        separate / MODEL, np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32), tmp_path / "mapped" / MODEL
     )
     int8, mapped = (ExportedEncoder.load(tmp_path / name).encode(PROBES, "query") for name in ("int8", "mapped"))
     assert (int8 * expected).sum(axis=1).min() > 0.99

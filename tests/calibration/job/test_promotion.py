@@ -114,7 +114,7 @@ def test_refused_promotion_keeps_release(
     (name,) = set(release_ids(copy)) - {before}
     error = capfd.readouterr().err.splitlines()
     assert error[-2:] == [
-        f"{copy / name} is written but not promoted:",
+        f"warning: {copy / name} is written but not promoted:",
         "taugate: history.jsonl: cannot be written",
     ]
     assert current_id(copy) == before

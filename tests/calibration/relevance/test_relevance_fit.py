@@ -235,7 +235,7 @@ def test_model_fits_first_part_only(world: World, estimated: EstimatedRelevance)
 def test_other_queries_change_recalibration_only(world: World, estimated: EstimatedRelevance) -> None:
     """In which order results come is the first part's alone."""
     rng = np.random.default_rng(1)
-    remaining = np.concatenate([world.parts.choose, world.parts.certify])
+    remaining = world.parts.not_fitting
     other = World()
     other.judged.grades[remaining] = rng.integers(0, 3, size=(len(remaining), K))
     other.queries[remaining] = unit(rng.standard_normal((len(remaining), DIMENSION)))

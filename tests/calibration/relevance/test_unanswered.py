@@ -118,7 +118,7 @@ def test_certifying_queries_move_no_result_past_another(world: World, estimated:
     """Other labels of the certifying queries, and other questions made from them, change the recalibration only."""
     rng = np.random.default_rng(2)
     grades = world.judged.grades.copy()
-    grades[world.roles.certify] = rng.integers(0, 2, size=(len(world.roles.certify), K))
+    grades[world.roles.not_fitting] = rng.integers(0, 2, size=(len(world.roles.not_fitting), K))
     other = World()
     other.judged = replace(world.judged, grades=grades)
     other.unanswered = replace(world.unanswered, learning=[world.unanswered.learning[0], world.unanswered.measuring[1]])

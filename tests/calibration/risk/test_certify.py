@@ -190,24 +190,26 @@ def test_single_query_documents_certify_by_query() -> None:
     assert result == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
 
 
-def test_ndcg_loss_uses_hoeffding_bentkus() -> None:
-    """By the transcription of test_bounds.py's source: the largest candidate whose Hoeffding–Bentkus p-value passes."""
-    rng = np.random.default_rng(5)
-    n, delta = 300, 0.05
-    at = np.sort(rng.uniform(size=n)).astype(np.float32)
-    heights = rng.uniform(0.1, 1, size=n)
-    steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
-    rule = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=delta)
-    result = certify([LossLimit(words.NDCG, steps, delta)], rule)
+def test_ndcg_loss_uses_e_value_by_query() -> None:
+    """Literally: the largest candidate at which 1 / Σ share · Π (1 + λ·(δ − loss)) passes."""
+    queries, scores = random_queries(5, 300)
+    delta, steps = 0.05, LossSteps.of_ndcg(queries, scores)
+    result = certify(
+        [LossLimit(words.NDCG, steps, delta)], ThresholdRule("risk-control", "similarity", "ndcg", max_loss=delta)
+    )
+    uncut = queries.ndcg()
 
-    def p_value(total: float) -> float:
-        mean = min(total / n, delta)
-        h = (mean * math.log(mean / delta) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - delta))
-        return min(math.exp(-n * h), math.e * float(stats.binom.cdf(math.ceil(total), n, delta)))
+    def passes(tau: float) -> bool:
+        losses = queries.lost("ndcg", scores >= np.float32(tau))
+        bets = [(1 - 1e-6, 0.5), (0.95, 0.3), (0.7, 0.2)]
+        wealth = sum(share * np.prod(1 + rate / (uncut.max() - delta) * (delta - losses)) for rate, share in bets)
+        return bool(wealth >= 1 / 0.05)
 
-    ok = [score for score, total in zip(at.tolist(), steps.losses[:-1].tolist(), strict=True) if p_value(total) <= 0.05]
-    assert result.tau == max(ok) < at[-1]
-    assert result.certificates[0].loss < result.certificates[0].bound <= delta + 1e-9
+    first_failure = next(place for place, tau in enumerate(steps.candidates.tolist()) if not passes(tau))
+    assert result.tau == steps.candidates[first_failure - 1]
+    (certificate,) = result.certificates
+    assert (certificate.unit, certificate.units, certificate.queries) == ("query", 300, 300)
+    assert certificate.loss < certificate.bound <= delta + 1e-9
 
 
 def certificates(n: int, most: float, rule: ThresholdRule, each: int = 1) -> list[Certificate]:
@@ -263,4 +265,4 @@ def test_guarantee_names_its_terms() -> None:
     message = words.guarantee(ndcg, result.certificates, 3)
     for part in ("NDCG@3 is at most 0.05 lower", "at most 10 % of answerable queries are answered with nothing"):
         assert part in message
-    assert "Hoeffding–Bentkus" in message
+    assert "fixed sequence, e-value)" in message

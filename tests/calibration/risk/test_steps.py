@@ -82,12 +82,12 @@ def test_steps_equal_brute_force_loss(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_binary_marks_integer_losses(name: str) -> None:
+def test_fractions_have_terms_by_query(name: str) -> None:
     steps_of, _ = CASES[name]
     steps = steps_of(*random_queries(9))
     complete = np.equal(steps.losses, np.round(steps.losses)).all()
-    assert steps.binary == (name != "ndcg")
-    assert steps.binary == bool(complete)
+    assert (steps.documents is None) == (name != "ndcg") == bool(complete)
+    assert steps.unit == "query"
 
 
 def test_lower_ranked_relevant_document_saves_query() -> None:

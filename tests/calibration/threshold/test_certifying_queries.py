@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
@@ -29,7 +28,6 @@ from tests.calibration.threshold.labelled import (
     reverse,
     roll,
 )
-from tests.vectors import unit
 
 
 @pytest.mark.parametrize("kind", ["similarity", "relative"])
@@ -45,7 +43,7 @@ def test_named_policy_uses_all_queries(
 
 def test_probability_excludes_fitting_queries(known: CalibrationQueries) -> None:
     result = decide_policy(ThresholdRule("risk-control", "probability", max_loss=0.1), known)
-    unseen = np.sort(np.concatenate([known.roles.choose, known.roles.certify]))
+    unseen = known.roles.not_fitting
     assert set(unseen.tolist()).isdisjoint(known.roles.fit.tolist())
     assert (result.kind, result.choice, result.certificates[0].queries) == ("probability", None, len(unseen))
     assert result.tau == literal_tau(known, "probability", unseen, exact(0.1))
@@ -54,10 +52,7 @@ def test_probability_excludes_fitting_queries(known: CalibrationQueries) -> None
 def divided(given: CalibrationQueries, delta: float) -> dict[str, tuple[np.ndarray, float]]:
     """Who certifies each of two policies, with which error: a fifth for probability, and what is left for relative."""
     remaining = given.roles.not_fitting
-    used = max(
-        (p for lost in range(len(remaining)) if (p := stats.binom.cdf(lost, len(remaining), delta)) <= 0.01),
-        default=0.0,
-    )
+    used = 0.01 if (1 - delta) ** len(remaining) <= 0.01 else 0.0
     return {"probability": (remaining, 0.01), "relative": (given.calibration, 0.05 - used)}
 
 
@@ -85,7 +80,7 @@ def two_equal_policies(rng: np.random.Generator, queries: int) -> CalibrationQue
     relevance = np.column_stack([np.ones(queries), rng.random(queries)]).astype(np.float32)
     units = SamplingUnits.from_clusters(np.arange(queries))
     scored = ScoredQueries(JudgedQueries(top, grades, np.ones(queries), scores[:, 1]), top, relevance, relevance)
-    parts = QueryRoles(np.arange(2), np.arange(2, 4), np.arange(4, queries), np.arange(2))
+    parts = QueryRoles(np.arange(2), np.arange(2, queries), np.arange(2))
     return CalibrationQueries(scored, np.arange(queries), np.zeros((1, 1), np.int64), parts, None, units, 0)
 
 
@@ -119,31 +114,12 @@ def test_impossible_limit_leaves_full_error(known: CalibrationQueries) -> None:
     assert result.tau is not None
 
 
-def test_expected_loss_auto_uses_certifying_part(known: CalibrationQueries) -> None:
-    """Nothing that errs can be divided: the choice is made before, by queries that certify nothing."""
-    result = decide_policy(EXPECTED, known)
-    sizes = (result.choice.fit_queries, result.choice.choose_queries, result.choice.certify_queries)
-    assert sizes == (len(known.roles.fit), len(known.roles.choose), len(known.roles.certify))
-    assert sum(sizes) == QUERIES
-    assert result.certificates[0].queries == len(known.roles.certify)
-    assert result.tau == literal_tau(known, result.kind, known.roles.certify, conformal(0.1))
-    assert {item.kind for item in result.choice.candidates} == {"probability", "relative", "similarity"}
-
-
-@pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])
-def test_certifying_queries_change_no_choice(known: CalibrationQueries, corrupt) -> None:
-    """Other labels, other texts even, of the third part change neither the order of results nor the choice."""
-    world = World()
-    corrupt(world, world.parts.certify)
-    rng = np.random.default_rng(0)
-    world.queries[world.parts.certify] = unit(rng.standard_normal((len(world.parts.certify), world.queries.shape[1])))
-    changed = evidence(world)
-    before, after = decide_policy(EXPECTED, known), decide_policy(EXPECTED, changed)
-    assert changed.estimated.fit.model.weights.tobytes() == known.estimated.fit.model.weights.tobytes()
-    assert after.choice == before.choice
-    if after.kind != "none":
-        assert after.kind == before.kind
-    assert (after.tau, after.certificates) != (before.tau, before.certificates)
+def test_expected_loss_auto_is_probability(known: CalibrationQueries) -> None:
+    """Nothing that errs can be divided, and a policy chosen by its cut would lose more on average."""
+    named = decide_policy(replace(EXPECTED, policy="probability"), known)
+    assert decide_policy(EXPECTED, known) == named
+    assert (named.kind, named.choice, named.certificates[0].queries) == ("probability", None, 68)
+    assert named.tau == literal_tau(known, "probability", known.roles.not_fitting, conformal(0.1))
 
 
 def test_recalibration_changes_no_cut(known: CalibrationQueries) -> None:
@@ -169,21 +145,21 @@ def test_recalibration_changes_no_cut(known: CalibrationQueries) -> None:
 
 
 @pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])
-def test_bad_choice_keeps_guarantee(known: CalibrationQueries, corrupt) -> None:
-    """Labels of the first two parts may be nonsense: what is said of the third one remains true of it."""
+def test_bad_model_keeps_guarantee(known: CalibrationQueries, corrupt) -> None:
+    """Labels of the queries that fit may be nonsense: what is said of the others remains true of them."""
     world = World()
-    corrupt(world, np.concatenate([world.parts.fit, world.parts.choose]))
+    corrupt(world, world.parts.fit)
     changed = evidence(world)
     result = decide_policy(EXPECTED, changed)
     (certificate,) = result.certificates
-    kept = decisions(changed, result.kind)[changed.roles.certify] >= np.float32(result.tau)
-    relevant = world.judged.grades[changed.roles.certify] >= 1
+    certify = changed.roles.not_fitting if result.kind == "probability" else changed.calibration
+    kept = decisions(changed, result.kind)[certify] >= np.float32(result.tau)
+    relevant = world.judged.grades[certify] >= 1
     lost = int((relevant.any(axis=1) & ~(relevant & kept).any(axis=1)).sum())
-    assert certificate.loss == lost / len(changed.roles.certify)
-    assert conformal(0.1)(lost, len(changed.roles.certify))
+    assert certificate.loss == lost / len(certify)
+    assert conformal(0.1)(lost, len(certify))
     assert certificate.bound <= 0.1
-    assert result.tau == literal_tau(changed, result.kind, changed.roles.certify, conformal(0.1))
-    assert result.choice != decide_policy(EXPECTED, known).choice
+    assert result.tau == literal_tau(changed, result.kind, certify, conformal(0.1))
 
 
 def test_queries_outside_calibration_change_nothing() -> None:

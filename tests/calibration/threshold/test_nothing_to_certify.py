@@ -63,21 +63,21 @@ def test_missing_model_refuses_probability() -> None:
     assert decide_policy(AUTO, given).kind in {"relative", "similarity"}
 
 
-def test_auto_works_with_certifying_hits_only() -> None:
-    """Nothing speaks for any policy: the preferred one of those that can be had, certified as ever."""
+def test_auto_without_model_is_relative() -> None:
+    """No query that fits has a hit, so there is no model; all queries certify."""
     world = World()
-    zero(world, np.concatenate([world.parts.fit, world.parts.choose]))
+    zero(world, world.parts.fit)
     given = evidence(world)
     result = decide_policy(EXPECTED, given)
     assert result.kind == "relative"
-    assert result.tau == literal_tau(given, "relative", world.parts.certify, conformal(0.1))
+    assert result.tau == literal_tau(given, "relative", given.calibration, conformal(0.1))
     assert {item.kind for item in decide_policy(AUTO, given).choice.candidates} == {"relative", "similarity"}
 
 
 def test_certifying_part_without_hits_is_named() -> None:
-    """63 queries are enough for a loss of 10 %, for which it takes 9 on average: no shortage may be claimed."""
+    """68 queries are enough for a loss of 10 %, for which it takes 9 on average: no shortage may be claimed."""
     world = World()
-    zero(world, world.parts.certify)
+    zero(world, world.parts.not_fitting)
     try:
         message = decide_policy(EXPECTED, evidence(world)).guarantee
     except InputError as error:

@@ -87,7 +87,7 @@ def test_only_new_texts_are_encoded(
     with tempfile.TemporaryDirectory() as spool:
         near = {question.text for question in near_misses(read_dataset(data, "test", Path(spool)), 0)}
     assert sum(encoded) == golden + 10 + queries + len(near)
-    assert "encoded 10 texts for 508 documents; the other vectors were reused" in error
+    assert "Encoded 10 texts for 508 documents (the other vectors were reused)" in error
 
 
 def test_second_update_names_calibrated_release(
@@ -115,7 +115,7 @@ def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Pat
 
     code, printed, error = update(newer(sample, tmp_path / "newer", tagged), copy)
     assert (code, printed["changed"]) == (0, 1)
-    assert "encoded 0 texts for 503 documents" in error
+    assert "Encoded 0 texts for 503 documents" in error
     assert load(copy / printed["release"]).metadata.columns
 
 

@@ -15,24 +15,28 @@ BLOCK, PANEL = 64, 48  # as in kernel.c
 HUGE = [-1, 0, 1, 15, 63, 65, 1 << 16, (1 << 16) + 64, 1 << 24, 1 << 28, (1 << 31) - 1]
 
 
-def product_bytes(outputs: int, inputs: int) -> list[int]:
-    """Sizes of the arrays of a product: weights, scales, bias, factors."""
+def product_bytes(precision: int, outputs: int, inputs: int) -> list[int]:
+    """Sizes of the arrays of a product: weights and bias, and in int8 scales and factors."""
     n, k = -(-outputs // PANEL) * PANEL, -(-inputs // BLOCK) * BLOCK
-    return [n * k, n * k // BLOCK * 4, 4 * n, 4 * k]
+    scales = [] if precision else [n * k // BLOCK * 4, 4 * k]
+    return [n * k << precision, 4 * n, *scales]
 
 
-def array_bytes(vocabulary: int, positions: int, hidden: int, inner: int, layers: int) -> list[int]:
-    """Sizes of all arrays of a model, weights of products being uint8 and the others float32."""
-    layer = [*product_bytes(3 * hidden, hidden), *product_bytes(hidden, hidden), 8 * hidden]
-    layer += [*product_bytes(inner, hidden), *product_bytes(hidden, inner), 8 * hidden]
+def array_bytes(precision: int, vocabulary: int, positions: int, hidden: int, inner: int, layers: int) -> list[int]:
+    """Sizes of all arrays of a model, weights of products being of its precision and the others float32."""
+    linear = partial(product_bytes, precision)
+    layer = [*linear(3 * hidden, hidden), *linear(hidden, hidden), 8 * hidden]
+    layer += [*linear(inner, hidden), *linear(hidden, inner), 8 * hidden]
     return [4 * vocabulary * hidden, 4 * positions * hidden, 8 * hidden, *layer * layers]
 
 
 def valid(rng: random.Random, size: int) -> bytes:
-    """Bytes of float32 numbers between 0.004 and 0.25, which are also weights."""
-    return b"".join(
-        rng.randbytes(3).replace(b"\0", b"\1") + rng.choice(b"\x3b\x3c\x3d\x3e").to_bytes() for _ in range(size // 4)
-    )
+    """Bytes of float32 numbers between 0.004 and 0.25, which are also pairs of bfloat16, and weights in int8."""
+
+    def half() -> bytes:
+        return rng.randrange(1, 256).to_bytes() + rng.choice(b"\x3b\x3c\x3d\x3e").to_bytes()
+
+    return b"".join(half() for _ in range(size // 2))
 
 
 def call(rng: random.Random, kernel: ModuleType) -> str:
@@ -43,15 +47,16 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
         heads = rng.choice([count for count in range(1, 13) if hidden % (16 * count) == 0])
     finite = rng.random() < 0.5  # otherwise many numbers are NaN or infinite
     draw = partial(valid, rng) if finite else rng.randbytes
-    arrays = [draw(size) for size in array_bytes(vocabulary, positions, hidden, inner, layers)]
+    precision = rng.randrange(3)
+    arrays = [draw(size) for size in array_bytes(precision, vocabulary, positions, hidden, inner, layers)]
     if rng.random() < 0.2:
         place = rng.randrange(len(arrays))
         arrays[place] = arrays[place][: rng.choice([0, 1, -1, -4])]
     if rng.random() < 0.1:
         arrays = arrays[: rng.randrange(len(arrays))] if rng.random() < 0.5 else [*arrays, b""]
-    sizes = [vocabulary, positions, hidden, inner, heads, layers, rng.randint(0, 1)]
+    sizes = [precision, vocabulary, positions, hidden, inner, heads, layers, rng.randint(0, 1)]
     if rng.random() < 0.3:
-        sizes[rng.randrange(7)] = rng.choice(HUGE)
+        sizes[rng.randrange(8)] = rng.choice(HUGE)
     try:
         model = kernel.model(*sizes, 1e-12 if finite else rng.choice([0.0, -1.0, float("nan")]), arrays)
     except (ValueError, MemoryError):
@@ -65,8 +70,8 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
     if rng.random() < 0.1:
         del rng.choice([ids, ends])[-1:]
     missing = rng.choice([0] * 9 + [1])
-    results = []
-    for path in range(-1, len(kernel.paths()) + 1):
+    results, paths = [], len(kernel.paths(precision))
+    for path in range(-1, paths + 1):
         vectors = bytearray(4 * hidden * len(ends) - missing)
         try:
             kernel.encode(model, array("i", ids), array("i", ends), vectors, path)
@@ -75,7 +80,7 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
         results.append(bytes(vectors))
     if not results:
         return "no vectors"
-    assert len(results) == len(kernel.paths())
+    assert len(results) == paths
     assert not finite or len(set(results)) == 1, "paths differ"
     return "vectors"
 

@@ -22,8 +22,8 @@ def test_hostile_calls_under_sanitizers_report_nothing(tmp_path: Path) -> None:
     extension = runpy.run_path(str(ROOT / "setup.py"))["KERNEL"]
     flags = [flag for flag in extension.extra_compile_args if flag != "-O3"]
     include, built = f"-I{sysconfig.get_path('include')}", tmp_path / "kernel.abi3.so"
-    source = ROOT / extension.sources[0]
-    subprocess.run(["gcc", "-shared", "-fPIC", include, *flags, *sanitize, source, "-o", built, "-lm"], check=True)
+    sources = [ROOT / name for name in extension.sources]
+    subprocess.run(["gcc", "-shared", "-fPIC", include, *flags, *sanitize, *sources, "-o", built, "-lm"], check=True)
     library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     environment = {
         **os.environ,

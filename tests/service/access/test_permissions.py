@@ -19,7 +19,7 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import drift_field
 from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.http.ids import may_judge, reply_id
-from taugate.service.lifecycle.serving import ActiveRelease
+from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.shadow.gauges import answer
 from tests.prometheus_process import until
 from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from taugate.registry.catalog import find
 from taugate.retrieval.explanation import Explanation, explain
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.api.schemas import ExplainResponse
+from taugate.service.api.explain import ExplainResponse
 from taugate.service.pipeline import search
 from tests.service.access.files import bearer, entry, write
 from tests.service.inprocess import PATIENCE, Gated, depth_is, until, with_gate

@@ -14,7 +14,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.service.cache.cache import MemoryCache
-from taugate.service.drift.recent_replies import RecentReplies
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.forms import SearchForm, search_fields, write_body
 from taugate.service.pipeline.record import SearchRecord
 
@@ -81,13 +81,13 @@ def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], SearchRecor
 
 def test_expired_reply_frees_its_memory(reply: Callable[[], SearchRecord]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
-    shown = RecentReplies(None, "release", 5, seconds=3600)
-    shown.add(uuid4().hex, 0.0, reply().results)
+    store = WorkerStore(None, "release", seconds=3600)
+    store.remember(0.0, {uuid4().hex: reply().results})
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(300):
-            shown.add(uuid4().hex, float(number), reply().results)
+            store.remember(float(number), {uuid4().hex: reply().results})
         used, _ = tracemalloc.get_traced_memory()
         kept = [reply() for _ in range(300)]
         more, _ = tracemalloc.get_traced_memory()

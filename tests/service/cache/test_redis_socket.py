@@ -114,9 +114,9 @@ def test_socket_without_permission_is_named(tmp_path: Path, caplog: pytest.LogCa
 def test_replicas_share_drift_over_socket(tmp_path: Path) -> None:
     with RedisProcess(tmp_path) as server:
         one, other = (Fleet(f"unix://{server.socket}", "release", 60) for _ in range(2))
-        assert one.change("state:x", lambda _: b"1", 60)
+        assert one.change("state:x", lambda _: b"1")
         seen: list[bytes | None] = []
-        assert other.change("state:x", seen.append, 60)  # type: ignore[func-returns-value]
+        assert other.change("state:x", seen.append)  # type: ignore[func-returns-value]
         assert seen == [b"1"]
 
 

@@ -9,7 +9,6 @@ from taugate.cli import main as cli
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
-from taugate.service.metrics import SHARED_FOLDER
 from tests.redis_process import RedisProcess
 from tests.service.drift.processes import InFile, InRedis, StateStore
 from tests.service.drift.traffic import foreign_queries, observed, queries_until_alarm
@@ -41,10 +40,8 @@ def in_redis(server: RedisProcess) -> InRedis:
 
 
 @pytest.fixture
-def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InFile:
-    (tmp_path / "workers").mkdir()
-    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path / "workers"))
-    return InFile(tmp_path / "workers")
+def in_file(tmp_path: Path) -> InFile:
+    return InFile(tmp_path)
 
 
 @pytest.fixture(params=["in_redis", "in_file"])

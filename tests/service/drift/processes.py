@@ -1,5 +1,7 @@
 """Processes that watch one release for drift, and the two places where they share their state."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +15,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.worker_store import FILE, WorkerStore
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import SIGNAL, observed
@@ -23,10 +26,10 @@ ALARM = {"alarm": True, "signals": [SIGNAL]}
 class Process:
     """What watches in one process, and what its metrics say."""
 
-    def __init__(self, release: Release, fleet: Fleet | None, **settings: Any) -> None:
+    def __init__(self, release: Release, shared: Fleet | WorkerStore | None, **settings: Any) -> None:
         self._registry = CollectorRegistry()
         gauges = DriftGauges(self._registry, release.reference, theta=0.0)
-        self.alarms = DriftAlarms(release, Settings(releases=Path(), **settings), gauges, fleet)
+        self.alarms = DriftAlarms(release, Settings(releases=Path(), **settings), gauges, shared)
         self._nothing = observed(release, ["nothing"]).take(slice(0))
 
     def weighs(self, seen: Observations | None = None) -> dict:
@@ -74,14 +77,18 @@ class InFile:
         self.folder = folder
 
     def join(self, release: Release, **settings: Any) -> Process:
-        return Process(release, None, **settings)
+        return Process(release, WorkerStore(self.folder, release.manifest.release_id, 60), **settings)
+
+    def open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.folder / FILE, isolation_level=None)
 
     def states(self) -> list[bytes]:
-        return [path.read_bytes() for path in self.folder.iterdir()]
+        with closing(self.open()) as database:
+            return [state for (state,) in database.execute("SELECT state FROM states")]
 
     def write(self, content: bytes) -> None:
-        (path,) = self.folder.iterdir()
-        path.write_bytes(content)
+        with closing(self.open()) as database:
+            assert database.execute("UPDATE states SET state = ?", (content,)).rowcount == 1
 
 
 def split_in_three(seen: Observations) -> list[Observations]:

@@ -1,7 +1,7 @@
 """A process that cannot reach the shared state continues alone, and counts no query twice."""
 
-import fcntl
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -34,9 +34,8 @@ def test_locked_file_does_not_block_worker(in_file: InFile, release: Release, se
     """As one that was stopped: what others have seen meanwhile is told when it goes on."""
     one = in_file.join(release)
     one.weighs()
-    (path,) = in_file.folder.iterdir()
-    with path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with closing(in_file.open()) as other:
+        other.execute("BEGIN IMMEDIATE")
         assert one.weighs(seen) == ALARM
         assert one.shows("shared") == 0
     assert one.weighs() == ALARM
@@ -51,9 +50,8 @@ def test_unshared_queries_are_bounded(
     monkeypatch.setattr(alarms, "_MAX_UNSHARED", 250)
     one = in_file.join(release)
     one.weighs()
-    (path,) = in_file.folder.iterdir()
-    with path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with closing(in_file.open()) as other:
+        other.execute("BEGIN IMMEDIATE")
         for _ in range(4):
             one.weighs(seen.take(slice(100)))
     assert sum(len(queries) for queries, _ in one.alarms._unshared) == 200
@@ -62,8 +60,8 @@ def test_unshared_queries_are_bounded(
 
 
 def test_missing_folder_does_not_stop_alarm(in_file: InFile, release: Release, seen: Observations) -> None:
+    in_file.folder = in_file.folder / "missing"
     one = in_file.join(release)
-    in_file.folder.rmdir()
     assert one.weighs(seen) == ALARM
     assert one.shows("shared") == 0
 
@@ -74,12 +72,12 @@ class ConflictingStore:
     def __init__(self) -> None:
         self.state: bytes | None = None
 
-    def change(self, work: Callable[[bytes | None], bytes | None]) -> bool:
+    def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
         work(self.state)
         self.state = work(self.state) or self.state
         return True
 
-    def drop(self) -> None:
+    def drop(self, kind: str = "") -> None:
         self.state = None
 
 
@@ -96,8 +94,8 @@ def test_retried_change_counts_queries_once(release: Release, seen: Observations
 class TooLate(ConflictingStore):
     """A place that is out of reach when the work is done."""
 
-    def change(self, work: Callable[[bytes | None], bytes | None]) -> bool:
-        super().change(work)
+    def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
+        super().change(kind, work)
         return False
 
 

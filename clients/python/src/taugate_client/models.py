@@ -291,6 +291,6 @@ class ReleaseResponse:
     calibration: Literal["calibrated", "provisional"]
     shadow: str | None
     loaded_at: str
-    precision: Literal["float32", "int8"]
+    precision: Literal["float32", "bfloat16", "int8"]
     manifest: Mapping[str, Any]
     drift: LiveDrift | None = None

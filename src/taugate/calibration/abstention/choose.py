@@ -1,12 +1,13 @@
-"""Chooses the score that decides whether a query is answered: the one by which fewest unanswerable queries are.
+"""Chooses the score that decides whether a query is answered: the best similarity, or a model of four signals.
 
-Four tenths of the queries, by whole documents, fit the model and choose among the scores. A question without an answer
-is about a document as well, and is kept with the other queries about it. The remaining queries certify (`certify`).
+Four tenths of the queries, by whole documents, fit the model and compare it with the best similarity. A question
+without an answer is about a document as well, and is kept with the other queries about it. The remaining queries
+certify (`certify`). On six public sets the model answers as few unanswerable queries as the best of five scores that
+were compared before, or fewer (docs/research/abstention.md).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.metrics.splits import cluster_folds
 from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, ScoreName, Signals
 from taugate.retrieval.policy.background import Float64, mean_and_covariance
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords
@@ -31,10 +32,8 @@ _STRENGTH = 0.3
 _LEARN = 0.4
 # With fewer queries of a kind the standard error of a share is .09 or more, √(.25/30), too large to compare scores.
 _MIN_OF_KIND = 30
-# Multiples of γ at which scores are compared; the mean is used, because at γ alone the choice depends on few queries.
-_NEAR = (0.5, 0.75, 1.0, 1.25, 1.5)
-# Resamples of the documents for the standard error of a difference: an error of 1/√(2·200) = 5 % of it.
-_RESAMPLES = 200
+# Multiple of γ up to which scores are compared: at γ alone the choice depends on few queries.
+_NEAR = 1.5
 
 
 @dataclass(frozen=True)
@@ -118,12 +117,15 @@ def choose_score(
     with threadpool_limits(limits=1):
         signals = corpus.signals(k)
         values = np.concatenate(
-            [signals.values(SIGNALS, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
+            [
+                signals.values(MODEL_SIGNALS, group.texts, group.vectors, group.top)
+                for group in (answerable, unanswerable)
+            ]
         )
         name, model, candidates, learns = _learn(values, has_answer, clusters, eligible, empty, seed)
         score = AnswerScore(name, signals.needed(name), model)
-        scores = score.from_values(_columns(values, signals_of(name)))
-    best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
+        scores = score.from_values(values)
+    best = values[:, 0].astype(np.float32)
     certifies = np.flatnonzero(eligible & ~learns)
     return ChosenScore(
         score,
@@ -147,7 +149,7 @@ def _learn(
     """Choose a score by cross-validation.
 
     Args:
-        values: (q, len(SIGNALS)) float64.
+        values: (q, 4) float64 signals of the model, the best similarity first.
         has_answer: (q,) whether the query has an answer.
         clusters: (q,) cluster of each query.
         eligible: (q,) whether the query may choose or certify.
@@ -158,16 +160,19 @@ def _learn(
         The chosen score; its model, None unless the score is the model; the compared scores; and a mask of the queries
         that fitted and chose, (q,).
     """
-    rng = np.random.default_rng([seed, 5])
-    order, learns = _learning_queries(clusters, eligible, rng)
+    order, learns = _learning_queries(clusters, eligible, np.random.default_rng([seed, 5]))
     if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND:
         learns[:] = False
     choosing = learns if learns.any() else eligible
-    considered: dict[ScoreName, Float64] = {"best_similarity": values[choosing, SIGNALS.index("best_similarity")]}
+    scores: dict[ScoreName, Float64] = {"best_similarity": values[choosing, 0]}
     if learns.any():
-        considered = _considered(values[choosing], has_answer[choosing], order[choosing])
-    name, candidates = _compare(considered, has_answer[choosing], order[choosing], empty, rng)
-    model = fit_score_model(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
+        odds = out_of_fold(values[learns], has_answer[learns], order[learns])
+        if not np.isnan(odds).any():
+            scores["model"] = odds
+    candidates = [_candidate(name, score, has_answer[choosing], empty) for name, score in scores.items()]
+    separation = {name: _separation(score, has_answer[choosing], empty) for name, score in scores.items()}
+    name = max(separation, key=lambda name: separation[name])  # the first of equal ones
+    model = fit_score_model(values[learns], has_answer[learns]) if name == "model" else None
     return name, model, candidates, learns
 
 
@@ -179,18 +184,6 @@ def _learning_queries(
     order: NDArray[np.int64] = rng.permutation(len(names))[places]
     up_to = np.cumsum(np.bincount(order, weights=eligible))
     return order, eligible & (up_to <= _LEARN * eligible.sum())[order]
-
-
-def _considered(
-    values: Float64, has_answer: NDArray[np.bool_], clusters: NDArray[np.int64]
-) -> dict[ScoreName, Float64]:
-    """Score the choosing queries, the simplest score first; the model only if each fold can be left out."""
-    names: tuple[ScoreName, ...] = get_args(ScoreName)
-    scores: dict[ScoreName, Float64] = {name: values[:, SIGNALS.index(name)] for name in names if name in SIGNALS}
-    odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, clusters)
-    if not np.isnan(odds).any():
-        scores["model"] = odds
-    return scores
 
 
 def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
@@ -224,86 +217,16 @@ def out_of_fold(values: Float64, answerable: NDArray[np.bool_], clusters: NDArra
     return odds
 
 
-def _compare(
-    scores: Mapping[ScoreName, Float64],
-    has_answer: NDArray[np.bool_],
-    clusters: NDArray[np.int64],
-    empty: float,
-    rng: np.random.Generator,
-) -> tuple[ScoreName, list[ScoreCandidate]]:
-    """Take the simplest score that is within one standard error of the best and no worse than any simpler one.
-
-    Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10. The error is that of the
-    difference, by resampled documents, because queries on one document are answered and refused together. The compared
-    figure is the share of unanswerable queries answered, averaged over refusals near γ.
-
-    Args:
-        scores: (q,) values of each score, the simplest score first.
-        has_answer: (q,) whether the query has an answer.
-        clusters: (q,) cluster of each query.
-        empty: γ, the share of answerable queries that may be refused.
-        rng: Generator of the resamples.
-    """
-    names, places = np.unique(clusters, return_inverse=True)
-    drawn = rng.integers(0, len(names), size=(_RESAMPLES, len(names)))
-    resamples = [np.bincount(row, minlength=len(names)).astype(np.float64) for row in drawn]
-    counts = np.array([np.ones(len(names)), *resamples])[:, places]
-    both = counts[:, has_answer].any(axis=1) & counts[:, ~has_answer].any(axis=1)
-    near = [part * empty for part in _NEAR]
-    shares: dict[ScoreName, list[Float64]] = {
-        name: _answered(values, has_answer, counts[both], near) for name, values in scores.items()
-    }
-    at = _NEAR.index(1.0)
-    candidates = [
-        ScoreCandidate(
-            name=name,
-            auroc=float(roc_auc_score(has_answer, scores[name])),
-            answered=float(share[at][0]),
-            standard_error=float(share[at][1:].std()),
-        )
-        for name, share in shares.items()
-    ]
-    means: dict[ScoreName, Float64] = {name: np.mean(share, axis=0) for name, share in shares.items()}
-    best = min(means.values(), key=lambda mean: float(mean[0]))
-    lowest = np.minimum.accumulate([float(mean[0]) for mean in means.values()])
-    close: list[ScoreName] = [
-        name
-        for (name, mean), lowest_so_far in zip(means.items(), lowest, strict=True)
-        if mean[0] <= lowest_so_far and mean[0] - best[0] <= (mean[1:] - best[1:]).std()
-    ]
-    return close[0], candidates
+def _candidate(name: ScoreName, scores: Float64, has_answer: NDArray[np.bool_], empty: float) -> ScoreCandidate:
+    """Record a score, with the share of unanswerable queries answered if it refuses a share of the answerable ones."""
+    threshold = np.sort(scores[has_answer])[int(empty * has_answer.sum() + 1e-9)]
+    return ScoreCandidate(
+        name=name,
+        auroc=float(roc_auc_score(has_answer, scores)),
+        answered=float((scores[~has_answer] >= threshold).mean()),
+    )
 
 
-def _answered(
-    scores: Float64, has_answer: NDArray[np.bool_], counts: Float64, refused: Sequence[float]
-) -> list[Float64]:
-    """Return shares of unanswerable queries answered, (r,) for each share of answerable queries that may be refused.
-
-    Args:
-        scores: (q,) scores.
-        has_answer: (q,) whether the query has an answer.
-        counts: (r, q), how often each resample has each query; it has both kinds.
-        refused: Shares of the answerable queries that may be refused.
-    """
-    answerable, unanswerable = np.sort(scores[has_answer]), np.sort(scores[~has_answer])
-    candidates, first = np.unique(answerable, return_index=True)
-    lost = _below(counts[:, has_answer], scores[has_answer])
-    below = _below(counts[:, ~has_answer], scores[~has_answer])
-    rows, shares = np.arange(len(counts)), []
-    for share in refused:
-        max_lost = share * lost[:, -1:] + 1e-9  # rounding of sums of integers
-        place = (lost[:, first] <= max_lost).sum(axis=1) - 1
-        reached = np.searchsorted(unanswerable, candidates[place], side="left")
-        shares.append(1 - below[rows, reached] / below[:, -1])
-    return shares
-
-
-def _below(counts: Float64, scores: Float64) -> Float64:
-    """Count the queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
-    rising = counts[:, np.argsort(scores, kind="stable")]
-    return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)
-
-
-def _columns(values: Float64, names: Sequence[str]) -> Float64:
-    """Take some of the signals by name, (q, len(names))."""
-    return values[:, [SIGNALS.index(name) for name in names]]
+def _separation(scores: Float64, has_answer: NDArray[np.bool_], empty: float) -> float:
+    """Return the partial area under the ROC curve for refusals of up to 1.5 times γ (McClish 1989)."""
+    return float(roc_auc_score(~has_answer, -scores, max_fpr=min(1.0, _NEAR * empty)))

@@ -1,9 +1,9 @@
 """The default refusal: ρ, a threshold of the best similarity below which a query as a whole gets no result.
 
-ρ refuses nearly all questions about other subjects, and as many of the user's unanswerable queries as it can, while few
-right answers are lost. It is the lowest threshold that does so, because users' queries score lower than labelled ones
-more often than higher. Near misses are only counted: they score among the right answers, so that refusing more of them
-costs about as many.
+ρ refuses nearly all questions about other subjects, nearly all short requests to an assistant, and as many of the
+user's unanswerable queries as it can, while few right answers are lost. It is the lowest threshold that does so,
+because users' queries score lower than labelled ones more often than higher. Near misses are only counted: they score
+among the right answers, so that refusing more of them costs about as many.
 
 What is reported did not choose: queries and questions are divided into folds by cluster, and those that choose ρ are
 counted by the ρ that the other folds choose.
@@ -40,7 +40,7 @@ _SHARE_OF_LOSS = 1 / 8
 # Share of each kind of question that may remain: the last few cost the most right answers. On the sample, .1 loses .7 %
 # of them and .03 loses 1.2 %; on a folder of 27 documents with 34 questions of people, 0 and 6 %.
 _REMAINING = 0.1
-# More folds than off-topic questions of one language, so that each of these is counted by the ρ of all others.
+# So many that each off-topic question or request is counted by the ρ of nearly all others of its kind.
 _FOLDS = 50
 
 
@@ -149,15 +149,17 @@ class RefusalEvidence:
     Attributes:
         right: Answerable queries that find a relevant document in their top K.
         off_topic: Questions about other subjects.
+        request: Short requests to an assistant.
         near_miss: Near misses; none of them chooses.
         unanswerable: The user's unanswerable queries.
-        left_out: Number of off-topic questions that the documents seem to answer, which are not in `off_topic`.
+        left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
         lost: Shares of right answers that may be lost.
         kept: ρ of an earlier release, None to choose it.
     """
 
     right: ScoredQuestions | None
     off_topic: ScoredQuestions
+    request: ScoredQuestions | None
     near_miss: ScoredQuestions | None
     unanswerable: ScoredQuestions | None
     left_out: int
@@ -176,7 +178,7 @@ class RefusalEvidence:
         limit what that loses, off-topic questions choose alone.
         """
         right = self.off_topic.scores[:0] if self.right is None else self.right.choosing(without)
-        kinds = [self.off_topic.choosing(without)]
+        kinds = [kind.choosing(without) for kind in (self.off_topic, self.request) if kind is not None]
         if self.unanswerable is not None and can_limit(self.lost.planned, len(right)):
             kinds.append(self.unanswerable.choosing(without))
         return choose_rho(right, [scores for scores in kinds if len(scores)], self.lost)
@@ -213,6 +215,7 @@ class RefusalEvidence:
             rho=self.rho,
             provisional=provisional,
             off_topic=self._count(self.off_topic),
+            request=self._count(self.request) if self.request else None,
             near_miss=self._count(self.near_miss) if self.near_miss else None,
             unanswerable=self._count(self.unanswerable) if self.unanswerable else None,
             lost=lost,

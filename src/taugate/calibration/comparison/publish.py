@@ -134,7 +134,7 @@ def publish(
             f"--releases {release.parent}"
         ) from error
     except (TaugateError, OSError):
-        report(f"{release} is written but not promoted:")
+        report(f"warning: {release} is written but not promoted:")
         raise
 
 

@@ -200,10 +200,10 @@ def encode_dataset(
         document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
     documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
     queries = encode_queries(dataset, encoder, cache, job)
-    reused = len(dataset.documents) - documents.encoded + queries.total - queries.encoded
-    job.report(
-        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.total} "
-        f"queries, {reused} reused from the cache"
+    job.describe(
+        "encode",
+        f"Encoded {documents.encoded:,} of {len(dataset.documents):,} documents and {queries.encoded:,} of "
+        f"{queries.total:,} queries",
     )
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")

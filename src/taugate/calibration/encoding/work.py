@@ -16,10 +16,11 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import DATA
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
-_ENCODER_FILES = (*GRAPH_FILES, DATA)  # those that exist
+_ENCODER_FILES = (*GRAPH_FILES, DATA, LAYOUT)  # those that exist
 _MAX_FILE_BYTES = 1 << 40  # of a file of the encoder, which this command has written
 _PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # with the processor, they decide the bits of a vector
 

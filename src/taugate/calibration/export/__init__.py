@@ -1,1 +1,1 @@
-"""A sentence-transformers encoder from PyTorch to ONNX, in float32 and int8."""
+"""A sentence-transformers encoder from PyTorch to ONNX, in float32, bfloat16 and int8."""

@@ -1,14 +1,14 @@
-"""A BERT-like model in float32, and its int8 weights for retrieval/encoder/kernel.c."""
+"""A BERT-like model in float32, and its weights in int8 and bfloat16 for retrieval/encoder/kernel.c."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from taugate.retrieval.encoder.bert import BLOCK
+from taugate.retrieval.encoder.bert import BLOCK, LINEARS, MIN_EXPONENT
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays
 
@@ -54,6 +54,27 @@ class Bert:
     epsilon: float
     first_token: bool
 
+    @classmethod
+    def of(cls, arrays: Arrays) -> Self:
+        """Make a model of arrays in float32, named as in weights.safetensors."""
+
+        def layer(number: int) -> BertLayer:
+            parts = {
+                name: Product(arrays[f"{number}.{name}.weight"], arrays[f"{number}.{name}.bias"]) for name in LINEARS
+            }
+            return BertLayer(parts, arrays[f"{number}.norm1"], arrays[f"{number}.norm2"])
+
+        heads, first_token = (int(number) for number in arrays["shape"])
+        return cls(
+            words=arrays["words"],
+            positions=arrays["positions"],
+            norm=arrays["norm"],
+            layers=tuple(layer(number) for number in range(sum(name.endswith(".norm1") for name in arrays))),
+            heads=heads,
+            epsilon=float(arrays["epsilon"][0]),
+            first_token=bool(first_token),
+        )
+
     def forward(self, ids: Sequence[int]) -> tuple[Float32, list[dict[str, Float32]]]:
         """Return the unit vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""
         x = _normalized(self.words[list(ids)] + self.positions[: len(ids)], self.norm, self.epsilon)
@@ -82,8 +103,8 @@ class Bert:
         mixed: Float32 = (weights / weights.sum(axis=2, keepdims=True)) @ v
         return mixed.transpose(1, 0, 2).reshape(tokens, hidden)
 
-    def quantized(self, texts: Sequence[Sequence[int]]) -> Arrays:
-        """Return the arrays of weights.safetensors.
+    def in_int8(self, texts: Sequence[Sequence[int]]) -> Arrays:
+        """Return the arrays of weights.safetensors in int8.
 
         Args:
             texts: Token ids of texts like those to be encoded, whose largest activations choose the factors.
@@ -93,6 +114,14 @@ class Bert:
             for most, inputs in zip(largest, self.forward(ids)[1], strict=True):
                 for name, x in inputs.items():
                     most[name] = np.maximum(most.get(name, 0), np.abs(x).max(axis=0))
+        return self._arrays(lambda layer, name, product: _quantized(product, largest[layer][name]))
+
+    def in_bfloat16(self) -> Arrays:
+        """Return the arrays of weights.safetensors in bfloat16, as the upper halves of float32 in uint16."""
+        return self._arrays(lambda _layer, _name, product: {"weight": _halves(product.weight), "bias": product.bias})
+
+    def _arrays(self, linear: Callable[[int, str, Product], Arrays]) -> Arrays:
+        """Return the arrays of the model, with those of its products by the number of the layer and their name."""
         arrays: Arrays = {
             "words": self.words,
             "positions": self.positions,
@@ -100,10 +129,10 @@ class Bert:
             "shape": np.array([self.heads, self.first_token], dtype=np.int64),
             "epsilon": np.array([self.epsilon], dtype=np.float32),
         }
-        for number, (layer, most) in enumerate(zip(self.layers, largest, strict=True)):
+        for number, layer in enumerate(self.layers):
             arrays |= {f"{number}.norm1": layer.norm1, f"{number}.norm2": layer.norm2}
             for name, product in layer.products.items():
-                arrays |= {f"{number}.{name}.{key}": array for key, array in _quantized(product, most[name]).items()}
+                arrays |= {f"{number}.{name}.{key}": array for key, array in linear(number, name, product).items()}
         return arrays
 
 
@@ -114,7 +143,7 @@ def _normalized(x: Float32, norm: Float32, epsilon: float) -> Float32:
     return normalized
 
 
-def _quantized(product: Product, most: Float32) -> dict[str, NDArray[np.generic]]:
+def _quantized(product: Product, most: Float32) -> Arrays:
     """Move outliers into the weights, then round every block of BLOCK weights by its own scale.
 
     Args:
@@ -133,3 +162,10 @@ def _quantized(product: Product, most: Float32) -> dict[str, NDArray[np.generic]
         "bias": product.bias.astype(np.float32),
         "smooth": (1 / factors).astype(np.float32),
     }
+
+
+def _halves(weight: Float32) -> NDArray[np.uint16]:
+    """Round to bfloat16, to nearest and ties to even; tiny numbers become zero, as in kernel.c."""
+    bits = np.ascontiguousarray(weight).view(np.uint32)
+    halves = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where((halves & 0x7FFF) < MIN_EXPONENT << 7, np.uint16(0), halves)

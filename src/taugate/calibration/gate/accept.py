@@ -17,7 +17,7 @@ from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import requested_kinds, scan_scale, try_indexes
 from taugate.calibration.gate.lexical import add_lexical
-from taugate.calibration.gate.precision import golden_tolerance, try_int8
+from taugate.calibration.gate.precision import golden_tolerance, try_precisions
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
@@ -43,7 +43,7 @@ def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encod
         encoded: Vectors of the data set, by `encoder`.
 
     Raises:
-        EncoderError: If int8 is requested and the encoder cannot be quantised.
+        EncoderError: If a precision is requested by its name, and the encoder or this machine cannot have it.
     """
     dataset, settings, job = inputs.dataset, inputs.settings, inputs.job
     cheaper, documents = settings.candidates, require_in_memory(encoded.documents)
@@ -58,7 +58,7 @@ def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encod
         cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job
     )
     if "precision" in cheaper.requested:
-        records, state = try_int8(inputs, baseline, state, gate)
+        records, state = try_precisions(inputs, baseline, state, gate)
         tried += _reported(records, job)
     with job.stage("gate"):
         if "projection" in cheaper.requested:

@@ -13,7 +13,7 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import EncoderRecord, IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord
+from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.vectors.projection import Projection
 
 
@@ -35,10 +35,11 @@ class AcceptedSearch:
         index: Index that serves.
         index_record: Record of the index in the manifest.
         projection: None without a projection.
-        float32: Encoder from which the int8 encoder was quantised, None without one.
+        float32: Encoder that a cheaper encoder of queries was made from, None without one.
         documents: Encoder of documents, None if it is that of queries.
         golden_tolerance: Largest difference of a score from the recorded one on another processor.
         gate: A record for every candidate tried, in order.
+        skipped: Candidates that were not possible.
         engine: The collection of an engine that the index searches, None if the documents are in the release.
     """
 
@@ -51,6 +52,7 @@ class AcceptedSearch:
     documents: ExportedEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
+    skipped: tuple[SkippedCandidate, ...] = ()
     engine: EngineRecord | None = None
 
     @property
@@ -63,6 +65,7 @@ class AcceptedSearch:
             "projection": self.projection and self.projection.record,
             "index": self.index_record,
             "gate": list(self.gate),
+            "skipped": list(self.skipped) or None,
             "golden_tolerance": self.golden_tolerance,
             "engine": self.engine,
             "lexical": LexicalRecord.of(self.index) if isinstance(self.index, HybridIndex) else None,

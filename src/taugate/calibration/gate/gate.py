@@ -32,6 +32,7 @@ class GateCandidate:
         kind: "lexical", "precision", "projection", "index" or "adaptation".
         outcomes: Outcomes for the queries of the baseline.
         gain: Savings by name: bytes per document, milliseconds, queries per second.
+        processor: Instructions of the processor that the gain was measured with, None if they do not matter.
         exact: Whether it is proven to return what the search that it replaces returns, so that no test is needed.
     """
 
@@ -39,6 +40,7 @@ class GateCandidate:
     kind: str
     outcomes: RankingOutcomes
     gain: dict[str, float] = field(default_factory=dict)
+    processor: str | None = None
     exact: bool = False
 
 
@@ -97,6 +99,7 @@ def judge(
                 least=detectable,
                 queries_needed=needed,
                 gain=candidate.gain,
+                processor=candidate.processor,
             )
         )
     return records

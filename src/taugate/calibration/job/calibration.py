@@ -95,10 +95,14 @@ class Calibration(CalibrationStages):
         self.parent = _current(releases)
         with job.stage("read"):
             dataset = read_labelled(self.data, self.settings, self.spool, job)
+        queries = len(dataset.answerable) + len(dataset.unanswerable)
+        job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
         for note in dataset.notes:
             job.report(note)
         if dataset.orphaned:
-            job.report(f"queries left out because all their relevant documents are left out: {dataset.orphaned:,}")
+            job.report(
+                f"warning: queries left out because all their relevant documents are left out: {dataset.orphaned:,}"
+            )
         check_sizes(dataset, self.settings)
         units = sampling_units(dataset, self.settings, job)
         self.adaptation = _adaptation(Path(requested.name))

@@ -83,7 +83,7 @@ class CalibrationStages(ReleaseStages):
         """Choose the search for the release: exact, or what the gate accepts.
 
         Raises:
-            EncoderError: If int8 is requested and the encoder cannot be quantised.
+            EncoderError: If a precision is requested by its name, and the encoder or this machine cannot have it.
             ReleaseError: If the gate does not accept the engine.
         """
         dataset = self.inputs.dataset
@@ -105,7 +105,7 @@ class CalibrationStages(ReleaseStages):
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""
         config = self.encoders.queries.config
-        with self.job.stage("read"):
+        with self.job.stage("export"):
             fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
         for warning in encoder_fit_warnings(fit, config.name, config.query_window):
             self.job.report(f"warning: {warning}")

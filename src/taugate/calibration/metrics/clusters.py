@@ -25,6 +25,9 @@ MAX_DESIGN_EFFECT = 1.1
 # more evidence than all others give: with .99 or 1 nothing is certified at 1 % on one or two of three large public sets
 # and with .95 hardly more than with .98 (docs/thresholds.md, "One document with many queries").
 _COUNTED = 0.98
+# Share that counts at least if more of them leave nothing to certify. The loss of all queries is then within .05 of the
+# certified one even if all others are lost.
+_COUNTED_AT_LEAST = 0.95
 # With `--count-at-most auto`, nine in ten documents count with all their queries.
 _CAP_PERCENTILE = 0.9
 
@@ -83,11 +86,20 @@ class SamplingUnits:
         if cap == "auto":
             cap = self.usual_cap()
         elif cap is None:
-            caps, sizes = np.arange(1, self.sizes().max() + 1), self.sizes()
-            enough = np.minimum(sizes, caps[:, None]).sum(axis=1) >= _COUNTED * len(self)
-            cap = int(caps[enough.argmax()])
-            cap = cap if cap < sizes.max() else None
+            cap = self._smallest_cap(_COUNTED)
+            cap = cap if cap < self.sizes().max() else None
         return replace(self, cap=cap)
+
+    def smaller_caps(self) -> range:
+        """Return the caps below the present one with which 95 % of the queries or more count, the largest first."""
+        present = int(self.sizes().max()) if self.cap is None else self.cap
+        return range(present - 1, self._smallest_cap(_COUNTED_AT_LEAST) - 1, -1)
+
+    def _smallest_cap(self, share: float) -> int:
+        """Return the smallest cap with which a share of the queries counts."""
+        caps, sizes = np.arange(1, self.sizes().max() + 1), self.sizes()
+        enough = np.minimum(sizes, caps[:, None]).sum(axis=1) >= share * len(self)
+        return int(caps[enough.argmax()])
 
     @property
     def unit(self) -> Unit:

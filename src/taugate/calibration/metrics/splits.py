@@ -16,12 +16,11 @@ from taugate.calibration.settings.settings import CalibrationSettings
 Positions = NDArray[np.int64]
 Fold = tuple[Positions, Positions]  # queries of the remaining folds, queries of this fold
 
-# Fewer queries cannot fit a model of 16 numbers or choose a policy, and the remaining ones could not certify a loss
-# of 5 %.
+# Fewer queries cannot fit a model of 16 numbers, and the remaining ones could not certify a loss of 5 %.
 MIN_CALIBRATING = 30
-# Shares to fit and to choose. Certification gets most queries, because no model can make up for missing evidence; other
-# shares were measured (docs/research/calibration.md, "Three parts of the calibration queries").
-SHARES = (0.25, 0.05)
+# Share of the calibration queries that fit. Certification gets most queries, because no model can make up for missing
+# evidence; other shares were measured (docs/research/calibration.md, "Three parts of the calibration queries").
+FIT_SHARE = 0.25
 CLUSTER_FOLDS = 5
 
 
@@ -90,24 +89,17 @@ class HoldoutSplit:
 
 @dataclass(frozen=True)
 class QueryRoles:
-    """Calibration queries that fit a model, help to choose a policy, or certify; no query has two roles.
+    """Calibration queries that fit a model, and those that do not and can certify its cuts.
 
     Attributes:
         fit: Positions among the answerable queries, ascending.
-        choose: Positions among the answerable queries, ascending.
-        certify: Positions among the answerable queries, ascending.
+        not_fitting: Positions among the answerable queries, ascending; none of them is in `fit`.
         clusters: (len(fit),) cluster of each query in `fit`; a cluster is a single query if queries are the unit.
     """
 
     fit: Positions
-    choose: Positions
-    certify: Positions
+    not_fitting: Positions
     clusters: ClusterIds
-
-    @property
-    def not_fitting(self) -> Positions:
-        """Positions of the queries that do not fit, ascending."""
-        return np.sort(np.concatenate([self.choose, self.certify]))
 
     @classmethod
     def assign(cls, calibration: Positions, units: SamplingUnits, seed: int) -> Self | None:
@@ -121,32 +113,25 @@ class QueryRoles:
         if len(calibration) < MIN_CALIBRATING:
             return None
         roles = cls.draw(calibration, units, seed)
-        return roles if all(len(part) for part in (roles.fit, roles.choose, roles.certify)) else None
+        return roles if len(roles.fit) and len(roles.not_fitting) else None
 
     @classmethod
-    def draw(
-        cls, calibration: Positions, units: SamplingUnits, seed: int, shares: tuple[float, float] = SHARES
-    ) -> Self:
+    def draw(cls, calibration: Positions, units: SamplingUnits, seed: int) -> Self:
         """Partition the calibration queries at random.
 
         The separate generator `numpy.random.default_rng([seed, 1])` leaves the draws of docs/calibration.md unchanged.
-        The first units of a permutation with 25 % of the queries fit, the next units with 5 % help to choose, and the
-        remaining ones certify.
+        The first units of a permutation with 25 % of the queries fit.
 
         Args:
             calibration: Positions of the calibration queries.
             units: Sampling units of all answerable queries.
             seed: Seed of the calibration.
-            shares: Shares of the queries to fit and to choose.
         """
         cluster_ids = units.clusters[calibration] if units.unit == "document" else np.arange(len(calibration))
         cluster_ids = np.unique(cluster_ids, return_inverse=True)[1]
         order = np.random.default_rng([seed, 1]).permutation(int(cluster_ids.max()) + 1)
-        size = len(calibration)
-        fit = _leading(order, cluster_ids, round(shares[0] * size))
-        choose = _leading(order[len(fit) :], cluster_ids, round(shares[1] * size))
-        fits, chooses = np.isin(cluster_ids, fit), np.isin(cluster_ids, choose)
-        return cls(calibration[fits], calibration[chooses], calibration[~fits & ~chooses], cluster_ids[fits])
+        fits = np.isin(cluster_ids, _leading(order, cluster_ids, round(FIT_SHARE * len(calibration))))
+        return cls(calibration[fits], calibration[~fits], cluster_ids[fits])
 
 
 def cluster_folds(cluster_ids: ClusterIds) -> Iterator[Fold]:

@@ -137,7 +137,7 @@ def lower_limit(hits: int, queries: int) -> float:
 
     It is 1 less the upper limit of the misses.
     """
-    return 1 - bounds.upper_limit(queries - hits, queries, CONFIDENCE, binary=True)
+    return 1 - bounds.upper_limit(queries - hits, queries, CONFIDENCE)
 
 
 def _queries_needed(hits: int, queries: int, chance: float) -> int | None:

@@ -126,7 +126,8 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
     if projection == "query-pca":  # the candidate's name is "query-pca, retention 0.9"
         retention = float(judged["projection"][0].candidate.rpartition(" ")[2])
     precision: PrecisionChoice = manifest.answering.precision
-    if judged["precision"] and precision == "float32":
+    refused = precision == "float32" and (judged["precision"] or manifest.skipped)
+    if refused or len(judged["precision"]) > 1:
         precision = "auto"
     index: IndexChoice = manifest.index.kind if manifest.engine is None else "flat"
     if judged["index"]:  # the name is "hnsw, breadth 64", or the kind alone

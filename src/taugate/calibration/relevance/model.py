@@ -99,12 +99,10 @@ class EstimatedRelevance(AppliedRelevance):
     """A model fitted in this calibration, with its probabilities.
 
     Attributes:
-        fit: The model before recalibration, for a choice that does not use the certifying queries.
-        choosing: (c, K) float32 probabilities before recalibration for the queries that help to choose.
+        fit: The model before recalibration.
     """
 
     fit: RelevanceFit
-    choosing: Float32
 
 
 def estimate_relevance(
@@ -152,7 +150,6 @@ def estimate_relevance(
             answerable=model.probability(values).astype(np.float32),
             unanswered=unanswered,
             fit=fitted,
-            choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
         )
 
 

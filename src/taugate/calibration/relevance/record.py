@@ -44,8 +44,8 @@ def relevance_record(
         roles: Roles of the queries.
         judged: The n answerable queries with their results.
         units: Sampling units of these queries.
-        heldout: Positions of the held-out queries. If None, reliability is measured on the choosing and certifying
-            queries, on which the three numbers of the recalibration were fitted.
+        heldout: Positions of the held-out queries. If None, reliability is measured on the calibration queries
+            that did not fit the model, on which the three numbers of the recalibration were fitted.
         seed: Seed of the calibration.
     """
     return RelevanceRecord(

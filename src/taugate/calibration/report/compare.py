@@ -74,6 +74,7 @@ _FACTS: dict[str, dict[str, str]] = {
         "score of ρ": "refusal.score",
         "ρ": "refusal.rho",
         "off-topic questions refused": "refusal.off_topic.share",
+        "short requests refused": "refusal.request.share",
         "near misses refused": "refusal.near_miss.share",
         "unanswerable queries refused": "refusal.unanswerable.share",
         "answers refused": "refusal.lost.mean",

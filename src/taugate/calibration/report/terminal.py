@@ -14,6 +14,7 @@ from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, R
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.
 _KINDS = {
     "off_topic": "off-topic questions",
+    "request": "short requests",
     "near_miss": "near misses",
     "unanswerable": "labelled unanswerable queries",
 }

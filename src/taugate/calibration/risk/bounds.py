@@ -1,4 +1,4 @@
-"""Three tests of "the loss is at most δ" as functions of the total loss of n queries.
+"""Two tests of "the loss is at most δ" as functions of the total loss of n queries.
 
 The tests are monotone in the loss, and the loss is monotone in τ. Testing candidates from the lowest and stopping at
 the first failure is fixed-sequence testing, which needs no correction for the number of tests (Bauer, "Multiple testing
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 Losses = NDArray[np.float64]
 
@@ -52,49 +52,15 @@ def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
     return np.where(losses >= n, 1.0, p)
 
 
-def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
-    """Return the Hoeffding–Bentkus p-value of "the loss is above δ" for losses in 0…1.
-
-    min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
-    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
-
-    Args:
-        losses: Total losses of the n queries, float64, any shape.
-        n: Number of queries.
-        delta: δ, in 0…1.
-
-    Returns:
-        float64 in the shape of `losses`.
-    """
-    mean = np.minimum(losses / n, delta)
-    hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
-    bentkus = math.e * stats.binom.cdf(np.ceil(losses - 1e-9), n, delta)
-    p: NDArray[np.float64] = np.where(losses / n >= delta, 1.0, np.minimum(hoeffding, bentkus))
-    return p
-
-
-def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> float:
-    """Return the one-sided upper confidence limit of the mean loss: the largest δ that the data do not rule out.
+def upper_limit(loss: float, n: int, confidence: float) -> float:
+    """Return the one-sided upper confidence limit of the mean of losses of 0 or 1 (Clopper and Pearson).
 
     Args:
         loss: Total loss of the n queries.
         n: Number of queries.
         confidence: Confidence of the limit, in 0…1.
-        binary: Whether each loss is 0 or 1, which makes the limit exact (Clopper and Pearson).
     """
-    if binary:
-        return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
-    mean = loss / n
-    if mean >= 1:
-        return 1.0
-    return float(
-        optimize.brentq(
-            lambda delta: float(bounded_p_values(np.array([loss]), n, delta)[0]) - (1 - confidence),
-            mean + 1e-12,
-            1 - 1e-12,
-            xtol=1e-12,
-        )
-    )
+    return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
 
 
 def queries_for_expected(delta: float) -> int:

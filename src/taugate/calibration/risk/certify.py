@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import EMPTY
@@ -69,13 +70,12 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     """Return the p-value of "the share of queries lost is above δ" for each step of the staircase, (c + 1,) float64.
 
     The first p-value is that of a τ with no candidate below it, which loses nothing; the following ones are those of
-    the smallest τ above each candidate. If queries share documents, it is the inverse of an e-value (`e_values`).
-    Otherwise it is exact binomial for losses of 0 or 1, and Hoeffding–Bentkus for losses between them.
+    the smallest τ above each candidate. It is exact binomial for losses of 0 or 1 of independent queries, else the
+    inverse of an e-value (`e_values`).
     """
     if steps.documents is not None:
         return np.exp(-np.maximum(0.0, steps.documents.log_e(delta)))
-    p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
-    return p_value(steps.losses, steps.queries, delta)
+    return bounds.exact_p_values(steps.losses, steps.queries, delta)
 
 
 def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
@@ -89,7 +89,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requeste
     """
     place = _place(steps, tau)
     if steps.documents is None:
-        return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
+        return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence)
     return steps.documents.losses_at(place).upper_limit(confidence, requested)
 
 
@@ -120,6 +120,34 @@ def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
+def enough_queries(limits: Sequence[LossLimit], rule: ThresholdRule) -> bool:
+    """Return whether the queries could certify every limit if nothing were lost."""
+    return all(queries_needed(limit, rule) <= limit.steps.queries for limit in limits)
+
+
+def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
+    """Lower the default cap until the rule's limits can be certified if nothing is lost; unchanged if none is enough.
+
+    The choice depends on the numbers of queries alone, not on their scores or losses.
+
+    Args:
+        units: Sampling units of all answerable queries, with the default cap.
+        certifying: Positions of the queries that certify.
+        rule: Rule with the limits and the confidence.
+    """
+    if units.unit == "query" or rule.count_at_most is not None:
+        return units
+    for cap in (units.cap, *units.smaller_caps()):
+        capped = replace(units, cap=cap)
+        steps = LossSteps.of_empty(np.zeros((len(certifying), 1), dtype=np.float32), capped.take(certifying))
+        if all(
+            enough_queries([LossLimit(EMPTY, steps, delta) for delta in (part.max_loss, part.max_empty) if delta], part)
+            for part in rule.split_by_loss()
+        ):
+            return capped
+    return units
+
+
 def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
     """Test each step of the staircase; (c + 1,) bool."""
     steps = limit.steps
@@ -140,7 +168,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
         most=limit.delta,
         queries=n,
         effective_queries=float(n) if documents is None else n * total / float(np.square(documents.sizes).sum()),
-        unit="query" if documents is None else "document",
+        unit=steps.unit,
         units=n if documents is None else len(documents.sizes),
         found=None if limit.name == EMPTY else float(steps.losses[-1]) / total,
         loss=loss / total,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.splits import MIN_CALIBRATING, SHARES, held_out
+from taugate.calibration.metrics.splits import FIT_SHARE, MIN_CALIBRATING, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
@@ -38,21 +38,21 @@ class RuleVariant:
     refuses: bool = False
 
     @property
-    def set_aside(self) -> tuple[float, ...]:
-        """Shares of the calibration queries that fit or choose and so cannot certify (threshold/policy_choice.py).
+    def set_aside(self) -> float:
+        """Share of the calibration queries that fit and so cannot certify (threshold/policy_choice.py).
 
         `auto` with high probability certifies two policies. One of them fits nothing, so all queries certify it.
         """
-        if self.rule.policy == "auto" and self.rule.statement == "expected-loss":
-            return SHARES
-        return SHARES[:1] if self.rule.policy == "probability" or (self.refuses and not self.holdout) else ()
+        fits = self.rule.policy == "probability" or (self.refuses and not self.holdout)
+        fits |= self.rule.policy == "auto" and self.rule.statement == "expected-loss"
+        return FIT_SHARE if fits else 0.0
 
     def certifying(self, labels: int) -> int:
         """Return how many of `labels` answerable queries certify; 0 if `probability` has too few to fit on."""
         calibrating = labels - held_out(labels, self.holdout)
         if calibrating < MIN_CALIBRATING:  # no model, so that `auto` is `relative`
             return 0 if self.rule.policy == "probability" else calibrating
-        return calibrating - sum(round(share * calibrating) for share in self.set_aside)
+        return calibrating - round(self.set_aside * calibrating)
 
     def labels_needed(self, needed: int) -> int:
         """Return the smallest number of answerable queries of which `needed` certify."""

@@ -11,7 +11,6 @@ a sample that has few of them by luck has a small variance, too. For losses of 0
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, Self
 
 import numpy as np
 from scipy import optimize, stats
@@ -24,73 +23,6 @@ from taugate.calibration.risk.e_values import DocumentLosses, Statement
 _CONTINUITY = 0.5
 _SMALLEST = 1e-9  # saddlepoint below which the formula divides 0 by 0; its limit is one half
 _MAX_FACTOR = 1e6  # times as many labels as there are: no data set grows so much
-
-
-class MeanLoss(Protocol):
-    """A mean loss, −1…1, with the evidence of a sample."""
-
-    @property
-    def mean(self) -> float:
-        """Mean loss of the average unit, as observed."""
-        ...
-
-    def p_value(self, margin: float) -> float:
-        """Return the p-value of "the mean loss is `margin` or more", at most 1."""
-        ...
-
-    def upper_limit(self, confidence: float) -> float:
-        """Return the one-sided upper limit of the mean loss."""
-        ...
-
-    def lower_limit(self, confidence: float) -> float:
-        """Return the one-sided lower limit of the mean loss."""
-        ...
-
-    def times(self, factor: float) -> Self:
-        """Return the evidence of `factor` times as many units with losses like these."""
-        ...
-
-
-def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
-    """Choose the evidence for a mean loss: by document if that is the unit, else by exponential tilting.
-
-    Args:
-        losses: (q,) float64, baseline − candidate, of the queries of `units`. They are clipped to ±1, because the gate
-            adds up the losses of a projection and an index, and a query cannot lose more than everything.
-        units: Sampling units of the queries.
-        statement: Unit of the mean if the evidence is by document.
-    """
-    bounded, cluster_ids = np.clip(losses, -1.0, 1.0), np.unique(units.clusters, return_inverse=True)[1]
-    if units.unit == "document":
-        return DocumentLosses.from_clusters(bounded, cluster_ids, statement)
-    return QueryLosses.from_clusters(bounded, cluster_ids)
-
-
-def min_detectable_loss(units: SamplingUnits, confidence: float) -> float:
-    """Return the smallest mean loss that queries can exclude: the upper limit of a candidate that changes nothing."""
-    return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
-
-
-def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float | None:
-    """Return the factor by which labels like these have to grow to show a mean loss below the margin, at least 1.
-
-    None if no number of labels is enough because the mean is too near to the margin or above it.
-
-    Args:
-        losses: Available evidence.
-        margin: Margin of the mean loss.
-        alpha: Level of the test.
-    """
-    high = 1.0
-    while losses.times(high).p_value(margin) > alpha:
-        if high >= _MAX_FACTOR:
-            return None
-        high *= 2
-    low = high / 2
-    while high - low > 0.01 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if losses.times(middle).p_value(margin) <= alpha else (middle, high)
-    return max(1.0, high)
 
 
 @dataclass(frozen=True)
@@ -158,6 +90,51 @@ class QueryLosses:
     def lower_limit(self, confidence: float) -> float:
         """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain."""
         return -QueryLosses(-self.sums, self.sizes, self.counts).upper_limit(confidence)
+
+
+MeanLoss = DocumentLosses | QueryLosses
+
+
+def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
+    """Choose the evidence for a mean loss: by document if that is the unit, else by exponential tilting.
+
+    Args:
+        losses: (q,) float64, baseline − candidate, of the queries of `units`. They are clipped to ±1, because the gate
+            adds up the losses of a projection and an index, and a query cannot lose more than everything.
+        units: Sampling units of the queries.
+        statement: Unit of the mean if the evidence is by document.
+    """
+    bounded, cluster_ids = np.clip(losses, -1.0, 1.0), np.unique(units.clusters, return_inverse=True)[1]
+    if units.unit == "document":
+        return DocumentLosses.from_clusters(bounded, cluster_ids, statement)
+    return QueryLosses.from_clusters(bounded, cluster_ids)
+
+
+def min_detectable_loss(units: SamplingUnits, confidence: float) -> float:
+    """Return the smallest mean loss that queries can exclude: the upper limit of a candidate that changes nothing."""
+    return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
+
+
+def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float | None:
+    """Return the factor by which labels like these have to grow to show a mean loss below the margin, at least 1.
+
+    None if no number of labels is enough because the mean is too near to the margin or above it.
+
+    Args:
+        losses: Available evidence.
+        margin: Margin of the mean loss.
+        alpha: Level of the test.
+    """
+    high = 1.0
+    while losses.times(high).p_value(margin) > alpha:
+        if high >= _MAX_FACTOR:
+            return None
+        high *= 2
+    low = high / 2
+    while high - low > 0.01 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if losses.times(middle).p_value(margin) <= alpha else (middle, high)
+    return max(1.0, high)
 
 
 def _lower_tail(values: PerQuery, counts: PerQuery, observed: float) -> float:

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.clusters import SamplingUnits, Unit
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
 from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
 from taugate.retrieval.policy.policy import Metric
@@ -74,14 +74,14 @@ class LossSteps:
         candidates: (c,) float32 observed decision scores, ascending.
         losses: (c + 1,) float64, total loss of the n queries by the number of candidates strictly below τ. With a cap
             on the queries of a document, a query counts for less than 1 (`SamplingUnits.weights`).
-        binary: Whether the loss of a query is always 0 or 1.
-        documents: None if each query is its own unit.
+        unit: Unit of the evidence.
+        documents: The losses by unit; None if the units are queries whose losses are 0 or 1, which the total describes.
     """
 
     queries: int
     candidates: Float32
     losses: NDArray[np.float64]
-    binary: bool
+    unit: Unit = "query"
     documents: DocumentSteps | None = None
 
     @classmethod
@@ -95,7 +95,7 @@ class LossSteps:
         """
         hits = np.flatnonzero(queries.relevant.any(axis=1))
         best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
-        return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units, binary=True)
+        return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units)
 
     @classmethod
     def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
@@ -115,7 +115,9 @@ class LossSteps:
             heights = _heights_by_document(owners, queries.documents.numbers[owners, ranks], at, heights)
             step = heights > 0
             owners, at, heights = owners[step], at[step], heights[step]
-        return cls._stairs(len(queries), owners, at, heights, units, binary=False)
+        if units is None or units.unit == "query":  # fractions need a term for each query
+            units = SamplingUnits.from_clusters(np.arange(len(queries)))
+        return cls._stairs(len(queries), owners, at, heights, units, fractions=True)
 
     @classmethod
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
@@ -126,7 +128,7 @@ class LossSteps:
             units: Sampling units of the q queries, None if each query is its own unit.
         """
         every = np.arange(len(decisions))
-        return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
+        return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units)
 
     @classmethod
     def _stairs(
@@ -137,16 +139,17 @@ class LossSteps:
         height: NDArray[np.float64],
         units: SamplingUnits | None,
         *,
-        binary: bool,
+        fractions: bool = False,
     ) -> Self:
-        """Add up the steps of single queries by (s,) owners, thresholds and heights."""
+        """Add up the steps of single queries by (s,) owners, thresholds and heights, fractions of 1 or 1."""
         candidates, candidate = np.unique(at, return_inverse=True)
         weighted, documents = height, None
-        if units is not None and units.unit == "document":
+        if units is not None and (fractions or units.unit == "document"):
             weighted = height * units.weights()[owners]
             documents = _by_document(owners, candidate, weighted, len(candidates), units)
         heights = np.bincount(candidate, weights=weighted, minlength=len(candidates))
-        return cls(queries, candidates, np.concatenate([[0.0], np.cumsum(heights)]), binary, documents)
+        losses = np.concatenate([[0.0], np.cumsum(heights)])
+        return cls(queries, candidates, losses, "query" if units is None else units.unit, documents)
 
     @property
     def total(self) -> int:

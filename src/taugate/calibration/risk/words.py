@@ -47,7 +47,7 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, 
             f"On average over calibrations like this one, {limits}, for queries drawn like {queries} (conformal risk "
             f"control, expected loss). {_at_most(rule, certificates)}"
         )
-    test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
+    test = "exact binomial" if rule.metric == "accuracy" else "e-value"
     if by_document:
         test = "e-value by document, which allows for documents lost with all their queries"
     if rule.method == "risk-control":

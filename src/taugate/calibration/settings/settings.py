@@ -26,7 +26,7 @@ RETENTION = 0.9  # the query embeddings paper's (§5)
 DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 
 ProjectionChoice = Literal["none", "query-pca", "auto"]
-PrecisionChoice = Literal["float32", "int8", "auto"]
+PrecisionChoice = Literal["float32", "bfloat16", "int8", "auto"]
 IndexChoice = Kind | Literal["auto"]
 LexicalChoice = Annotated[
     Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)],
@@ -95,7 +95,9 @@ class CandidateSettings(Options):
         Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None,
         Advice("give a share of the dimensions above 0 and at most 1"),
     ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
-    precision: PrecisionChoice = Field(default="float32", description="precision of the query encoder; int8 is faster")
+    precision: PrecisionChoice = Field(
+        default="float32", description="precision of the query encoder; bfloat16 and int8 are faster"
+    )
     index: IndexChoice = Field(default="flat", description="index of the documents; flat is exact search")
     lexical: LexicalChoice = Field(
         default="auto",

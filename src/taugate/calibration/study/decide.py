@@ -19,7 +19,7 @@ from taugate.calibration.study.search import ScoredPart
 from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
-from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
@@ -47,6 +47,7 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         queries = CalibrationQueries(
             study.scored, part.members, part.resamples.rows, study.roles, study.fitted, units, settings.seed
         )
+        queries = with_enough_evidence(settings.rule, queries)
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:

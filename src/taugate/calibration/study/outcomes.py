@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.manifest import Manifest, PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
@@ -37,19 +38,29 @@ class Calibrated(Study):
 
 
 def summary(study: Study, policy: PolicyRecord) -> str:
-    """Write the release's summary, from the held-out queries, else from the calibration queries."""
+    """Write the release's summary.
+
+    What the cut loses is counted on held-out queries, else on the calibration queries. What ρ refuses is counted on
+    all, because those that choose ρ are counted by the ρ of others (`abstention.refusal`).
+    """
     members = study.measured.members
     queries = study.scored.take(members)
     kept = queries.kept(policy.kind, policy.threshold)
-    answered, found = kept.any(axis=1), np.flatnonzero(queries.judged.accuracy() > 0)
+    answered: Mask = np.any(kept, axis=1)
+    found = np.flatnonzero(queries.judged.accuracy() > 0)
     lost = queries.judged.accuracy(kept)[found] == 0
-    answers = None
+    if study.refusal is not None:  # a query that is not refused keeps its best result
+        lost = lost & answered[found]
+    answers = refused = None
     if len(found):
         limit = share_at_most(lost, study.search.units.take(members[found]))
         answers = LostAnswers(int(lost.sum()), len(found), limit)
     mean = float(kept[answered].sum(axis=1).mean()) if answered.any() else 0.0
     refusal = None if study.refusal is None else study.refusal.record
-    return summary_sentence(mean, policy.k, answers, refusal)
+    total = int((study.scored.judged.accuracy() > 0).sum())
+    if refusal is not None and total:
+        refused = LostAnswers(round(refusal.lost.mean * total), total, refusal.lost.upper)
+    return summary_sentence(mean, policy.k, answers, refusal, refused)
 
 
 def drift_reference(study: Study, policy: PolicyRecord) -> Reference:

@@ -17,7 +17,9 @@ from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.records import RefusalRecord
@@ -99,8 +101,8 @@ def _evidence(
     scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
     spoken = search.off_topic_remaining(scores[:0], any_language=False)
     remains = search.off_topic_remaining(scores[found][parts.limits[found]], any_language=False)
-    every = np.ones(int(remains.sum()), dtype=np.bool_)
-    off_topic = ScoredQuestions.of(search.off_topic.top.scores[remains, 0], search.off_topic.clusters[remains], every)
+    requests = np.array([question.is_request for question in off_topic_table()])
+    off_topic, request = (_all_choose(search.off_topic.take(remains & kind)) for kind in (~requests, requests))
     if off_topic is None:
         return None
     # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
@@ -112,6 +114,7 @@ def _evidence(
     return RefusalEvidence(
         right=ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None,
         off_topic=off_topic,
+        request=request,
         near_miss=ScoredQuestions.of(
             near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
         ),
@@ -120,3 +123,8 @@ def _evidence(
         lost=LostShares.under(rule),
         kept=kept,
     )
+
+
+def _all_choose(questions: UnansweredQuestions) -> ScoredQuestions | None:
+    every = np.ones(len(questions), dtype=np.bool_)
+    return ScoredQuestions.of(questions.top.scores[:, 0], questions.clusters, every)

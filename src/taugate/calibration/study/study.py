@@ -28,7 +28,7 @@ class Study:
         search: The queries with their results.
         scored: Every labelled query with its results and decision scores.
         parts: "calibration" and, with a holdout, "heldout".
-        roles: Calibration queries that fit, help to choose and certify, None if there are too few.
+        roles: Calibration queries that fit, and those that do not, None if there are too few.
         estimated: Model of relevance with its probabilities, None without one.
         abstention: Certified rule that refuses queries as a whole; None without one.
         refusal: Default rule that refuses queries as a whole; None without one.

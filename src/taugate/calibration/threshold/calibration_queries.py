@@ -14,7 +14,7 @@ from taugate.calibration.relevance.model import EstimatedRelevance
 
 @dataclass(frozen=True)
 class CalibrationQueries:
-    """The queries that decide a rule, and which of them choose or certify.
+    """The queries that decide a rule, and which of them certify.
 
     Attributes:
         scored: All answerable queries.
@@ -44,6 +44,6 @@ class CalibrationQueries:
                 "label more queries, lower --holdout, or use --policy similarity"
             )
         return (
-            f"the queries are divided into parts that fit a model, choose and certify, with no document in two parts; "
+            f"the queries are divided into those that fit a model and those that certify, with no document in both; "
             f"{units.words} are not enough; label queries about other documents, or use --policy similarity"
         )

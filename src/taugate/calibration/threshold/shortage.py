@@ -84,7 +84,7 @@ class LabelledDocuments:
 
     def chance(self, settings: CalibrationSettings) -> float:
         """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
-        aside = 1 - (1 - settings.holdout) * (1 - sum(_request(settings).set_aside))
+        aside = 1 - (1 - settings.holdout) * (1 - _request(settings).set_aside)
         out, certified = held_out(int(self.sizes.sum()), aside), 0
         for division in range(_DIVISIONS):
             order = np.random.default_rng([settings.seed, division]).permutation(len(self.sizes))

@@ -237,7 +237,7 @@ def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job)
         job.report(note)
     check_sizes(dataset, calibration)
     if dataset.orphaned:
-        job.report(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
+        job.report(f"warning: {_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
 
 
 def _queries_are(count: int) -> str:

@@ -48,7 +48,10 @@ def encode_changes(
     }
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
-    job.report(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were reused")
+    job.describe(
+        "encode", f"Encoded {counted} for {len(dataset.documents):,} documents (the other vectors were reused)"
+    )
+    job.add("encode", 0.0)  # also if nothing was encoded
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
     return EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **projected)
 

@@ -52,13 +52,10 @@ class JudgingSession:
         self.question = work.session.question()
 
     def handle_key(self, key: str) -> bool:
-        """Carry out the action of a key; returns False if the judge stops.
+        """Carry out the action of a key of KEYS, any other does nothing; returns False if the judge stops.
 
         The qrels are written whenever a query is finished, or after the next one if another command is writing to the
         data set.
-
-        Args:
-            key: One of KEYS; any other key does nothing.
 
         Raises:
             InputError: If the data set has changed.
@@ -102,13 +99,9 @@ def heading(question: Question) -> str:
 
 
 def segments(text: str, query: str) -> list[Segment]:
-    """Split a text into segments that match words of the query and segments that do not.
+    """Split a text into segments that match words of the query, whatever their case and Unicode form, and others.
 
     For languages without spaces between words, pairs of adjacent letters are compared instead of words.
-
-    Args:
-        text: The text to split.
-        query: The query; case and Unicode form are ignored.
     """
     query_words = set(words(query))
     acronyms = _acronyms(query)

@@ -26,9 +26,6 @@ def judge_in_terminal(work: Judging) -> None:
 
     Without a terminal, each line of standard input is one key.
 
-    Args:
-        work: The judge's sample.
-
     Raises:
         InputError: If the data set changes meanwhile.
     """
@@ -47,14 +44,7 @@ def judge_in_terminal(work: Judging) -> None:
 
 
 def screen(question: Question, progress: Progress, remarks: list[str], *, styled: bool) -> str:
-    """Return the screen that shows one result.
-
-    Args:
-        question: The result to judge.
-        progress: Progress of the judge.
-        remarks: Sentences to show first.
-        styled: Whether the terminal can be cleared and shows bold and underlined letters.
-    """
+    """Return the screen that shows one result; `styled` if the terminal can be cleared and shows bold letters."""
     size = shutil.get_terminal_size()
     width = min(size.columns, _MAX_WIDTH)
     query, document = question.query.text, question.document
@@ -76,13 +66,9 @@ def _bar(progress: Progress) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break a text into lines; control characters are replaced.
+    """Break a text into lines of so many columns; control characters are replaced.
 
     Rich knows which letters take two columns, or none. Without it, the terminal breaks the lines.
-
-    Args:
-        text: Text of one or more paragraphs.
-        width: Columns of a line.
     """
     paragraphs = [printable(paragraph.expandtabs(4)) for paragraph in text.splitlines()]
     if find_spec("rich") is None:

@@ -32,12 +32,9 @@ _SILENCE_SECONDS = 30  # before an idle connection is closed
 
 
 def judge_on_page(work: Judging, port: int, commands: Commands) -> None:
-    """Serve the page until the judge stops there or presses Ctrl-C here.
+    """Serve the page, on any free port if it is 0, until the judge stops there or presses Ctrl-C here.
 
-    Args:
-        work: The judge's sample.
-        port: Port of the page; 0 for any free one.
-        commands: Commands that the page names when the judge stops.
+    When the judge stops, the page names the commands.
 
     Raises:
         InputError: If the port is taken, or the data set changes meanwhile.
@@ -58,9 +55,7 @@ class _Page:
     """The page, and the session that all its requests share; they are handled one after another.
 
     Attributes:
-        port: Port of the page.
         token: Secret part of every path.
-        server: The server, which runs until the judge stops.
         failure: Error that ended the session, or None if the judge ended it.
     """
 

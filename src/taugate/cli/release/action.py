@@ -12,11 +12,7 @@ command = Group("release", help="List, compare, promote, roll back or prune rele
 
 
 def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
-    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases.
-
-    Args:
-        name: Name of the action.
-    """
+    """Return a decorator that makes an action of a function, with its docstring as help and the option --releases."""
     releases = click.option(
         "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
     )
@@ -24,11 +20,6 @@ def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
 
 
 def release_id(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:
-    """Return a decorator that adds the argument ID.
-
-    Args:
-        default: The release if the argument is left out, for the help; None if it is required.
-        name: Name of the function's parameter.
-    """
+    """Return a decorator that adds the argument ID, which may be left out if the help names a default."""
     text = "release id" if default is None else f"release id (default: {default})"
     return click.argument(name, metavar="ID" if default is None else "[ID]", required=default is None, help=text)

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
+from taugate.retrieval.release.summary import summary_parts
 
 
 @action("list")
@@ -34,7 +36,7 @@ from taugate.retrieval.release.records import CalibrationRecord
 def list_releases(releases: Path, as_json: bool) -> int:
     """List releases, oldest first; * marks the current one, ~ the shadow.
 
-    A row has id, age, state, data, threshold, accuracy and summary. The header goes to stderr.
+    A row says what a release keeps, loses and refuses, and what differs from the row above. The header goes to stderr.
     """
     try:
         current = current_id(releases)
@@ -43,23 +45,25 @@ def list_releases(releases: Path, as_json: bool) -> int:
         say(f"taugate: {error}")
     shadow = pointed_id(releases, SHADOW)
     summaries = [summarize(releases, name) for name in release_ids(releases)]
+    differences = [[], *(release.differs_in(before) for before, release in pairwise(summaries))]
+    listed = [*zip(summaries, differences, strict=False)]
     if as_json:
-        print_result({"releases": [_json_row(release, current, shadow) for release in summaries]})
+        rows = [_json_row(release, current, shadow) | {"differs": differs} for release, differs in listed]
+        print_result({"releases": rows})
         return 0
     marks, now = {shadow: "~", current: "*"}, datetime.now(UTC)
-    last = "summary" if any(release.summary for release in summaries) else ""
-    titles = ("  release", "age", "state", "data", "τ", "accuracy", last)
-    header, *rows = aligned([titles, *(_cells(release, marks, now) for release in summaries)])
-    if rows:
+    titles = ("  release", "age", "state", "data", "τ", "kept", "lost", "refused", "differs")
+    header, *lines = aligned([titles, *((*_cells(release, marks, now), ", ".join(new)) for release, new in listed)])
+    if lines:
         say(header)
         sys.stderr.flush()
-    for row in rows:
-        print_result(printable(row))
+    for line in lines:
+        print_result(printable(line))
     return 0
 
 
 def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: datetime) -> tuple[str, ...]:
-    """Format the columns of a release: id with its mark, age, state, data, threshold, accuracy and summary."""
+    """Format the columns of a release: id with its mark, age, state, data, threshold, and what it does."""
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
@@ -73,14 +77,18 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
         notes.append(f"lexical {release.lexical:g}")
     if notes:
         tau = f"{tau} ({', '.join(notes)})"
-    accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
     name = f"{marks.get(release.release, ' ')} {release.release}"
-    return name, release.age(now), release.state or "unreadable", data, tau, accuracy, release.summary or ""
+    parts = summary_parts(release.summary or "")
+    kept = parts.get("Keeps", "–").removesuffix(" results")
+    lost = parts.get("Loses", "–").replace(" answers", "").replace("at most", "≤")
+    refused = parts.get("Refuses", "–").partition(" off-topic")[0]
+    return name, release.age(now), release.state or "unreadable", data, tau, kept, lost, refused
 
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
     marks = {"current": release.release == current, "shadow": release.release == shadow}
-    return {**dataclasses.asdict(release), **marks, "created": release.created and release.created.isoformat()}
+    facts = {name: value for name, value in dataclasses.asdict(release).items() if name != "basis"}
+    return {**facts, **marks, "created": release.created and release.created.isoformat()}
 
 
 @action("show")
@@ -95,11 +103,7 @@ def show_manifest(releases: Path, id: str | None) -> int:
 
 
 def _why(manifest: Mapping[str, Any]) -> str:
-    """Return why a release is provisional, and what would make it calibrated.
-
-    Args:
-        manifest: As stored, perhaps by another version with reasons unknown to this one.
-    """
+    """Return why a release, perhaps of another version, is provisional, and what would make it calibrated."""
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
     except (KeyError, TypeError, ValidationError):

@@ -9,11 +9,7 @@ import click
 
 
 def in_colour(stream: TextIO) -> bool:
-    """Return whether a stream takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR.
-
-    Args:
-        stream: Stdout or stderr.
-    """
+    """Return whether stdout or stderr takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")

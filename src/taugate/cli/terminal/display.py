@@ -6,6 +6,7 @@ import shlex
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from taugate.calibration.progress import Job, Task
-from taugate.cli.terminal.output import say, styled
+from taugate.cli.terminal.output import is_warning, say, styled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,9 +34,20 @@ class ProgressDisplay:
     which comes with the extra `calibration`, a terminal gets the lines of a log.
     """
 
-    def __init__(self) -> None:
-        self._job = Job(say, _command_line())
+    def __init__(self, *, steps: bool = False, verbose: bool = True) -> None:
+        """Show a job.
+
+        Args:
+            steps: Whether to print a line for each step that has ended, with its time.
+            verbose: Whether to print all lines of the job, not only its warnings.
+        """
+        self._job, self._verbose = Job(command=_command_line()), verbose
+        self._show: Callable[[str], None] = say
         self._exits = ExitStack()
+        self._stage, self._seconds = "", 0.0  # a stage of the current step, and the time of all its stages
+        if steps:
+            self._job.stage_ended = self._add_to_step
+            self._exits.callback(self._end_step)
 
     def __enter__(self) -> Job:
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and find_spec("rich") is not None:
@@ -58,7 +70,7 @@ class ProgressDisplay:
         from rich.text import Text
 
         console = Console(stderr=True)
-        self._job.report = lambda line: console.print(Text.from_ansi(styled(line)), soft_wrap=True)
+        self._report_with(lambda line: console.print(Text.from_ansi(styled(line))))
         live = Live(
             console=console,
             get_renderable=lambda: drawn(self._job.current),
@@ -76,10 +88,28 @@ class ProgressDisplay:
             say(line)
             last_line = time.perf_counter()
 
-        self._job.report = report
+        self._report_with(report)
         while not ended.wait(max(last_line + _SILENCE_SECONDS - time.perf_counter(), 0)):
             if time.perf_counter() - last_line >= _SILENCE_SECONDS:
                 report(progress_line(self._job.current, time.perf_counter() - self._job.current.began))
+
+    def _report_with(self, show: Callable[[str], None]) -> None:
+        def report(line: str) -> None:
+            if self._verbose or is_warning(line):
+                show(line)
+
+        self._show, self._job.report = show, report
+
+    def _add_to_step(self, stage: str, seconds: float) -> None:
+        if self._job.done(stage) != self._job.done(self._stage):
+            self._end_step()
+            self._stage, self._seconds = stage, 0.0
+        self._seconds += seconds
+
+    def _end_step(self) -> None:
+        if (done := self._job.done(self._stage)) is not None:
+            self._show(f"{done} in {self._seconds:.1f} s")
+        self._stage = ""
 
 
 def _command_line() -> str:
@@ -102,12 +132,7 @@ def drawn(task: Task) -> "Table":
 
 
 def progress_line(task: Task, seconds: float) -> str:
-    """Write a task as one line, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
-
-    Args:
-        task: The current task.
-        seconds: Time since it began.
-    """
+    """Write a task as one line, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left"."""
     if not task.total:
         count = f"{task.done:,} in " if task.done else ""
         return f"{task.name}: {count}{_clock(seconds)} so far"

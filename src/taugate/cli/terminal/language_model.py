@@ -59,14 +59,7 @@ class ModelOptions(Options):
         return LocalModel(Path(self.model) if self.model else None)
 
     def refuse_model(self, remedy: str) -> None:
-        """Check that no option of language models is given.
-
-        Args:
-            remedy: End of the message.
-
-        Raises:
-            InputError: If one is.
-        """
+        """Raise InputError, with a message that ends with the remedy, if an option of language models is given."""
         for name, field in type(self).fields().items():
             if field.default is None and getattr(self, name) is not None:
                 raise InputError(f"{option_of(name)}: {remedy}")

@@ -37,13 +37,7 @@ class Appearance:
 
 
 def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
-    """Declare a field with a default, as `Field` does.
-
-    Args:
-        default: The default.
-        text: Its description, which is the help text of the option.
-        metavar: Placeholder of the value.
-    """
+    """Declare a field with a default and a help text, as `Field` does, and perhaps the placeholder of its value."""
     field = Field(default=default, description=text)
     if metavar is not None:
         field.metadata.append(Appearance(metavar))
@@ -60,17 +54,12 @@ DataFolder = Annotated[
     Path, Appearance("DATA", positional=True), Field(description="folder of the data set, with corpus.jsonl")
 ]
 Releases = Annotated[Path, Appearance("DIR"), Field(description="the releases directory")]
+Verbose = Annotated[bool, Field(description="print every figure and note, not only warnings and the result")]
 AsJson = Annotated[bool, Appearance(names=("--json",)), Field(description="print the result as one JSON object")]
 
 
 def number_or(*words: str, number: Callable[[str], Any] = float, example: str) -> Callable[[str], Any]:
-    """Return a parser of a number or one of some words.
-
-    Args:
-        words: The words.
-        number: Parses the number.
-        example: What to give instead of another value.
-    """
+    """Return a parser of a number or one of some words; its error names an example of a number."""
 
     def parse(text: str) -> Any:  # noqa: ANN401 (of the type of `number`)
         try:
@@ -101,7 +90,7 @@ def command_of(
         declared: The settings.
         groups: Base classes of the settings whose fields are a group of options.
         without: Fields that have no option and keep their defaults.
-        appearances: As for `parameters`.
+        appearances: How fields appear whose annotation does not say it.
     """
     params = _parameters(declared, [field for field in declared.fields() if field not in without], appearances)
     for group, base in (groups or {}).items():
@@ -112,12 +101,7 @@ def command_of(
 
 
 def part(declared: type[T], options: T) -> T:
-    """Return the settings that options of a command extend, without the command's own fields.
-
-    Args:
-        declared: The settings.
-        options: Options of a class derived from them.
-    """
+    """Return the settings that options of a command extend, without the command's own fields."""
     return declared(**{name: getattr(options, name) for name in declared.fields()})
 
 
@@ -133,14 +117,9 @@ def parameters(
     optional: bool = False,
     **appearances: Appearance,
 ) -> list[click.Parameter]:
-    """Return the parameters that set the fields of some settings.
+    """Return the parameters that set the named fields of some settings, by default all, as a group of options.
 
-    Args:
-        declared: The settings.
-        names: The fields; all of them if none is named.
-        group: Group of the options in help.
-        optional: Whether no option is required, because other options decide whether the settings are used.
-        appearances: How fields appear whose annotation does not say it, by name.
+    None of them is required if they are `optional`, because other options decide whether the settings are used.
     """
     params = _parameters(declared, names, appearances)
     for parameter in params:
@@ -196,11 +175,7 @@ def setting_parameters() -> list[click.Parameter]:
 
 
 def variable_help(name: str) -> str:
-    """Return the help of an option that sets a setting of the service: description, variable and default.
-
-    Args:
-        name: Name of the setting in `taugate.service.settings.VARIABLES`.
-    """
+    """Return the help of an option that sets a setting of the service: description, variable and default."""
     from taugate.service.settings import VARIABLES  # loaded only by commands with such an option
 
     variable = VARIABLES[name]

@@ -1,6 +1,8 @@
 """Output: results on stdout, lines for people on stderr, and untrusted text without control characters."""
 
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,8 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "PROVISIONAL:": {"fg": "yellow", "bold": True},
     "taugate:": {"fg": "red", "bold": True},
 }
+_COPIED = ("Open", "Report")  # labels of commands, addresses and paths
+_LABEL_COLUMNS = len("Promotion")  # so that rows that are written one after another are aligned
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
@@ -27,11 +31,7 @@ def print_result(result: str | Path | Mapping[str, Any]) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, so that stdout holds only the result; on a terminal, warnings and errors are in colour.
-
-    Args:
-        line: The text, without a line break at its end.
-    """
+    """Write a line to stderr, as stdout holds only results; on a terminal, warnings and errors are in colour."""
     sys.stderr.write(f"{styled(line)}\n")
 
 
@@ -41,26 +41,40 @@ def styled(line: str) -> str:
     return _styled(first, **_STYLES.get(first, {})) + line[len(first) :]
 
 
-def say_labelled(rows: Mapping[str, str]) -> None:
-    """Write lines with a label in front of each to stderr; on a terminal the labels are bold.
+def is_warning(line: str) -> bool:
+    """Return whether a line is a warning or an error by its first word."""
+    return line.partition(" ")[0] in _STYLES
 
-    Lines are not wrapped, so that paths and commands can be copied.
+
+def say_labelled(rows: Mapping[str, str]) -> None:
+    """Write paragraphs with a label in front of each to stderr; on a terminal the labels are bold.
+
+    A terminal gets lines of its width, which end between words. Commands and paths are not wrapped, so that they can be
+    copied: they are lines of their own that begin with "taugate ", or follow one of the labels of `_COPIED`.
 
     Args:
-        rows: A line of text by its label.
+        rows: Lines of text by their label.
     """
-    width = max(map(len, rows), default=0)
+    margin = max(_LABEL_COLUMNS, *map(len, rows)) + 2
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
+    separator = f"\n{'':{margin}}"
     for label, text in rows.items():
-        sys.stderr.write(f"{_styled(f'{label:{width}}', bold=True)}  {text}\n")
+        lines = [
+            line
+            for paragraph in text.split("\n")
+            for line in _wrapped(paragraph, columns - margin if label not in _COPIED else 0)
+        ]
+        sys.stderr.write(f"{_styled(f'{label:{margin}}', bold=True)}{separator.join(lines)}\n")
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if width <= 0 or line.startswith("taugate "):
+        return [line]
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the lines of a table.
-
-    Args:
-        rows: Cells of one or more rows, equally many in all of them.
-        right: Columns that are aligned at their end.
-    """
+    """Return the lines of a table of one or more rows; the columns `right` are aligned at their end."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     places = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
     return ["  ".join(f"{cell:{place}}" for cell, place in zip(row, places, strict=True)).rstrip() for row in rows]
@@ -71,12 +85,9 @@ def _styled(text: str, **style: Any) -> str:  # noqa: ANN401 (of Click)
 
 
 def printable(text: str) -> str:
-    """Replace what cannot be printed by question marks, as a terminal would obey control characters.
+    """Replace what a terminal cannot print, or would obey, by question marks in a line of untrusted text.
 
     Spaces of any kind become plain ones, and the joiners within words of Persian and Hindi stay.
-
-    Args:
-        text: One line of untrusted text.
     """
     return "".join(
         letter if letter.isprintable() or letter in _JOINERS else " " if unicodedata.category(letter) == "Zs" else "?"

@@ -47,11 +47,7 @@ class PromotionOptions(Options):
     sign_with: Path | None = option(None, "Ed25519 private key to sign the release with", "PEM")
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
-        """Return the requested promotion.
-
-        Args:
-            new_encoder: Whether the encoder may differ from the current release's.
-            signs: Whether the command writes the release, which it then has to sign if services require that.
+        """Return the requested promotion; `signs` if the command writes the release, which services may require signed.
 
         Raises:
             InputError: If options contradict each other, or the rule or a key cannot be read.

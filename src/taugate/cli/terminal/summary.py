@@ -1,7 +1,4 @@
-"""The last lines of the commands that write a release: result, threshold, changes, promotion, report and next step.
-
-For a provisional release, the first line says so.
-"""
+"""The last lines of the commands that write a release: what it keeps, loses and refuses, and what to do next."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,35 +8,27 @@ from typing import Any
 
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
-from taugate.calibration.report.compare import Value, compare_releases, same_queries
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.summary import summary_parts
 
-# The threshold, and what is dropped.
-_DROPPED = {
-    "similarity": "{tau:.4f}. Results that score lower are dropped.",
-    "relative": "{tau:.4f} of a query's best score. Results below that are dropped.",
-    "probability": "{tau:.4f}. Results with a lower probability of being relevant are dropped.",
+# The threshold of each kind of policy.
+_THRESHOLDS = {
+    "similarity": "τ = {tau:.3f}",
+    "relative": "τ = {tau:.3f} of the best score",
+    "probability": "τ = {tau:.3f}, a probability of being relevant",
 }
-# Shares that are compared with those of the current release: the label of the line, and rows of the comparison.
-_CHANGES = {
-    "Kept": {"results kept": "of the results are kept"},
-    "Lost": {"answers lost": "of the questions lose their answer"},
-    "Refused": {
-        "off-topic questions refused": "of the off-topic questions are refused",
-        "near misses refused": "of the near misses",
-        "unanswerable queries refused": "of your unanswerable queries",
-    },
-}
+_MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
 
 
 @dataclass(frozen=True)
 class CalibratedRelease:
-    """A release that was just written, and the outcome of its promotion.
+    """A release that was just calibrated, and the outcome of its promotion.
 
     Attributes:
+        data: Folder or URL of the data set.
         manifest: Manifest of the release.
         path: Folder of the release.
         request: Promotion that the user requested.
@@ -47,17 +36,60 @@ class CalibratedRelease:
         previous: Id of the release that was current before, or None.
     """
 
+    data: str
     manifest: Manifest
     path: Path
     request: Promotion
     ending: Published
     previous: str | None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this release, or one with the same content, is current now."""
+        return self.ending.message is None and self.request.requested
+
+    def rows(self) -> dict[str, str]:
+        """Return what was measured, and whether the release was promoted, by labels."""
+        lines = {}
+        if self.manifest.calibration is not None and self.manifest.state == "provisional":
+            reason = self.manifest.calibration.because(self.manifest.policy.k)
+            lines["State"] = f"Provisional: {reason.partition(';')[0]}."  # the remedy is the next step
+        lines |= result(self.manifest) | {"Measured": _measured(self.manifest)}
+        before = unverified_manifest(self.path.parent, self.previous).get("summary")
+        if before is not None and before != self.manifest.summary:
+            lines["Before"] = before
+        if self.previous is not None or not self.is_current:
+            why = "the promotion rule holds." if self.ending.decision else "it has a threshold, and no rule was given."
+            lines["Promotion"] = promotion_sentence(self.request, self.ending, self.previous, why)
+        return lines
+
+    def next_rows(self) -> dict[str, str]:
+        """Return how to open the release, its report, and the one command that improves most, by labels."""
+        releases = f"--releases {shlex.quote(str(self.path.parent))}"
+        lines = {"Open": f"taugate serve {releases}"} if self.is_current else {}
+        step = self._next_step(releases)
+        return lines | {"Report": str(self.path / REPORT)} | ({} if step is None else {"Next": step})
+
+    def _next_step(self, releases: str) -> str | None:
+        name, data = self.path.name, shlex.quote(self.data)
+        if self.ending.decision is not None and not self.ending.decision.holds:
+            return f"see what changed:\ntaugate release diff {name} {releases}"
+        if self.ending.message is not None:
+            return "read the message below, and the report."
+        if not self.request.requested:
+            return f"make it the current release:\ntaugate release promote {name} {releases}"
+        if self.manifest.state == "provisional":
+            return f"let people judge results, which labels the queries:\ntaugate judge {data} {releases}"
+        if self.manifest.policy.statement is None:
+            command = f"taugate calibrate {data} {releases} --max-loss {_MAX_LOSS:g}"
+            return f"limit the loss to {100 * _MAX_LOSS:g} %, with 95 % confidence:\n{command}"
+        return None
+
 
 def print_release(
     printed: Path | Mapping[str, Any], rows: Mapping[str, str], published: Published, error: str | None
 ) -> int:
-    """Print a release to stdout, and what became of it to stderr; returns the exit code.
+    """Print a release to stdout, and rows by their labels to stderr; returns the exit code.
 
     Args:
         printed: Folder of the release, or the object that --json prints.
@@ -78,33 +110,16 @@ def print_release(
     return published.code
 
 
-def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict[str, str]:
-    """Return the lines of the summary of a calibration by their labels.
-
-    Args:
-        release: The release to summarize.
-        with_next_steps: Include the last two lines, the report and the next step.
-    """
-    manifest, request, ending, previous = release.manifest, release.request, release.ending, release.previous
-    why = "the promotion rule holds." if ending.decision else "it has a threshold, and no promotion rule was given."
-    lines = {}
-    if manifest.calibration is not None and manifest.state == "provisional":
-        lines["State"] = f"Provisional: {manifest.calibration.because(manifest.policy.k)}."
-    lines |= {
-        **result(manifest),
-        "Measured": _measured(manifest),
-        "Threshold": _threshold(manifest),
-        **_changes(release),
-        "Promotion": promotion_sentence(request, ending, previous, why),
-    }
-    if with_next_steps:
-        lines |= {"Report": str(release.path / REPORT), "Next": _next(release)}
-    return lines
-
-
 def result(manifest: Manifest) -> dict[str, str]:
-    """Return the line of what the release keeps, loses and refuses; no line without a summary."""
-    return {} if manifest.summary is None else {"Result": manifest.summary}
+    """Return what the release keeps, loses and refuses by these verbs, with its thresholds; empty without a summary."""
+    if manifest.summary is None:
+        return {}
+    parts, policy = summary_parts(manifest.summary), manifest.policy
+    thresholds = {
+        "Keeps": _THRESHOLDS[policy.kind].format(tau=policy.tau) if policy.tau is not None else "no threshold",
+        "Refuses": None if manifest.refusal is None else f"ρ = {manifest.refusal.rho:.3f}",
+    }
+    return {verb: f"{text} ({value})" if (value := thresholds.get(verb)) else text for verb, text in parts.items()}
 
 
 def _measured(manifest: Manifest) -> str:
@@ -114,60 +129,17 @@ def _measured(manifest: Manifest) -> str:
         kind = "human and generated" if record.human else "generated"
     if manifest.labels is not None and manifest.labels.unjudged:
         kind = f"judged and {manifest.labels.unjudged:,} unjudged"
-    line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
+    split = "" if data.split == "test" else f" of the split {data.split}"  # the default of `taugate calibrate`
+    line = f"{data.answerable:,} {kind} queries{split} on {data.documents:,} documents"
     if not holdout:
-        return f"{line} The same queries choose and check the threshold, so expect slightly worse results."
-    return f"{line} {_percent(1 - holdout, 0)} of the queries choose the threshold, {_percent(holdout, 0)} check it."
-
-
-def _threshold(manifest: Manifest) -> str:
-    from taugate.calibration.report.terminal import cost, refusal_sentence  # slow; needed only after a calibration
-
-    policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
-    rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
-    if manifest.refusal is not None:  # the line of the result has the shares
-        rule = "None: an answered question keeps all results." if policy.tau is None else rule
-        return f"{rule} {refusal_sentence(manifest.refusal)}"
-    if manifest.abstention is not None:  # refusals count among what is kept and lost
-        return f"{rule} {cost(policy, metrics, refusing=True)}"
-    accuracy = _percent(metrics.accuracy.mean)
-    if policy.tau is None:
-        return f"{rule} Every result is kept, and {accuracy} of the queries find a relevant document."
-    kept, with_threshold = _percent(metrics.kept_fraction), _percent(metrics.accuracy_at_tau.mean)
-    return (
-        f"{rule} {kept} of the results are kept, and {with_threshold} of the queries find a relevant document "
-        f"({accuracy} without a threshold)."
-    )
-
-
-def _changes(release: CalibratedRelease) -> dict[str, str]:
-    """Return four lines on what changes from the current release to this one; none if there is nothing to compare."""
-    before, after = unverified_manifest(release.path.parent, release.previous), release.manifest.model_dump()
-    if not before.get("metrics"):
-        return {}
-    # The last part of each, which is "calibration" without a holdout.
-    last = ({**facts, "metrics": {"heldout": [*facts["metrics"].values()][-1]}} for facts in (before, after))
-    rows = {row.label: row for row in compare_releases(*last) if row.group in ("heldout", "refusals")}
-    if not any(rows[label].changed for shares in _CHANGES.values() for label in shares):
-        return {}
-    data = "the same" if same_queries(before, after) else "different"
-    lines = {"Changes": f"From {release.previous} to this release, measured on {data} queries and documents:"}
-    for name, shares in _CHANGES.items():
-        measured = {label: row for label in shares if (row := rows[label]).old is not None or row.new is not None}
-        if measured:
-            changes = (f"{_share(row.old)} → {_share(row.new)} {shares[label]}" for label, row in measured.items())
-            lines[name] = f"{', '.join(changes)}."
-    return lines
+        return f"{line}. They choose and check the threshold, so expect slightly worse results."
+    return f"{line}, {100 * holdout:.0f} % held out to measure"
 
 
 def promotion_sentence(requested: Promotion, published: Published, previous: str | None, why: str) -> str:
-    """Return a sentence on whether a release was promoted, and why.
+    """Return a sentence on whether a release was promoted in place of the one before.
 
-    Args:
-        requested: The requested promotion.
-        published: How publishing ended.
-        previous: Id of the release that was current before.
-        why: Why it was promoted, if it was and nothing was forced.
+    `why` says why it was promoted, if it was and nothing was forced.
     """
     decision = published.decision
     current = "No release is current yet." if previous is None else f"{previous} remains the current release."
@@ -182,24 +154,3 @@ def promotion_sentence(requested: Promotion, published: Published, previous: str
     if previous is None:
         return "Promoted: no release was current before."
     return f"Promoted in place of {previous}: {'--force was given.' if requested.force else why}"
-
-
-def _next(release: CalibratedRelease) -> str:
-    name, ending = release.path.name, release.ending
-    releases = f"--releases {shlex.quote(str(release.path.parent))}"
-    if ending.message is None and release.request.requested:  # this release, or one with the same content, is current
-        return f"taugate serve {releases}"
-    if ending.decision is not None:
-        return f"taugate release diff {name} {releases}"
-    if ending.message is not None:
-        return "Read the message below, and the report."
-    return f"taugate release promote {name} {releases}"
-
-
-def _percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
-
-
-def _share(value: Value) -> str:
-    """Write a share of the comparison in percent; a dash if the release does not have it."""
-    return _percent(value) if isinstance(value, int | float) else "–"

@@ -1,7 +1,8 @@
-"""Off-topic questions that come with Taugate: everyday questions that most corpora do not answer.
+"""Off-topic questions that come with Taugate: everyday questions and short requests that most corpora do not answer.
 
 They were written for this purpose, in ten languages and from some seventy fields, so that they are off topic for almost
-every corpus. A corpus that covers one of the fields answers a few of them.
+every corpus. A corpus that covers one of the fields answers a few of them. Requests are what people say to an
+assistant: short commands, small talk and quick questions of general knowledge.
 """
 
 from functools import cache
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FILE = Path(__file__).with_name("off_topic.tsv")
-_EXAMPLES = 20  # that the quickstart searches for: a few lines of a terminal, read at a glance
 
 
 class OffTopicQuestion(NamedTuple):
@@ -17,13 +17,18 @@ class OffTopicQuestion(NamedTuple):
 
     Attributes:
         language: English name of its language, as in `question_rule`.
-        field: Field of knowledge.
+        field: Field of knowledge, or "request".
         text: Text of the question.
     """
 
     language: str
     field: str
     text: str
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it is a short request to an assistant."""
+        return self.field == "request"
 
 
 @cache
@@ -38,11 +43,7 @@ def off_topic_questions() -> list[str]:
     return [question.text for question in off_topic_table()]
 
 
-def off_topic_examples(language: str | None) -> list[str]:
-    """Return twenty off-topic questions at even distances in the table.
-
-    Args:
-        language: Language of the questions; they come from all languages if the table lacks it, or if it is None.
-    """
-    texts = [question.text for question in off_topic_table() if question.language == language] or off_topic_questions()
-    return [texts[place * len(texts) // _EXAMPLES] for place in range(_EXAMPLES)]
+def off_topic_example(language: str | None) -> str:
+    """Return an off-topic question in a language, in any language if the table lacks it, or if it is None."""
+    questions = [question for question in off_topic_table() if not question.is_request]
+    return next((question.text for question in questions if question.language == language), questions[0].text)

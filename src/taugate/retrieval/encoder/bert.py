@@ -1,19 +1,21 @@
-"""A BERT-like model with int8 weights, run by kernel.c on texts of any lengths without padding.
+"""A BERT-like model in int8, bfloat16 or float32, run by kernel.c on texts of any lengths without padding.
 
-Every product is x·W ≈ Σ_b s_b·c_b·(q_b·Q_b) over blocks b of 64 inputs: s_b is the scale of the token's block, c_b that
-of the output's. Inputs are first divided by factors that move outliers into the weights (SmoothQuant, Xiao et al., ICML
-2023, eq. 4). Similarities stay within .0015 of those in float32 on average (docs/benchmarks/encoder.md).
+In int8, every product is x·W ≈ Σ_b s_b·c_b·(q_b·Q_b) over blocks b of 64 inputs: s_b is the scale of the token's block,
+c_b that of the output's. Inputs are first divided by factors that move outliers into the weights (SmoothQuant, Xiao et
+al., ICML 2023, eq. 4). In bfloat16, inputs and weights have 8 significant bits, and sums are in float32. Similarities
+stay within .0015 and .0003 of those in float32 on average (docs/benchmarks/encoder.md).
 """
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, EncoderUnsupported, ReleaseError
+from taugate.retrieval.encoder.graph_weights import LAYOUT, GraphWeights
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
@@ -24,15 +26,22 @@ except ImportError:  # installed without a compiler
 
 WEIGHTS = "weights.safetensors"
 LINEARS = ("qkv", "out", "up", "down")  # the products of a layer, in their order
-BLOCK = 64  # inputs with a scale of their own; kernel.c has the same number
+Precision = Literal["int8", "bfloat16", "float32"]
+PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
+_TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
+_NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}
+BLOCK = 64  # inputs with a scale of their own in int8; kernel.c has the same number
+# Exponent below which kernel.c takes a number in bfloat16 for zero: 2^-49, so that no sum is subnormal.
+MIN_EXPONENT = 127 - 49
 _PANEL = 48  # outputs of a tile of kernel.c
 _PLAIN = "plain"  # the path of kernel.c for any processor, slower than onnxruntime
 _MAX_ROWS = 1024  # tokens per call, so that inputs and outputs of a product stay in the cache of a core
 
 
-def is_supported() -> bool:
-    """Return whether this installation has the kernel, and this processor instructions that make it worth using."""
-    return kernel is not None and kernel.paths()[0] != _PLAIN
+def processor_path(precision: Precision) -> str | None:
+    """Return the path of kernel.c on this processor, avx512 or avx2; None if the kernel is missing or would be slow."""
+    path: str | None = None if kernel is None else kernel.paths(PRECISIONS[precision])[0]
+    return None if path == _PLAIN else path
 
 
 class BertModel:
@@ -40,28 +49,32 @@ class BertModel:
 
     packed = True
 
-    def __init__(self, path: Path, threads: int, processor_path: str | None = None) -> None:
+    def __init__(self, path: Path, precision: Precision, threads: int, processor: str | None = None) -> None:
         """Read the weights.
 
         Args:
-            path: The file.
+            path: The file: weights.safetensors, or kernel.json beside a graph in float32.
+            precision: Precision of its weights.
             threads: Threads that encode a batch.
-            processor_path: Path of kernel.c, one of `kernel.paths()`; by default the fastest of this processor.
+            processor: Path of kernel.c, one of `kernel.paths(…)`; by default the fastest of this processor.
 
         Raises:
             EncoderError: If the file is not such a model.
             EncoderUnsupported: If this installation has no kernel, or this processor no instructions for it.
         """
-        if kernel is None or not (processor_path or is_supported()):
-            raise EncoderUnsupported(f"{path}: int8 needs a processor with AVX2, and an installation with a compiler")
+        fastest = processor or processor_path(precision)
+        if kernel is None or fastest is None:
+            raise EncoderUnsupported(
+                f"{path}: {precision} needs a processor with {_NEEDED[precision]}, and an installation with a compiler"
+            )
         try:
-            arrays = map_tensors(path)
+            arrays = GraphWeights.read(path).arrays(path.parent) if path.name == LAYOUT else map_tensors(path)
             self.dimension = int(arrays["words"].shape[1])
-            self._model = kernel.model(*_arguments(arrays))
-        except (ReleaseError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
-            raise EncoderError(f"{path}: not an int8 model; calibrate again") from error
+            self._model = kernel.model(PRECISIONS[precision], *_arguments(arrays, precision))
+        except (ReleaseError, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
+            raise EncoderError(f"{path}: not a model in {precision}; calibrate again") from error
         self._encode = kernel.encode
-        self._path = kernel.paths().index(processor_path or kernel.paths()[0])
+        self._path = kernel.paths(PRECISIONS[precision]).index(fastest)
         self._threads = threads
 
     def batches(self, lengths: Sequence[int]) -> Iterator[range]:
@@ -114,11 +127,13 @@ def _parts(lengths: Sequence[int], limit: int) -> Iterator[range]:
         yield range(start, len(lengths))
 
 
-def _arguments(arrays: Arrays) -> tuple[int, int, int, int, int, int, int, float, list[NDArray[Any]]]:
+def _arguments(
+    arrays: Arrays, precision: Precision
+) -> tuple[int, int, int, int, int, int, int, float, list[NDArray[Any]]]:
     """Arrange the arrays for kernel.model, which checks their sizes.
 
     Raises:
-        ValueError: If they do not fit together.
+        ValueError: If they do not fit together, or are of another precision.
         KeyError: If one is missing.
     """
     words, places = arrays["words"], arrays["positions"]
@@ -127,7 +142,12 @@ def _arguments(arrays: Arrays) -> tuple[int, int, int, int, int, int, int, float
     ordered: list[NDArray[Any]] = [_float32(words), _float32(places), _float32(arrays["norm"])]
     for layer in range(layers):
         for linear, norm in zip(LINEARS, ("", "norm1", "", "norm2"), strict=True):
-            ordered += _packed(*(arrays[f"{layer}.{linear}.{name}"] for name in ("weight", "scale", "bias", "smooth")))
+            name = f"{layer}.{linear}"
+            if arrays[f"{name}.weight"].dtype != _TYPES[precision]:
+                raise ValueError("weights of another precision")
+            ordered += _weights(arrays[f"{name}.weight"], arrays[f"{name}.bias"])
+            if precision == "int8":
+                ordered += _scales(arrays[f"{name}.weight"], arrays[f"{name}.scale"], arrays[f"{name}.smooth"])
             if norm:
                 ordered.append(_float32(arrays[f"{layer}.{norm}"]))
     inner = len(arrays["0.up.bias"])
@@ -135,27 +155,42 @@ def _arguments(arrays: Arrays) -> tuple[int, int, int, int, int, int, int, float
     return len(words), len(places), words.shape[1], inner, heads, layers, first_token, epsilon, ordered
 
 
-def _packed(
-    weight: NDArray[np.int8], scale: Float32, bias: Float32, smooth: Float32
-) -> tuple[NDArray[np.uint8], Float32, Float32, Float32]:
-    """Arrange a product as kernel.c reads it: [n / 48][k / 4][48][4] and [n / 48][k / 64][48].
+def _weights(weight: NDArray[Any], bias: Float32) -> tuple[NDArray[Any], Float32]:
+    """Arrange the weights of a product as kernel.c reads them: in panels of 48 outputs, four bytes of inputs together.
 
     Args:
-        weight: (n, k) int8.
-        scale: (n, k / 64).
+        weight: (n, k), int8, uint16 or float32.
         bias: (n,).
+    """
+    outputs, inputs = weight.shape
+    if bias.shape != (outputs,) or outputs < _PANEL:  # fewer outputs would take many times the memory of the file
+        raise ValueError("weights and offsets do not fit together")
+    missing, zero = -outputs % _PANEL, 0
+    if weight.dtype == np.int8:
+        if (weight == np.iinfo(np.int8).min).any():
+            raise ValueError("a weight of -128, on which the paths of kernel.c would disagree")
+        weight, zero = weight.view(np.uint8) ^ np.uint8(128), 128
+    elif weight.dtype == np.uint16 and ((weight & 0x7FFF) - np.uint16(1) < (MIN_EXPONENT << 7) - 1).any():
+        raise ValueError("weights so small that the paths of kernel.c would disagree")
+    together = 4 // weight.itemsize
+    padded = np.pad(weight, ((0, missing), (0, 0)), constant_values=zero)
+    panels = padded.reshape(-1, _PANEL, inputs // together, together).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(panels), _float32(np.pad(bias, (0, missing)))
+
+
+def _scales(weight: NDArray[np.int8], scale: Float32, smooth: Float32) -> tuple[Float32, Float32]:
+    """Arrange the scales of a product in int8 as kernel.c reads them: [n / 48][k / 64][48].
+
+    Args:
+        weight: (n, k).
+        scale: (n, k / 64).
         smooth: (k,), factors of the inputs.
     """
     outputs, inputs = weight.shape
-    missing = -outputs % _PANEL
-    fits = weight.dtype == np.int8 and scale.shape == (outputs, inputs // BLOCK) and bias.shape == (outputs,)
-    # Fewer outputs would take many times the memory of the file, and paths of kernel.c would disagree on -128.
-    if not fits or outputs < _PANEL or (weight == np.iinfo(np.int8).min).any():
-        raise ValueError("weights, scales and offsets do not fit together")
-    shifted = np.pad(weight.view(np.uint8) ^ np.uint8(128), ((0, missing), (0, 0)), constant_values=128)
-    panels = shifted.reshape(-1, _PANEL, inputs // 4, 4).transpose(0, 2, 1, 3)
-    scales = np.pad(scale, ((0, missing), (0, 0))).reshape(-1, _PANEL, inputs // BLOCK).transpose(0, 2, 1)
-    return np.ascontiguousarray(panels), _float32(scales), _float32(np.pad(bias, (0, missing))), _float32(smooth)
+    if scale.shape != (outputs, inputs // BLOCK):
+        raise ValueError("weights and scales do not fit together")
+    padded = np.pad(scale, ((0, -outputs % _PANEL), (0, 0)))
+    return _float32(padded.reshape(-1, _PANEL, inputs // BLOCK).transpose(0, 2, 1)), _float32(smooth)
 
 
 def _float32(array: NDArray[Any]) -> Float32:

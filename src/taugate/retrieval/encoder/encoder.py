@@ -1,6 +1,7 @@
 """The encoder: texts to unit vectors, with the same files and code in calibration and service.
 
-Its model is a graph for onnxruntime (graph.py), or BERT-like weights in int8 for the kernel (bert.py).
+Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the kernel (bert.py). If a graph is BERT-like,
+the kernel runs it on a processor with AVX-512 (graph_weights.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Encoding, Tokenizer
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.bert import WEIGHTS, BertModel
+from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter, trailing
 from taugate.retrieval.vectors.similarity import Float32
@@ -23,10 +25,10 @@ from taugate.storage.files import sha256_files
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
 Runtime = Literal["onnxruntime", "kernel"]
 _MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
-GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder; a large one also has DATA
-FILES = (*_MODELS.values(), DATA, TOKENIZER, CONFIG)  # of any encoder; each has one model
+GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
+FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
-RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: the precision of the calibration
+RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the precision of the calibration
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
@@ -63,7 +65,7 @@ class EncoderConfig(BaseModel):
     name: str
     revision: str
     runtime: Runtime = "onnxruntime"
-    precision: Literal["float32", "int8"] = "float32"
+    precision: Precision = "float32"
     dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
     max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
@@ -135,7 +137,9 @@ class ExportedEncoder:
     def _load_model(self, folder: Path, threads: int) -> Graph | BertModel:
         config = self.config
         if config.runtime == "kernel":
-            return BertModel(folder / WEIGHTS, threads)
+            return BertModel(folder / WEIGHTS, config.precision, threads)
+        if (folder / LAYOUT).is_file() and processor_path("float32"):
+            return BertModel(folder / LAYOUT, "float32", threads)
         try:
             return Graph(
                 folder / MODEL, threads, config.max_length, config.pad_multiple, pair_lone_texts=config.pair_lone_texts
@@ -150,7 +154,8 @@ class ExportedEncoder:
     @property
     def multiplied_weights(self) -> int:
         """Number of weights that each token is multiplied by, of a float32 encoder: all but the embeddings of words."""
-        weights = (self.folder / _MODELS[self.config.runtime]).stat().st_size // 4
+        paths = (self.folder / _MODELS[self.config.runtime], self.folder / DATA)
+        weights = sum(path.stat().st_size for path in paths if path.is_file()) // 4
         return max(0, weights - self._tokenizer.get_vocab_size() * self.config.dimension)
 
     @classmethod

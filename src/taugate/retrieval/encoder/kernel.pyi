@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-def paths() -> tuple[str, ...]: ...
+def paths(precision: int, /) -> tuple[str, ...]: ...
 def model(
+    precision: int,
     vocabulary: int,
     positions: int,
     hidden: int,

@@ -10,6 +10,7 @@ from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import DATA, MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
@@ -22,7 +23,7 @@ MANIFEST_BYTES = 8 << 20  # a hundred times the largest real manifest; a larger 
 SIGNATURE = "manifest.sig"  # not part of the content, because a release may be signed later
 ENCODER_FOLDER = "encoder"
 QUERY_FOLDER = "encoder-queries"  # if queries have their own encoder, `encoder` is that of documents
-FLOAT32_FOLDER = "encoder-float32"  # the source of an int8 encoder of queries
+FLOAT32_FOLDER = "encoder-float32"  # the source of an encoder of queries in int8 or bfloat16
 ENCODER_FOLDERS = (ENCODER_FOLDER, QUERY_FOLDER, FLOAT32_FOLDER)
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
@@ -48,6 +49,7 @@ OPTIONAL_FILES = frozenset(
         f"{ENCODER_FOLDER}/{MODEL}",  # with DATA if it is large, or
         f"{ENCODER_FOLDER}/{DATA}",
         f"{ENCODER_FOLDER}/{WEIGHTS}",
+        f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
     }
 )
 
@@ -86,7 +88,7 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
 
     Ids and times are excluded. `parent` is the id of the previously current release, which differs when the same
     command runs twice. The report is excluded because it compares with the parent, and the gate's gains because they
-    are times.
+    are times of one processor.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))
@@ -98,7 +100,9 @@ def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (from an unchecked manifes
     if not isinstance(gate, list):
         return gate
     return [
-        {key: value for key, value in record.items() if key != "gain"} if isinstance(record, dict) else record
+        {key: value for key, value in record.items() if key not in {"gain", "processor"}}
+        if isinstance(record, dict)
+        else record
         for record in gate
     ]
 

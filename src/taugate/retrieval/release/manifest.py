@@ -45,7 +45,7 @@ from taugate.retrieval.release.records import (
     RefusalRecord,
     State,
 )
-from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord
+from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 
 SCHEMA_VERSION: Literal[2] = 2
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -290,7 +290,7 @@ class Manifest(Record):
         parent: Id of the previously current release.
         encoder: Encoder of the calibration.
         query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
-        float32_encoder: Source of an int8 encoder of queries, else None.
+        float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
         evidence: Unit of evidence among all answerable queries.
         calibration: Amount of evidence behind the release.
         abstention: Rule that refuses queries as a whole; None if there is none.
@@ -305,6 +305,7 @@ class Manifest(Record):
         encoder_fit: None, and not written, if the encoder suits the texts.
         engine: Collection of the vectors and documents; None, and not written, if they are in the release.
         lexical: Lexical part of the score; None, and not written, if the score is the cosine.
+        skipped: Candidates that were not possible; None, and not written, without any.
         golden: Name of the file of golden queries.
         golden_tolerance: Largest allowed difference of a golden query's score.
         reference: Name of the file of reference similarities.
@@ -345,6 +346,7 @@ class Manifest(Record):
     engine: Annotated[EngineRecord | None, UNLESS_NONE] = None
     lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
     gate: list[GateRecord]
+    skipped: Annotated[list[SkippedCandidate] | None, UNLESS_NONE] = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
     reference: str

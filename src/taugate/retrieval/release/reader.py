@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from taugate.errors import EncoderUnsupported, EngineUnavailable, InputError, Re
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
+from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
@@ -70,7 +71,7 @@ class Release:
     manifest: Manifest
     retriever: Retriever
     documents: Documents
-    precision: Literal["float32", "int8"]
+    precision: Precision
     golden: Sequence[GoldenQuery]
     reference: Reference
     engine: EngineCorpus | None = None

@@ -1,13 +1,13 @@
 """Records of a manifest beside policy and search: abstention, the query set, and the state of the calibration."""
 
 from collections.abc import Collection
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
 
 State = Literal["calibrated", "provisional"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
@@ -43,13 +43,13 @@ class ScoreCandidate(Record):
         auroc: Probability that an answerable query's score is above an unanswerable one's; ties count half.
         answered: Share of the unanswerable queries that are answered at the threshold that refuses the requested share
             of answerable ones.
-        standard_error: Standard error of `answered`, by document.
+        standard_error: Standard error of `answered`, by document; None in releases that compare two scores only.
     """
 
     name: str
     auroc: float
     answered: float
-    standard_error: float
+    standard_error: Annotated[float | None, UNLESS_NONE] = None
 
 
 class TradeOff(Record):
@@ -145,6 +145,8 @@ class RefusalRecord(Record):
         rho: Threshold of the score.
         provisional: Whether there were too few labelled queries to limit the share of lost answers.
         off_topic: Questions about other subjects.
+        request: Short requests to an assistant, small talk and quick questions of general knowledge; None without any
+            in the language of the labelled queries, and in releases of earlier versions.
         near_miss: Questions close to the documents that no document answers; None if none could be made.
         unanswerable: The user's own unanswerable queries; None without any.
         lost: Share of the queries with a relevant document in their top K that are refused, with its one-sided limits.
@@ -155,6 +157,7 @@ class RefusalRecord(Record):
     rho: FiniteFloat
     provisional: bool
     off_topic: RefusedQuestions
+    request: Annotated[RefusedQuestions | None, UNLESS_NONE] = None
     near_miss: RefusedQuestions | None = None
     unanswerable: RefusedQuestions | None = None
     lost: Interval

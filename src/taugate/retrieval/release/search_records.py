@@ -1,12 +1,12 @@
 """Records of how a release searches, and of the gate's evidence: the lexical part, the projection, the candidates."""
 
 import hashlib
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from taugate.retrieval.index.hybrid import MAX_WEIGHT, HybridIndex
-from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
@@ -102,6 +102,8 @@ class GateRecord(Record):
         least: Smallest loss that these queries could have excluded for a candidate that changes nothing.
         queries_needed: Number of such queries that would decide, if these cannot.
         gain: Savings by the candidate, each figure beside that of the same run without it.
+        processor: Instructions that the gain of a precision was measured with: avx512 or avx2; None, and not written,
+            for any other candidate.
     """
 
     candidate: str
@@ -120,3 +122,12 @@ class GateRecord(Record):
     least: float | None = None
     queries_needed: int | None = None
     gain: dict[str, float]
+    processor: Annotated[str | None, UNLESS_NONE] = None
+
+
+class SkippedCandidate(Record):
+    """A candidate that was not possible, for `reason`: the encoder or the machine of the calibration cannot have it."""
+
+    candidate: str
+    kind: str
+    reason: str

@@ -1,11 +1,12 @@
 """POST /explain: why a document is, or is not, among the results of a search."""
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
-from taugate.retrieval.explanation import UnknownDocument
-from taugate.service.api.schemas import ExplainRequest, ExplainResponse
+from taugate.retrieval.explanation import Explanation, UnknownDocument
+from taugate.service.api.schemas import RELEASE_ID, SearchFields, examples
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.http.caller import while_connected
@@ -13,6 +14,23 @@ from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.settings import Settings
+
+
+class ExplainRequest(SearchFields):
+    """A search, and the document to explain."""
+
+    model_config = examples({"query": "How long does a permit take?", "document_id": "permit-002"})
+
+    document_id: str = Field(min_length=1, max_length=1024, description="id of a chunk or of a document")
+
+
+class ExplainResponse(Explanation):
+    """Why a document is, or is not, among the results of a search.
+
+    If the filter of the key hides the document, `rule` is `key_filter`, and nothing else about it is revealed.
+    """
+
+    release: str = Field(description=RELEASE_ID)
 
 
 def explain_operation(settings: Settings, serving: Serving) -> Operation:

@@ -1,24 +1,72 @@
 """POST /feedback: a judgement of a search result, identified by the id of its reply or by the query text."""
 
 import hashlib
+from typing import Annotated, Literal, Self
 
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.service.access.keys import ApiKey
-from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
+from taugate.service.api.schemas import QueryText, SearchRequest, StrictRequest
 from taugate.service.api.search import read_search
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import may_judge
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import json_reply
-from taugate.service.lifecycle.serving import ActiveRelease, Serving
+from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import Results
 from taugate.service.settings import Settings
 
 _ID_DIGITS = 32  # length of the id of a reply
+
+
+_ONE_OF_BOTH = "give either query_id or query: the id of the reply to judge, or the text that was searched for"
+
+
+class FeedbackRequest(StrictRequest):
+    """A judgement by a user or a language model of whether a result answers its query.
+
+    The result is from the reply with the id `query_id`, or from a search for `query`.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"query_id": "0" * 32, "document_id": "permit-002", "relevant": True},
+                {"query": "How long does a permit take?", "document_id": "permit-002", "relevant": True},
+            ],
+            "oneOf": [
+                {"required": ["query_id"], "properties": {"query_id": {"type": "string"}, "query": {"type": "null"}}},
+                {"required": ["query"], "properties": {"query": {"type": "string"}, "query_id": {"type": "null"}}},
+            ],
+        }
+    )
+
+    query_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="id of the reply that contained the document"
+    )
+    query: QueryText | None = Field(
+        default=None, description="instead of `query_id`: the text that was searched for, without other search fields"
+    )
+    document_id: str = Field(min_length=1, max_length=1024)
+    relevant: bool
+
+    @model_validator(mode="after")
+    def _names_one_reply(self) -> Self:
+        if (self.query_id is None) == (self.query is None):
+            raise PydanticCustomError("one_of_both", _ONE_OF_BOTH)
+        return self
+
+
+class FeedbackResponse(BaseModel):
+    """Outcome of a judgement: `accepted`, or `repeated` if it was received before and does not count again."""
+
+    status: Literal["accepted", "repeated"]
 
 
 class FeedbackHandler:

@@ -1,15 +1,18 @@
 """Handlers for operators: probes, metrics, the release in service, its reload, and openapi.json."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from fastapi import FastAPI
 from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.service.api.schemas import Health, LiveDrift, ReleaseResponse
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.records import State
+from taugate.service.api.schemas import PROVISIONAL, RELEASE_ID, Drift
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
 from taugate.service.http.caller import current_caller
@@ -18,6 +21,41 @@ from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.reference import ComputedOnce, ReferenceResponse
 from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import Metrics
+
+
+class LiveDrift(Drift):
+    """Drift alarms, and the overlap measured on the latest queries of the process that replies.
+
+    The values at calibration are in `manifest.metrics`. A value is null while there is too little traffic to measure
+    it.
+    """
+
+    coe: Interval | None = Field(description="COE of documents judged relevant")
+    coe_expected: Interval | None = Field(
+        description="COE expected from the correct documents of the calibration, against live queries"
+    )
+    roe: Interval | None = Field(description="ROE of random documents")
+
+
+class ReleaseResponse(BaseModel):
+    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest."""
+
+    release: str = Field(description=RELEASE_ID)
+    calibration: State = Field(description=PROVISIONAL)
+    shadow: str | None = Field(description="id of the shadow release; null if there is none")
+    loaded_at: str = Field(
+        json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
+    )
+    precision: Literal["float32", "bfloat16", "int8"] = Field(description="precision of the encoder")
+    drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
+    manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
+
+
+class Health(BaseModel):
+    """The state of the process. `release` is the id of the loaded release, if there is one."""
+
+    status: Literal["alive", "ready"]
+    release: str | None = None
 
 
 class OperatorHandlers:

@@ -1,6 +1,6 @@
 """Pydantic models of requests and replies (docs/api.md), from which openapi.json is generated."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -10,17 +10,14 @@ from pydantic import (
     FailFast,
     Field,
     WithJsonSchema,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
-from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.service.settings import MAX_QUERIES
@@ -28,8 +25,8 @@ from taugate.service.settings import MAX_QUERIES
 # Far above any limit, so that no error message repeats a larger number.
 _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
-_RELEASE = "id of the release"
-_PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
+RELEASE_ID = "id of the release"
+PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
 _MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
@@ -40,7 +37,9 @@ def require_text(text: str) -> str:
     return text
 
 
-class _Request(BaseModel):
+class StrictRequest(BaseModel):
+    """Base of requests that may have no other fields and no other types."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
@@ -54,8 +53,9 @@ _Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
 _K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
 
-def _examples(*examples: dict[str, Any]) -> ConfigDict:
-    return ConfigDict(json_schema_extra={"examples": [*examples]})
+def examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """Return the configuration of a model with examples for openapi.json."""
+    return ConfigDict(json_schema_extra={"examples": [*bodies]})
 
 
 # `pattern` is weaker than the validation: ECMAScript has no short name for invisible characters.
@@ -64,7 +64,7 @@ QueryText = Annotated[
 ]
 
 
-class SearchFields(_Request):
+class SearchFields(StrictRequest):
     """The fields that decide which results a search returns."""
 
     query: QueryText
@@ -89,7 +89,7 @@ class SearchFields(_Request):
 class SearchRequest(SearchFields):
     """A query. `k` defaults to the K that the threshold was calibrated for."""
 
-    model_config = _examples(
+    model_config = examples(
         {"query": "How long does a permit take?"},
         {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
         {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
@@ -122,10 +122,10 @@ def _accept_text(value: object) -> object:
 _Item = Annotated[SearchRequest, BeforeValidator(_accept_text, json_schema_input_type=QueryText | SearchRequest)]
 
 
-class BatchRequest(_Request):
+class BatchRequest(StrictRequest):
     """Several queries at once, each a string or a whole search request."""
 
-    model_config = _examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
+    model_config = examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
     queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
 
@@ -162,20 +162,6 @@ class Drift(BaseModel):
     signals: list[str] = Field(description="active alarms, named as in `taugate_drift_alarm{signal}`")
 
 
-class LiveDrift(Drift):
-    """Drift alarms, and the overlap measured on the latest queries of the process that replies.
-
-    The values at calibration are in `manifest.metrics`. A value is null while there is too little traffic to measure
-    it.
-    """
-
-    coe: Interval | None = Field(description="COE of documents judged relevant")
-    coe_expected: Interval | None = Field(
-        description="COE expected from the correct documents of the calibration, against live queries"
-    )
-    roe: Interval | None = Field(description="ROE of random documents")
-
-
 class Refusal(BaseModel):
     """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result."""
 
@@ -190,7 +176,7 @@ class SearchResults(BaseModel):
     threshold: float | None = Field(description="threshold in force; null if there is none")
     policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
     calibrated: bool = Field(description="true if a calibrated threshold was applied, and every result passed it")
-    calibration: State = Field(description=_PROVISIONAL)
+    calibration: State = Field(description=PROVISIONAL)
     truncated: bool = Field(
         default=False,
         description="true if the query is longer than the encoder can read: only its beginning was searched for, and "
@@ -209,7 +195,7 @@ class SearchResults(BaseModel):
         default=None,
         description="absent if the release refuses no query as a whole, or `threshold` was given",
     )
-    release: str = Field(description=_RELEASE)
+    release: str = Field(description=RELEASE_ID)
 
 
 class SearchResponse(SearchResults):
@@ -223,85 +209,3 @@ class BatchResponse(BaseModel):
     """Replies to a batch, in request order."""
 
     responses: list[SearchResponse]
-
-
-class ExplainRequest(SearchFields):
-    """A search, and the document to explain."""
-
-    model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
-
-    document_id: str = Field(min_length=1, max_length=1024, description="id of a chunk or of a document")
-
-
-class ExplainResponse(Explanation):
-    """Why a document is, or is not, among the results of a search.
-
-    If the filter of the key hides the document, `rule` is `key_filter`, and nothing else about it is revealed.
-    """
-
-    release: str = Field(description=_RELEASE)
-
-
-_ONE_OF_BOTH = "give either query_id or query: the id of the reply to judge, or the text that was searched for"
-
-
-class FeedbackRequest(_Request):
-    """A judgement by a user or a language model of whether a result answers its query.
-
-    The result is from the reply with the id `query_id`, or from a search for `query`.
-    """
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"query_id": "0" * 32, "document_id": "permit-002", "relevant": True},
-                {"query": "How long does a permit take?", "document_id": "permit-002", "relevant": True},
-            ],
-            "oneOf": [
-                {"required": ["query_id"], "properties": {"query_id": {"type": "string"}, "query": {"type": "null"}}},
-                {"required": ["query"], "properties": {"query": {"type": "string"}, "query_id": {"type": "null"}}},
-            ],
-        }
-    )
-
-    query_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="id of the reply that contained the document"
-    )
-    query: QueryText | None = Field(
-        default=None, description="instead of `query_id`: the text that was searched for, without other search fields"
-    )
-    document_id: str = Field(min_length=1, max_length=1024)
-    relevant: bool
-
-    @model_validator(mode="after")
-    def _names_one_reply(self) -> Self:
-        if (self.query_id is None) == (self.query is None):
-            raise PydanticCustomError("one_of_both", _ONE_OF_BOTH)
-        return self
-
-
-class FeedbackResponse(BaseModel):
-    """Outcome of a judgement: `accepted`, or `repeated` if it was received before and does not count again."""
-
-    status: Literal["accepted", "repeated"]
-
-
-class ReleaseResponse(BaseModel):
-    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest."""
-
-    release: str = Field(description=_RELEASE)
-    calibration: State = Field(description=_PROVISIONAL)
-    shadow: str | None = Field(description="id of the shadow release; null if there is none")
-    loaded_at: str = Field(
-        json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
-    )
-    precision: Literal["float32", "int8"] = Field(description="precision of the encoder")
-    drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
-    manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
-
-
-class Health(BaseModel):
-    """The state of the process. `release` is the id of the loaded release, if there is one."""
-
-    status: Literal["alive", "ready"]
-    release: str | None = None

@@ -19,7 +19,8 @@ from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
-from taugate.service.lifecycle.serving import ActiveRelease, Serving
+from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm, SearchForm
 from taugate.service.pipeline.record import SearchRecord
@@ -73,15 +74,8 @@ class SearchHandlers:
 
         Exploration is off, because the dialects cannot mark a result as below the threshold.
 
-        Args:
-            request: The request.
-            searches: The translated requests.
-            form: Format of the replies.
-            release: Id of the requested release, or `current`.
-            missing: Error message if another release is active.
-
         Raises:
-            NotFound: If another release is active.
+            NotFound: With the message `missing`, if `release`, an id or `current`, is not the active one.
         """
         active = self._serving.active
         with active.in_flight:

@@ -18,13 +18,9 @@ class RedisCache:
     """Values by key. If a read fails or times out, it returns no values; callers never see the failure."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
-        """Make a client, which connects on first use.
+        """Make a client, which connects on first use; `on_change` is called when Redis stops or begins to respond.
 
-        Args:
-            url: URL of Redis.
-            timeout: Longest duration of a read or a write, in seconds.
-            ttl: Lifetime of a value, in seconds.
-            on_change: Called with whether Redis is responding, when that changes.
+        The timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
         """
         self._redis = connect(url, timeout, MAX_CACHED_BYTES)
         self._timeout, self._ttl = timeout, ttl

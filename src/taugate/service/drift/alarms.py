@@ -17,7 +17,7 @@ from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.shared_state import open_shared_state
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -33,17 +33,15 @@ NO_DRIFT = drift_field([])
 
 
 class DriftAlarms:
-    """The alarms of one release. Belongs to one thread at a time; any thread may read `report`.
+    """The alarms of one release. Belongs to one thread at a time; any may read `report`, a field of replies."""
 
-    Attributes:
-        monitor: Tests the traffic.
-        report: The field `drift` of replies, as JSON.
-    """
-
-    def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
-        self._gauges = gauges
+    def __init__(
+        self, release: Release, settings: Settings, gauges: DriftGauges, shared: Fleet | WorkerStore | None
+    ) -> None:
+        """Start without evidence, or with that of the processes that share their state; None for a single process."""
+        self._gauges, self._shared = gauges, shared
         self.monitor = _monitor(release, settings, gauges)
-        self._shared = open_shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
+        self._kind = f"state:{self.monitor.fingerprint}"
         self._unshared: deque[tuple[Observations, Judgements]] = deque()
         self._canary_failed = False
         self.report = NO_DRIFT
@@ -73,7 +71,7 @@ class DriftAlarms:
     def forget(self) -> None:
         """Delete the shared state of a release that has left, so that its alarms start afresh if it returns."""
         if self._shared is not None:
-            self._shared.drop()
+            self._shared.drop(self._kind)
 
     def _update(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
         """Add traffic to the shared state; returns the completed blocks and whether all other processes see them."""
@@ -95,7 +93,7 @@ class DriftAlarms:
             blocks = self._add(new)
             return monitor.pack()
 
-        if self._shared.change(work):
+        if self._shared.change(self._kind, work):
             self._unshared.clear()
             return blocks, True
         monitor.restore(previous)

@@ -23,6 +23,7 @@ from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
 from taugate.service.settings import Settings
 
@@ -41,11 +42,7 @@ _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one
 
 
 class LiveWindow:
-    """The latest queries and judgements, and their COE and ROE. Belongs to one thread at a time.
-
-    Attributes:
-        overlap: Live COE and ROE; any thread may read it.
-    """
+    """The latest queries and judgements. Belongs to one thread at a time; any may read `overlap`, their COE and ROE."""
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
@@ -108,21 +105,24 @@ def _shares(means: Mapping[str, Float64]) -> dict[str, float]:
 class TrafficAnalysis:
     """The traffic of one release in one process. Belongs to one thread at a time.
 
-    Attributes:
-        alarms: The drift alarms; any thread may read their `report`.
-        live: The live window; any thread may read its `overlap`.
+    Any thread may read `alarms.report` and `live.overlap`.
     """
 
     def __init__(
-        self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None
+        self,
+        pipeline: SearchPipeline,
+        settings: Settings,
+        registry: CollectorRegistry,
+        workers: WorkerStore,
+        fleet: Fleet | None = None,
     ) -> None:
         release = pipeline.release
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
-        self.alarms = DriftAlarms(release, settings, self._gauges, fleet)
+        self.alarms = DriftAlarms(release, settings, self._gauges, fleet or (workers if workers.shared else None))
         self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
         self._canary = Canary(release, pipeline.single_threaded)
-        self._fleet = fleet
+        self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
         self._k = release.reference.top.shape[1]
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
@@ -141,8 +141,10 @@ class TrafficAnalysis:
         `lost` is the number of further queries, which were answered faster than they could be analyzed.
         """
         self._gauges.lost.inc(lost)
-        if self._fleet is not None and served:
-            self._fleet.remember(served[-1].at, {reply.query_id: reply.record.results for reply in served})
+        if served:
+            shown = {reply.query_id: reply.record.results for reply in served}
+            for store in self._stores:
+                store.remember(served[-1].at, shown)
         self._queries.append(observations(served, self._k, RANDOM_DOCUMENTS))
         if self._query_log is not None:
             self._to_log += served

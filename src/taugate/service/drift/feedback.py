@@ -1,7 +1,10 @@
 """Takes judgements of results: looks up what the reply showed and keeps the judgement for drift and the query log."""
 
 import asyncio
+import re
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -10,10 +13,12 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import Judged
-from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, is_id
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.pipeline.record import Results, read_shown
 
+STORE_SECONDS = 1.0  # between two moments at which a process stores its replies
+_ID = re.compile(r"[0-9a-f]{32}")
 _MAX_LISTED_IDS = 8  # in a message
 _NOT_SHOWN = "the reply did not show it; it showed"
 _NOT_IN_SEARCH = "a search for this query does not show it; it shows"
@@ -22,20 +27,47 @@ _NOT_IN_SEARCH = "a search for this query does not show it; it shows"
 class Feedback:
     """Judgements of one release's replies. Belongs to one event loop."""
 
-    def __init__(self, replies: RecentReplies, release: Release, fleet: Fleet | None, seconds: float) -> None:
-        """Take judgements of replies of a release for `seconds` after each; `fleet` has the other replicas, if any."""
-        self._replies, self._documents, self._fleet, self._seconds = replies, release.documents, fleet, seconds
-        self._manifest = release.manifest
+    def __init__(
+        self,
+        workers: WorkerStore,
+        fleet: Fleet | None,
+        release: Release,
+        seconds: float,
+        store_replies: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Take judgements of a release's replies.
+
+        Args:
+            workers: Remembers the replies of this service.
+            fleet: Remembers those of all replicas, None without Redis.
+            release: The release.
+            seconds: How long a reply can be judged.
+            store_replies: Stores the replies of this process that are not stored yet.
+        """
+        self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
+        self._are_others = workers.shared or fleet is not None
+        self._documents, self._manifest, self._seconds = release.documents, release.manifest, seconds
+        self._store_replies = store_replies
         self._judged: list[Judged] = []
 
     async def find(self, query_id: str) -> Results:
-        """Return what a reply showed, (n,) SHOWN.
+        """Return what a reply showed, (n,) SHOWN; one that was just sent is waited for until it is stored.
 
         Raises:
             NotFound: If no replica remembers the reply.
         """
-        shown = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
-        return await self._fetch_from_fleet(query_id) if shown is None else shown
+        if _ID.fullmatch(query_id) is None:  # nor are other texts of clients sent to Redis
+            raise self.unknown()
+        shown = await asyncio.to_thread(self._look_up, query_id)
+        if shown is None:
+            await self._store_replies()
+            shown = await asyncio.to_thread(self._look_up, query_id)
+        if shown is None and self._are_others:
+            await asyncio.sleep(STORE_SECONDS)
+            shown = await asyncio.to_thread(self._look_up, query_id)
+        if shown is None:
+            raise self.unknown()
+        return shown
 
     async def judge(
         self,
@@ -65,11 +97,11 @@ class Feedback:
         Raises:
             Invalid: If the document was not shown.
         """
-        if query is not None and await asyncio.to_thread(self._replies.find, query_id, time.monotonic()) is None:
-            self._replies.add(query_id, time.monotonic(), shown)
         row, passage = await self._row_of(shown, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
-        mark = await asyncio.to_thread(self._mark, query_id, int(shown["position"][row]), relevant)
-        if mark.new:
+        judgement = f"{query_id}:{int(shown['position'][row])}{'+' if relevant else ''}"
+        is_new = await asyncio.to_thread(self._is_first, judgement)
+        if is_new:
+            counts = relevant and await asyncio.to_thread(self._is_first, f"{query_id}:")
             line = LoggedJudgement(
                 at=time.time(),
                 query_id=query_id if query is None else None,
@@ -82,8 +114,8 @@ class Feedback:
                 collection=self._manifest.data.name,
                 release=self._manifest.release_id,
             )
-            self._judged.append(Judged(line, mark.counts))
-        return mark.new
+            self._judged.append(Judged(line, counts))
+        return is_new
 
     def unknown(self) -> NotFound:
         """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
@@ -114,29 +146,14 @@ class Feedback:
             raise Invalid(f"document_id: {problem} {', '.join(ids[:_MAX_LISTED_IDS]) or 'nothing'}")
         return row, passages[row]
 
-    async def _fetch_from_fleet(self, query_id: str) -> Results:
-        """Fetch what a reply of another replica showed, and keep it here for its judgements.
+    def _look_up(self, query_id: str) -> Results | None:
+        """Return what a reply showed, None if nothing valid is stored: other clients can write to Redis."""
+        for store in self._stores:
+            if (stored := store.find(query_id, time.time())) is not None:
+                with suppress(ValueError):
+                    return read_shown(stored, len(self._documents), self._manifest.max_score)
+        return None
 
-        Raises:
-            NotFound: If no replica remembers the reply.
-        """
-        if self._fleet is None or not is_id(query_id):
-            raise self.unknown()
-        packed = await asyncio.to_thread(self._fleet.find, query_id, time.time())
-        if packed is None:
-            raise self.unknown()
-        try:
-            shown = read_shown(packed, len(self._documents), self._manifest.max_score)
-        except ValueError as error:  # other clients can write to Redis
-            raise self.unknown() from error
-        self._replies.add(query_id, time.monotonic(), shown)
-        return shown
-
-    def _mark(self, query_id: str, position: int, relevant: bool) -> Mark:
-        """Record a judgement here and among the replicas, which may have had it before."""
-        mark = self._replies.mark(query_id, position, time.monotonic(), relevant=relevant)
-        if self._fleet is None or not mark.new:
-            return mark
-        if not self._fleet.is_first(f"{query_id}:{position}{'+' if relevant else ''}"):
-            return REPEATED
-        return Mark(new=True, counts=mark.counts and self._fleet.is_first(f"{query_id}:"))
+    def _is_first(self, judgement: str) -> bool:
+        """Return whether neither a worker nor a replica has had this judgement before."""
+        return all(store.is_first(judgement) for store in self._stores)

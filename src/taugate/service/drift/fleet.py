@@ -18,6 +18,8 @@ _TIMEOUT_SECONDS = 1.0  # a round trip on a local network takes under a millisec
 _PAUSE_SECONDS = 5.0  # after a failure; without a pause every call would wait for the timeout
 _ATTEMPTS = 8  # to change a value that others change too; each takes a few milliseconds, every five seconds
 _BUCKET_SECONDS = 600  # of replies remembered under one key, which expires as a whole
+# Without traffic: a night without queries, or a deployment that is down for hours, loses no evidence.
+_STATE_SECONDS = 24 * 3600
 Result = TypeVar("Result")
 
 
@@ -38,14 +40,11 @@ class Fleet:
         self._seconds = int(seconds)
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
-    def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
+    def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
         """Replace the value that replicas share under a kind; returns whether that succeeded.
 
-        Args:
-            kind: Name of the value.
-            work: Makes the new value from the present one, None if there is none. Returns None to leave it unchanged.
-                Called again with the new value if another replica has changed it in the meantime.
-            seconds: Lifetime of the value after its last change.
+        `work` makes the new value from the present one, None if there is none, and returns None to leave it unchanged.
+        It is called again with the new value if another replica has changed it in the meantime.
         """
         key = f"{self._prefix}:{kind}"
         pipeline = self._redis.pipeline()
@@ -53,14 +52,14 @@ class Fleet:
             try:
                 for _ in range(_ATTEMPTS):
                     value = work(self._wait(_watch(pipeline, key)))
-                    if value is None or self._wait(_replace(pipeline, key, value, int(seconds))):
+                    if value is None or self._wait(_replace(pipeline, key, value)):
                         return True
             finally:
                 self._wait(pipeline.aclose())
         return False
 
     def drop(self, kind: str) -> None:
-        """Delete the value that replicas share under a kind."""
+        """Delete the value that replicas share under a kind; those that still serve the release write it again."""
         self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), default=0)
 
     def remember(self, at: float, replies: Mapping[str, Results]) -> None:
@@ -133,10 +132,10 @@ async def _watch(pipeline: Pipeline, key: str) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-async def _replace(pipeline: Pipeline, key: str, value: bytes, seconds: int) -> bool:
+async def _replace(pipeline: Pipeline, key: str, value: bytes) -> bool:
     """Set a key unless it has changed since `_watch`; returns whether that succeeded."""
     pipeline.multi()  # type: ignore[no-untyped-call]
-    pipeline.set(key, value, ex=seconds)
+    pipeline.set(key, value, ex=_STATE_SECONDS)
     with suppress(WatchError):
         await pipeline.execute()
         return True

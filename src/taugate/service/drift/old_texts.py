@@ -25,14 +25,10 @@ _DAY_SECONDS = 86400.0
 
 
 def forget_old_texts(log: Path, days: float, now: float) -> int:
-    """Hash the queries and filters of lines older than `days`; returns how many lines were changed.
+    """Hash the queries and filters of lines older than `days`, at a Unix time; returns how many lines were changed.
 
-    One process does this at a time, and all processes together once an hour; otherwise 0 is returned.
-
-    Args:
-        log: The file. It need not exist, and is left alone unless it is a regular file.
-        days: Age from which texts are replaced.
-        now: Unix time in seconds.
+    One process does this at a time, and all processes together once an hour; otherwise 0 is returned. The log need not
+    exist, and is left alone unless it is a regular file.
 
     Raises:
         OSError: If the folder is not writable or has no locks. The log is then unchanged.

@@ -22,14 +22,9 @@ from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 
 class ServedReply(NamedTuple):
-    """A reply that was sent. A tuple, because one is made for every request and tuples are fastest to make.
+    """A reply that was sent at a Unix time in seconds, and the name of the API key, None without keys.
 
-    Attributes:
-        at: Unix time in seconds.
-        query_id: Id of the reply.
-        query: The query.
-        key: Name of the API key, None without keys.
-        record: The answered search.
+    A tuple, because one is made for every request and tuples are fastest to make.
     """
 
     at: float

@@ -11,11 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.query import Query
+from taugate.service.drift import feedback
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.feedback import Feedback
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import ServedReply
-from taugate.service.drift.recent_replies import RecentReplies
+from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.pipeline.search import SearchPipeline
@@ -23,7 +24,6 @@ from taugate.service.runtime.resources import search_in_background
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
-_INTERVAL_SECONDS = 1.0
 # Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
 # 64 MB if all characters take four bytes; most of their records are in the cache as well.
 _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
@@ -36,20 +36,18 @@ class DriftWatch:
         """Start watching; `registry` is for the drift metrics."""
         release_id, url = pipeline.release.manifest.release_id, settings.cache.redis_url
         seconds = settings.drift.feedback_seconds
-        self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
-        self._analysis = TrafficAnalysis(pipeline, settings, registry, self._fleet)
-        self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
         folder = os.environ.get(SHARED_FOLDER)
-        results = pipeline.release.manifest.policy.k
-        self._recent = RecentReplies(Path(folder) if folder else None, release_id, results, seconds)
-        self.feedback = Feedback(self._recent, pipeline.release, self._fleet, seconds)
+        self._workers = WorkerStore(Path(folder) if folder else None, release_id, seconds)
+        self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
+        self._analysis = TrafficAnalysis(pipeline, settings, registry, self._workers, self._fleet)
+        self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
+        self.feedback = Feedback(self._workers, self._fleet, pipeline.release, seconds, self._analyze)
         self._served: list[ServedReply] = []
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
 
     def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
         """Take a reply that is being sent, cached or not: drift counts what users see. See ServedReply."""
-        self._recent.add(query_id, time.monotonic(), record.results)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
             self._characters += len(query.text)
             self._served.append(ServedReply(time.time(), query_id, query, key, record))
@@ -75,20 +73,21 @@ class DriftWatch:
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self._analysis.close, forget=forget)  # may have to wait for Redis
-        self._recent.close(forget=forget)
+        self._workers.close()
         if self._fleet is not None:
             await asyncio.to_thread(self._fleet.close)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_INTERVAL_SECONDS)
-            try:
-                await self._analyze()
-            except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
-                _log.exception("drift analysis failed")
+            await asyncio.sleep(feedback.STORE_SECONDS)
+            await self._analyze()
 
     async def _analyze(self) -> None:
         served, self._served = self._served, []
         judged, lost = self.feedback.take(), self._lost
         self._characters = self._lost = 0
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
+        except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
+            _log.exception("drift analysis failed")

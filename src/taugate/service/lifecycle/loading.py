@@ -35,10 +35,8 @@ _log = logging.getLogger(__name__)
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
     """Return the folder of the current release; if releases are at a URL, update the local copy first.
 
-    Args:
-        settings: Settings of the service.
-        at_start: Also repair damage in the copy, and fall back to the copy as it is if the store is not responding or
-            its release does not verify: an older release is better than none.
+    `at_start`, damage in the copy is repaired, and the copy is used as it is if the store is not responding or its
+    release does not verify: an older release is better than none.
 
     Raises:
         ReleaseError: If there is no current release, or it cannot be read or does not verify.

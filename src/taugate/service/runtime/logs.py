@@ -1,5 +1,7 @@
 """Logging as JSON lines on stderr, for all loggers of the process, without texts of queries or documents.
 
+On a terminal, the lines are for people.
+
 Records are queued as lines, which a separate thread writes. If stderr is not read, that thread blocks, the queue fills
 up, and further lines are dropped and counted: no request, probe or signal ever waits for the log.
 """
@@ -40,7 +42,15 @@ def json_line(record: logging.LogRecord) -> bytes:
     return orjson.dumps(entry, default=str, option=orjson.OPT_APPEND_NEWLINE)
 
 
-class JsonLogHandler(QueueHandler):
+def text_line(record: logging.LogRecord) -> bytes:
+    """Format a record as a line for people: local time, level, message, fields as JSON, and a traceback."""
+    fields = getattr(record, "fields", None)
+    words = f"{datetime.fromtimestamp(record.created):%H:%M:%S} {record.levelname.lower()}: {record.getMessage()}"
+    line = words.encode() if fields is None else words.encode() + b" " + orjson.dumps(fields, default=str)
+    return line + (f"\n{_formatter.formatException(record.exc_info)}\n".encode() if record.exc_info else b"\n")
+
+
+class LineLogHandler(QueueHandler):
     """Queues records as lines, and drops them while the queue is full; `on_drop` is called for each dropped line.
 
     The queue is a SimpleQueue whose length is checked here: queue.Queue has a limit, but its locks are Python code that
@@ -53,6 +63,7 @@ class JsonLogHandler(QueueHandler):
         super().__init__(lines)
         self.on_drop: Callable[[], object] = lambda: None
         self._lines = lines
+        self._format = text_line if os.isatty(descriptor) else json_line
         self._writer = _LineWriter(lines, descriptor)
         self._writer.start()
 
@@ -67,7 +78,7 @@ class JsonLogHandler(QueueHandler):
 
     def prepare(self, record: logging.LogRecord) -> bytes:
         """Convert a record to the line that is queued."""
-        return json_line(record)
+        return self._format(record)
 
     def close(self) -> None:
         """Wait until the queued lines are written, but at most a second, because stderr may not be read."""
@@ -138,7 +149,7 @@ def configure_logging(level: str) -> None:
     """Send logs of a level and above to stderr as JSON, including those of uvicorn and Python's warnings."""
     # If the process was started without stderr, its descriptor may be in use by another file or socket.
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else sys.__stderr__.fileno()
-    logging.basicConfig(level=level.upper(), handlers=[JsonLogHandler(descriptor)], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[LineLogHandler(descriptor)], force=True)
     logging.captureWarnings(capture=True)
     # Lines do not name code, thread or process, so these need not be found (Python's logging HOWTO, "Optimization").
     logging._srcfile = None
@@ -148,5 +159,5 @@ def configure_logging(level: str) -> None:
 def count_dropped_lines(count: Callable[[], object]) -> None:
     """Call `count` for each line that is dropped from now on."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, JsonLogHandler):
+        if isinstance(handler, LineLogHandler):
             handler.on_drop = count

@@ -163,7 +163,7 @@ class ComputeSettings(SettingGroup, title="Processes and threads"):
     """Division of the processors among processes, encoding and searching."""
 
     precision: RequestedPrecision = "auto"
-    """encoder of the release to use: float32, int8, or auto (as calibrated)"""
+    """encoder of the release to use: float32, bfloat16, int8, or auto (as calibrated)"""
     workers: Annotated[int, ComputedDefault("one per four processors; one if there is a GPU")] = Field(
         default_factory=_default_workers, ge=1
     )

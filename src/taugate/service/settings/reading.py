@@ -25,11 +25,7 @@ _MAX_SHOWN = 60  # characters of a value in an error
 class SettingInForce:
     """A setting with the value that the service would use.
 
-    Attributes:
-        variable: Declaration of the setting.
-        value: Value as in `Settings`.
-        source: Where the value came from.
-        set_by: The flag or variable that set the value, None for a default.
+    `set_by` is the flag or variable that set the value, None for a default.
     """
 
     variable: Variable
@@ -45,10 +41,7 @@ class SettingInForce:
 
 
 def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
-    """Read the settings from flags, and from the environment for flags that are not set.
-
-    Args:
-        flags: Values by name of the variable, as in `Settings`; None for a flag that is not set.
+    """Read the settings from flags, named as in `Settings`, and from the environment for those that are None or absent.
 
     Raises:
         InputError: If a value is invalid. The message names the flag or variable, and the allowed values.
@@ -61,12 +54,9 @@ def read_settings(**flags: Any) -> Settings:  # noqa: ANN401 (a value for any of
 
 
 def settings_in_force(**flags: Any) -> list[SettingInForce]:  # noqa: ANN401 (a value for any of the settings)
-    """List all settings with their values and sources, in the order of their declarations.
+    """List all settings with their values and sources, in the order of their declarations; flags as in `read_settings`.
 
     The releases directory is None if it is not set: the service could not start, but the other settings can be shown.
-
-    Args:
-        flags: Values by name of the variable, None for a flag that is not set.
 
     Raises:
         InputError: If a value is invalid.

@@ -135,13 +135,9 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable and the field that it sets.
+    """An environment variable and the field of a group of `Settings` that it sets.
 
-    Attributes:
-        group: Name of the field's group in `Settings`.
-        field: Name of the field in its group.
-        names: Name of the variable in lower case and without TAUGATE_, then its older names.
-        info: Type, bounds and default.
+    `names` are those of the variable, in lower case and without TAUGATE_: the current one, then its older names.
     """
 
     group: str

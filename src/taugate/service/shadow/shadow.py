@@ -24,8 +24,7 @@ _MAX_WAITING = 100
 class Shadow:
     """A release on trial: both releases answer a share of the queries, and their differences are counted.
 
-    Attributes:
-        current: The pipeline of the active release; may be replaced at any time.
+    `current`, the pipeline of the active release, may be replaced at any time.
     """
 
     def __init__(self, release: Release, current: SearchPipeline, share: float, registry: CollectorRegistry) -> None:

@@ -1,12 +1,14 @@
-"""The kernel's int8 beside onnxruntime's and float32: processor time, and the change of similarities."""
+"""The kernel's precisions beside onnxruntime's: processor time, and the change of similarities."""
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from taugate.calibration.encoding.source import int8_encoder
+from taugate.calibration.encoding.precisions import CheaperPrecision, cheaper_encoder
 from taugate.calibration.export.int8 import quantize
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
@@ -15,24 +17,38 @@ _QUESTIONS, _ROUNDS, _TOGETHER = 160, 5, (1, 16)
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "scifact")
 Texts = tuple[list[str], list[str]]  # documents and queries
 _ONCE = """\
-Without its factors, the kernel changes similarities by .0017 to .0022. With SmoothQuant's α = .5 they change by .0011 to .0013, and with .6,
+Without its factors, the kernel's int8 changes similarities by .0017 to .0022. With SmoothQuant's α = .5 they change by .0011 to .0013, and with .6,
 which was chosen on queries of squad_v2_dev, by .0010 to .0012. Three hundred texts choose nearly the same factors as one hundred.
 """
 
 
-def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> ExportedEncoder:
-    """Quantise an encoder as on a machine without the kernel, into an empty folder."""
-    for name in GRAPH_FILES:
-        shutil.copy(encoder.folder / name, folder)
-    quantize(encoder.folder / MODEL, folder / MODEL)
-    return ExportedEncoder.load(folder, 1)
+def of_onnxruntime(encoder: ExportedEncoder, folder: Path) -> Iterator[ExportedEncoder]:
+    """Yield the encoder in float32 and in int8 as on a machine without the kernel."""
+    for precision in ("float32", "int8"):
+        (folder / precision).mkdir()
+        for name in GRAPH_FILES:
+            shutil.copy(encoder.folder / name, folder / precision)
+        if precision == "int8":
+            quantize(encoder.folder / MODEL, folder / precision / MODEL)
+        yield ExportedEncoder.load(folder / precision, 1)
 
 
-def section(float32: ExportedEncoder, graph: ExportedEncoder, texts: dict[str, Texts]) -> list[str]:
-    """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev."""
+def section(
+    kernel: ExportedEncoder, float32: ExportedEncoder, int8: ExportedEncoder, texts: dict[str, Texts]
+) -> list[str]:
+    """Measure and return the lines of the page; the kernel's factors are from documents of squad_v2_dev.
+
+    Args:
+        kernel: The encoder in float32 that the kernel runs.
+        float32: The same as a graph.
+        int8: The same as a graph in int8.
+        texts: Documents and queries of every data set.
+    """
     documents, queries = texts[SETS[0]]
-    kernel = ExportedEncoder.load(int8_encoder(float32.folder, [text[:120] for text in documents[:100]]), 1)
-    encoders = {"float32, onnxruntime": float32.single_threaded(), "int8, onnxruntime": graph, "int8, kernel": kernel}
+    some = [text[:120] for text in documents[:100]]
+    encoders = {"float32, onnxruntime": float32, "int8, onnxruntime": int8, "float32, kernel": kernel.single_threaded()}
+    for precision in get_args(CheaperPrecision):
+        encoders[f"{precision}, kernel"] = ExportedEncoder.load(cheaper_encoder(kernel.folder, precision, some), 1)
     least: dict[tuple[str, int], float] = {}
     for together in _TOGETHER * _ROUNDS:
         for name, encoder in encoders.items():
@@ -51,7 +67,7 @@ def section(float32: ExportedEncoder, graph: ExportedEncoder, texts: dict[str, T
             cells.append(f"{np.abs(moved).mean():.5f}")
         rows.append(f"| {name} | {' | '.join(cells)} |")
     return [
-        "## int8",
+        "## Precisions",
         "",
         f"Processor time of a question alone and among 16 of mixed lengths: the least of {_ROUNDS} rounds in turn, on one thread, "
         f"{_QUESTIONS} questions of squad_v2_dev, tokenization included. Then the mean absolute change of the similarity of 300 "

@@ -1,0 +1,114 @@
+// The layers of a BERT-like model around its products: embeddings, attention, norms, pooling.
+#include "kernel.h"
+
+// Scores of some query tokens with all keys: weights (tokens, padded), of which keys beyond the text are -inf.
+INLINE void score(const float *q, int stride, const float *keys, int d, int tokens, int padded, const int queries, float *weights) {
+    for (int j = 0; j < padded; j += LANES) {
+        Floats total[QUERIES] = {0};
+        for (int i = 0; i < d; i++) {
+            Floats key = load(keys + (size_t)i * padded + j);
+            for (int t = 0; t < queries; t++) total[t] += q[(size_t)t * stride + i] * key;
+        }
+        for (int t = 0; t < queries; t++) store(weights + (size_t)t * padded + j, total[t]);
+    }
+    for (int t = 0; t < queries; t++)
+        for (int j = tokens; j < padded; j++) weights[(size_t)t * padded + j] = -INFINITY;
+}
+
+// Softmax of (padded,) in place, except for the factor that it returns.
+INLINE float exponentials(float *weights, int tokens, int padded) {
+    Floats top = all(-INFINITY), total = {0};
+    for (int j = 0; j < padded; j += LANES) top = larger(top, load(weights + j));
+    float most = largest(top);
+    for (int j = 0; j < padded; j += LANES) store(weights + j, exp_of(load(weights + j) - most));
+    for (int j = tokens; j < padded; j++) weights[j] = 0;
+    for (int j = 0; j < padded; j += LANES) total += load(weights + j);
+    return 1.0f / sum(total);
+}
+
+// Means of the values of all tokens, weighted for some query tokens.
+INLINE void mix(const float *v, int stride, const float *weights, int padded, int d, int tokens, const int queries, const float *factors, float *out, int hidden) {
+    for (int i = 0; i < d; i += LANES) {
+        Floats total[QUERIES] = {0};
+        for (int j = 0; j < tokens; j++) {
+            Floats value = load(v + (size_t)j * stride + i);
+            for (int t = 0; t < queries; t++) total[t] += weights[(size_t)t * padded + j] * value;
+        }
+        for (int t = 0; t < queries; t++) store(out + (size_t)t * hidden + i, total[t] * factors[t]);
+    }
+}
+
+INLINE void attend_some(const float *qkv, int stride, const float *keys, int d, int tokens, int padded, int from, const int queries, int hidden, float *out, float *weights) {
+    float factors[QUERIES];
+    score(qkv + (size_t)from * stride, stride, keys, d, tokens, padded, queries, weights);
+    for (int t = 0; t < queries; t++) factors[t] = exponentials(weights + (size_t)t * padded, tokens, padded);
+    mix(qkv + 2 * hidden, stride, weights, padded, d, tokens, queries, factors, out + (size_t)from * hidden, hidden);
+}
+
+// Self-attention of one text. Keys are transposed, so that the scores of 16 keys are computed at once.
+INLINE void attend(const float *qkv, int stride, int tokens, int hidden, int heads, float *out, float *work) {
+    int d = hidden / heads, padded = (tokens + LANES - 1) / LANES * LANES, t;
+    float *keys = work, *weights = work + (size_t)d * padded, root = 1.0f / sqrtf((float)d);
+    memset(keys, 0, sizeof(float) * d * padded);
+    for (int head = 0; head < heads; head++, qkv += d, out += d) {
+        for (int j = 0; j < tokens; j++)
+            for (int i = 0; i < d; i++) keys[(size_t)i * padded + j] = qkv[(size_t)j * stride + hidden + i] * root;
+        for (t = 0; t + QUERIES <= tokens; t += QUERIES)
+            attend_some(qkv, stride, keys, d, tokens, padded, t, QUERIES, hidden, out, weights);
+        for (; t < tokens; t++) attend_some(qkv, stride, keys, d, tokens, padded, t, 1, hidden, out, weights);
+    }
+}
+
+INLINE void add_normalized(float *x, const float *y, int stride, int rows, int n, const float *norm, float epsilon) {
+    for (int r = 0; r < rows; r++) {
+        float *row = x + (size_t)r * n;
+        for (int i = 0; i < n; i += LANES) store(row + i, load(row + i) + load(y + (size_t)r * stride + i));
+        normalize(row, n, norm, epsilon);
+    }
+}
+
+INLINE void encode(const Model *m, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *w, Apply *apply) {
+    int rows = ends[texts - 1], h = m->hidden;
+    for (int t = 0, r = 0; t < texts; t++)
+        for (int place = 0; r < ends[t]; r++, place++) {
+            const float *word = m->words + (size_t)ids[r] * h, *position = m->places + (size_t)place * h;
+            for (int i = 0; i < h; i += LANES) store(w->x + (size_t)r * h + i, load(word + i) + load(position + i));
+            normalize(w->x + (size_t)r * h, h, m->norm, m->epsilon);
+        }
+    for (const Layer *l = m->layer; l < m->layer + m->layers; l++) {
+        apply(&l->qkv, w->x, h, rows, w->wide, 0, w->rounded);
+        for (int t = 0, from = 0; t < texts; from = ends[t++])
+            attend(w->wide + (size_t)from * l->qkv.n, l->qkv.n, ends[t] - from, h, m->heads, w->y + (size_t)from * h, w->work);
+        apply(&l->out, w->y, h, rows, w->wide, 0, w->rounded);
+        add_normalized(w->x, w->wide, l->out.n, rows, h, l->norm1, m->epsilon);
+        apply(&l->up, w->x, h, rows, w->wide, 1, w->rounded);
+        apply(&l->down, w->wide, l->up.n, rows, w->y, 0, w->rounded);
+        add_normalized(w->x, w->y, l->down.n, rows, h, l->norm2, m->epsilon);
+    }
+    for (int t = 0, from = 0; t < texts; from = ends[t++]) {
+        int tokens = m->first_token ? 1 : ends[t] - from;
+        float *vector = vectors + (size_t)t * h;
+        Floats squares = {0};
+        for (int i = 0; i < h; i += LANES) {
+            Floats total = {0};
+            for (int r = from; r < from + tokens; r++) total += load(w->x + (size_t)r * h + i);
+            total /= (float)tokens;
+            store(vector + i, total);
+            squares += total * total;
+        }
+        float length = sqrtf(sum(squares));
+        for (int i = 0; i < h; i += LANES) store(vector + i, load(vector + i) / (length > 1e-12f ? length : 1e-12f));
+    }
+}
+
+void encode_plain(const Model *m, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *w, Apply *apply) {
+    encode(m, ids, ends, texts, vectors, w, apply);
+}
+#if defined(__x86_64__)
+AVX2 void encode_avx2(const Model *m, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *w, Apply *apply) {
+    encode(m, ids, ends, texts, vectors, w, apply);
+}
+AVX512 void encode_avx512(const Model *m, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *w, Apply *apply) {
+    encode(m, ids, ends, texts, vectors, w, apply);
+}
+#endif

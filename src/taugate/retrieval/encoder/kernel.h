@@ -1,0 +1,59 @@
+// A BERT-like model (Devlin et al., NAACL 2019), and what its precisions share.
+//
+// A vector depends on its text alone, to the last bit: every sum has one order, whatever the other texts, the
+// instructions or the compiler. A precision has up to three paths (AVX-512, AVX2, plain C) that return the same bits.
+#ifndef TAUGATE_KERNEL_H
+#define TAUGATE_KERNEL_H
+#include "lanes.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define AVX2 __attribute__((target("avx2,fma")))
+#endif
+
+#define PANEL 48  // outputs of a tile: three registers of 16
+#define QUERIES 4  // query tokens of attention at once, so that their sums do not wait for each other
+#define BLOCK 64  // inputs are padded to a multiple of it with zeros; int8 has a scale for so many inputs
+
+enum { INT8, BFLOAT16, FLOAT32, PRECISIONS };
+
+typedef struct {
+    int n, k;  // padded
+    const void *weights;  // in panels of 48 outputs, whose layout is that of the precision
+    const float *bias;
+    const float *scales, *smooth;  // int8 only; smooth: (k,) factors of the inputs, whose inverse is in the weights (SmoothQuant, Xiao et al., 2023)
+} Linear;
+
+typedef struct {
+    Linear qkv, out, up, down;
+    const float *norm1, *norm2;  // (2, hidden): factor and offset
+} Layer;
+
+typedef struct {
+    int precision, vocabulary, positions, hidden, inner, heads, layers, first_token;
+    float epsilon;
+    const float *words, *places, *norm;
+    Layer *layer;
+} Model;
+
+// Memory of one call. `rounded` has 4 bytes for every input of a product.
+typedef struct {
+    float *x, *y, *wide, *work;
+    void *rounded;
+} Memory;
+
+// Computes (rows, n) outputs of (rows, k) inputs that are `stride` apart, with GELU if `gelu`.
+typedef void Apply(const Linear *, const float *x, int stride, int rows, float *out, int gelu, void *rounded);
+typedef void Encode(const Model *, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *, Apply *);
+
+Encode encode_plain, encode_avx2, encode_avx512;
+Apply int8_plain, int8_avx2, int8_avx512;
+Apply bfloat16_plain, bfloat16_avx2, bfloat16_avx512;
+Apply float32_plain, float32_avx512;
+
+INLINE void activate(float *out, int n, int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < PANEL; c += LANES) store(out + (size_t)r * n + c, gelu_of(load(out + (size_t)r * n + c)));
+}
+
+#endif
