@@ -65,7 +65,7 @@ def test_digest_covers_separate_weights(separate: Path, tmp_path: Path) -> None:
 def test_separate_weights_are_quantised_and_mapped(separate: Path, tmp_path: Path) -> None:
     expected = ExportedEncoder.load(separate).encode(PROBES, "query")
     for name in ("int8", "mapped"):
-        shutil.copytree(separate, tmp_path / name, ignore=shutil.ignore_patterns("model*"))
+        shutil.copytree(separate, tmp_path / name, ignore=shutil.ignore_patterns("model*", LAYOUT))
     assert quantize(separate / MODEL, tmp_path / "int8" / MODEL)
     fold_linear_map(
         separate / MODEL, np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32), tmp_path / "mapped" / MODEL
