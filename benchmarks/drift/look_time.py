@@ -54,7 +54,12 @@ def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, flo
     """Return the milliseconds to update the alarms and to show the window, and the processor share of both."""
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
-    analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), WorkerStore(None, release.manifest.release_id, 3600))
+    analysis = TrafficAnalysis(
+        pipeline,
+        Settings(releases=release.manifest.release_id),
+        CollectorRegistry(),
+        WorkerStore(None, release.manifest.release_id, 3600),
+    )
     rng = np.random.default_rng(0)
     analysis.analyze([], [])  # the first asks the golden queries
     looks = [_timed(analysis, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]

@@ -22,7 +22,7 @@ from benchmarks.workers import Workers
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
 
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from benchmarks.checkout import ROOT
 PAGE = ROOT / "docs" / "dependencies.md"
 _SOURCE = ROOT / "src" / "taugate"
 _NAMED = re.compile(r"\((?P<paths>`[\w/.]+`(?:, `[\w/.]+`)*)(?:, [\d,]+ lines)?(?=[,)])")
+_CODE = frozenset({".py", ".c", ".h"})
 _TABLE = "## What is written here instead, and why"
 _COUNT = re.compile(r"\b([\d,]+) lines\b")
 _SLACK, _SLACK_LINES = 0.1, 20
@@ -69,10 +70,8 @@ def _lines(paths: str) -> int:
     count = 0
     for name in re.findall(r"`([^`]+)`", paths):
         path = _SOURCE / name
-        files = (
-            path.rglob("*.py") if path.is_dir() else [path] if path.is_file() and path.suffix in {".py", ".c", ".h"} else []
-        )
-        count += sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        files = path.rglob("*.py") if path.is_dir() else [path] if path.is_file() else []
+        count += sum(len(file.read_text("utf-8").splitlines()) for file in files if file.suffix in _CODE)
     return round(count, -1)
 
 

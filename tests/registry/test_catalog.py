@@ -15,6 +15,7 @@ from taugate.registry.signing import read_private_key, sign
 from taugate.registry.summary import summarize
 from taugate.registry.writer import write
 from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.manifest import Manifest
 from tests.keys import write_keys
 from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
@@ -181,7 +182,7 @@ def test_releases_written_at_once_keep_their_order(copy: Path, first: str) -> No
     def fill(folder: Path) -> None:
         shutil.copytree(copy / first, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
 
-    written = [write(copy, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
+    written = [write(copy, Manifest, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
     assert release_ids(copy) == [first, *written]
 
 

@@ -103,7 +103,7 @@ def test_failed_change_counts_queries_once(release: Release, seen: Observations)
     one, alone = Process(release, None), Process(release, None)
     one.alarms._shared = TooLate()
     for part in split_in_three(seen.take(slice(230))):
-        one.alarms._shared.drop()
+        one.alarms._shared.drop(one.alarms._kind)
         one.weighs(part)
         alone.weighs(part)
     assert one.shows("blocks_total") == 1

@@ -43,6 +43,7 @@ from taugate.retrieval.policy.relevance import (
     Relevance,
     features,
 )
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
@@ -83,13 +84,13 @@ class AppliedRelevance:
     """A model of relevance with its probabilities for all results.
 
     Attributes:
-        relevance: The model with the background that describes queries and results.
+        relevance: The model with the background that describes queries and results, or a model of scores alone.
         answerable: (n, K) float32 probabilities of the answerable queries' results.
         unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
             query has an answer.
     """
 
-    relevance: Relevance
+    relevance: Relevance | ScoreRelevance
     answerable: Float32
     unanswered: Unanswered | None
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, padded, padded_dimension
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.vectors.similarity import Float32
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.

@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import (
-    COMPONENTS_A_CODE,
-    FAISS_TYPES,
-    INDEX,
-    QUANTIZERS,
-    ROUNDED_INT8,
-    VECTORS,
-    Kind,
-    padded_dimension,
-)
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, ROUNDED_INT8, padded_dimension
+from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 
 _MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
 # FAISS computes 256 distances for each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each.
