@@ -22,7 +22,7 @@ class ServingPlan:
 
     data: Path
     work: Path
-    txtai_python: str | None
+    peers_python: str | None
     rounds: int
     seconds: float
     overload_seconds: float
@@ -30,7 +30,7 @@ class ServingPlan:
 
     def prepared(self, name: str) -> Prepared:
         """Return a data set, prepared when it is first asked for."""
-        return _prepared(self.data, name, self.work, self.txtai_python, self.seed)
+        return _prepared(self.data, name, self.work, self.peers_python, self.seed)
 
     def closed(self, server: Server, order: list[int], clients: int) -> LoadJob:
         """Build a closed loop for the time of this run."""
@@ -42,5 +42,5 @@ class ServingPlan:
 
 
 @lru_cache(maxsize=4)
-def _prepared(data: Path, name: str, work: Path, txtai_python: str | None, seed: int) -> Prepared:
-    return prepare(data, name, work, txtai_python, seed)
+def _prepared(data: Path, name: str, work: Path, peers_python: str | None, seed: int) -> Prepared:
+    return prepare(data, name, work, peers_python, seed)

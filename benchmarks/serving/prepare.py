@@ -20,7 +20,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate, txtai, usual
 from benchmarks.workers import Workers
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 
 Precision = Literal["float32", "bfloat16", "int8"]
 
@@ -31,14 +31,14 @@ class Prepared:
 
     Attributes:
         queries: Distinct texts, shuffled.
-        txtai_python: Interpreter that has txtai, or None.
+        peers_python: Interpreter that has txtai and the encoders of peers/usual.py, or None.
     """
 
     name: str
     folder: Path
     queries: list[str]
     documents: int
-    txtai_python: str | None
+    peers_python: str | None
 
     @property
     def releases(self) -> Path:
@@ -64,14 +64,17 @@ class Prepared:
         return usual(self.folder / "corpus", model_folder(), threads=1)
 
     def peers(self) -> list[ServiceUnderTest]:
-        """The usual service, and txtai's API if it is installed."""
-        peers = [usual(self.folder / "corpus", model_folder())]
-        if self.txtai_python is not None:
-            peers.append(txtai(self.folder / "txtai", self.txtai_python))
+        """The usual service and, if they are installed, the same with faster encoders and txtai's API."""
+        corpus, python = self.folder / "corpus", self.peers_python
+        peers = [usual(corpus, model_folder())]
+        if python is not None:
+            models = sorted((self.folder.parent / "models").iterdir())
+            peers += [usual(corpus, model, encoder=model.name, python=python) for model in models]
+            peers.append(txtai(self.folder / "txtai", python))
         return peers
 
 
-def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: int) -> Prepared:
+def prepare(data: Path, name: str, work: Path, peers_python: str | None, seed: int) -> Prepared:
     """Prepare a data set of TAUGATE_DATA for every service."""
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,21 +88,26 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
         _write_documents(find(folder / "releases") / "documents.jsonl", corpus / "documents.jsonl")
         vectors = Experiment(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
         np.save(corpus / "vectors.npy", vectors)
-    if txtai_python is not None and not (folder / "txtai").is_dir():
-        script = [txtai_python, "-m", f"{PEERS}.txtai_index"]
-        subprocess.run(
-            [*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True, env=environment()
-        )
+    if peers_python is not None:
+        _write_peers(peers_python, "export", work / "models", str(model_folder()))
+        _write_peers(peers_python, "txtai_index", folder / "txtai", str(corpus), str(model_folder()))
     with (data / name / "queries.jsonl").open(encoding="utf-8") as lines:
         queries = sorted({json.loads(line)["text"] for line in lines})
     random.Random(seed).shuffle(queries)  # noqa: S311 (an order, no secret)
     documents = len(np.load(corpus / "vectors.npy", mmap_mode="r"))
-    return Prepared(name, folder, queries, documents, txtai_python)
+    return Prepared(name, folder, queries, documents, peers_python)
+
+
+def _write_peers(python: str, script: str, target: Path, *arguments: str) -> None:
+    """Run a script of the peers that writes a folder, unless it is there."""
+    if not target.is_dir():
+        command = [python, "-m", f"{PEERS}.{script}", *arguments, str(target)]
+        subprocess.run(command, check=True, env=environment())
 
 
 def precisions(release: Path) -> list[Precision]:
     """List the precisions of the encoders of a release, float32 first."""
-    manifest = verify(release)
+    manifest = verify_searchable(release)
     records = [record for record in (manifest.float32_encoder, manifest.encoder) if record is not None]
     return [record.precision for record in records]
 

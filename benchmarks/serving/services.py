@@ -58,13 +58,17 @@ def taugate(
     )
 
 
-def usual(corpus: Path, model: Path, threads: int | None = None) -> ServiceUnderTest:
-    """FastAPI, SentenceTransformer and faiss, in peers/usual.py."""
+def usual(
+    corpus: Path, model: Path, threads: int | None = None, encoder: str = "torch", python: str = sys.executable
+) -> ServiceUnderTest:
+    """FastAPI, SentenceTransformer or another encoder, and faiss, in peers/usual.py."""
     environment = {"PYTHONPATH": python_path(), "USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
+    environment["USUAL_ENCODER"] = encoder
     name = "usual service" if threads is None else f"usual service, OMP_NUM_THREADS={threads}"
-    return ServiceUnderTest(name, _uvicorn(sys.executable, f"{PEERS}.usual:app"), _posted, _results, environment)
+    name += "" if encoder == "torch" else f", {encoder}"
+    return ServiceUnderTest(name, _uvicorn(python, f"{PEERS}.usual:app"), _posted, _results, environment)
 
 
 def txtai(index: Path, python: str) -> ServiceUnderTest:

@@ -30,7 +30,8 @@ PAGE = Page[ServingPlan](
     title="# Serving: how fast, how steady, at what cost",
     introduction="""\
 This page compares Taugate with two others: the usual service (FastAPI, SentenceTransformer and faiss.IndexFlatIP, in
-benchmarks/serving/peers/usual.py), and txtai's API. All have the same corpus, encoder and queries. They run one at a time on the same
+benchmarks/serving/peers/usual.py), also with the encoders of fastembed and of SentenceTransformer's ONNX and OpenVINO backends if they are
+installed, and txtai's API. All have the same corpus, encoder and queries. They run one at a time on the same
 cores, and the load generator is a separate process. Compare ratios within one run, not figures of different runs. The line under
 each heading repeats the measurement.""",
     sections={
@@ -54,12 +55,12 @@ def main() -> None:
     """Measure what was asked for and write it to the page."""
     parser = PAGE.parser(__doc__)
     parser.add_argument("--work", type=Path, help="where releases and indexes are kept (default: in TAUGATE_CACHE)")
-    parser.add_argument("--txtai-python", help="interpreter of an environment with txtai (default: this one)")
+    parser.add_argument("--peers-python", help="interpreter of an environment with the peers (default: this one)")
     arguments = PAGE.parse(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped on the way out
     work = (arguments.work or cache_folder() / "serving-benchmarks").resolve()
-    txtai_python = arguments.txtai_python or _own_txtai()
-    plan = ServingPlan(data=data_folder(), work=work, txtai_python=txtai_python, **PAGE.numbers(arguments))
+    peers_python = arguments.peers_python or _own_peers()
+    plan = ServingPlan(data=data_folder(), work=work, peers_python=peers_python, **PAGE.numbers(arguments))
     for name in arguments.tables:
         PAGE.measure(name, plan, arguments, note=partial(_conditions, Others()))
 
@@ -81,11 +82,11 @@ def _idle(others: Others) -> str:
     return f"*Other processes took {busy:.0%} of the processors{doubt}.*"
 
 
-def _own_txtai() -> str | None:
-    """Return this program's interpreter if it has txtai; otherwise print that txtai is left out and return None."""
+def _own_peers() -> str | None:
+    """Return this program's interpreter if it has txtai; otherwise print that such peers are left out and return None."""
     if importlib.util.find_spec("txtai") is not None:
         return sys.executable
-    print("txtai is left out: install the extra `benchmarks`, or name an interpreter that has it with --txtai-python")
+    print("txtai, fastembed, ONNX and OpenVINO are left out: name an interpreter that has them with --peers-python")
     return None
 
 

@@ -131,8 +131,9 @@ def test_list_shows_kept_lost_and_refused(copy: Path, first: str, release: Relea
     code, out, error = release("list")
     assert code == 0
     rows = {line[2:].split()[0]: line for line in out.splitlines()}
-    assert rows[newer].endswith("  4.7 of 5  1 of 151 (≤ 3.2 %)  19 of 20")
-    assert rows[older].rstrip().endswith("  –         –                   –")
+    assert "  4.7 of 5  1 of 151 (≤ 3.2 %)" in rows[newer]
+    assert "  19 of 20" in rows[newer]
+    assert rows[older].count("  –") == 3
     summaries = {row["release"]: row["summary"] for row in json.loads(release("list", "--json")[1])["releases"]}
     assert (summaries[older], summaries[newer]) == (None, SUMMARY)
     _, out, error = release("show", newer)

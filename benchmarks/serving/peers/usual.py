@@ -1,5 +1,7 @@
 """The usual retrieval service: FastAPI, SentenceTransformer, faiss.IndexFlatIP, in the form that guides teach it.
 
+USUAL_ENCODER names another encoder: a backend of SentenceTransformer, onnx or openvino, or fastembed.
+
 Written as well as that form allows: vectors of the corpus are computed beforehand, embeddings are normalised, inference
 mode, no progress bar, a plain `def` endpoint that FastAPI runs in its thread pool, replies checked once, no access log.
 USUAL_CORPUS names a folder with documents.jsonl and vectors.npy, USUAL_MODEL the folder of the model.
@@ -7,7 +9,7 @@ USUAL_CORPUS names a folder with documents.jsonl and vectors.npy, USUAL_MODEL th
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,21 @@ class SearchResponse(BaseModel):
     results: list[Result]
 
 
+def encoder(kind: Any, model: str) -> Callable[[str], Any]:  # noqa: ANN401 (a setting)
+    """Load an encoder; the function encodes a query, (1, d) float32 of unit length."""
+    if kind == "fastembed":
+        from fastembed import TextEmbedding
+        from fastembed.common.model_description import ModelSource, PoolingType
+
+        # It reads a graph that SentenceTransformer has exported: the same weights, with no registry of models.
+        source, graph = ModelSource(hf="usual/model"), "onnx/model.onnx"
+        TextEmbedding.add_custom_model("usual/model", PoolingType.MEAN, True, source, dim=384, model_file=graph)
+        embedding = TextEmbedding("usual/model", specific_model_path=model)
+        return lambda text: np.stack(list(embedding.embed([text])))
+    transformer = SentenceTransformer(model, device="cpu", backend=kind)
+    return lambda text: transformer.encode([text], normalize_embeddings=True, show_progress_bar=False)
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Load model, index and texts."""
@@ -52,8 +69,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     vectors = np.load(corpus / "vectors.npy")
     app.state.index = faiss.IndexFlatIP(vectors.shape[1])
     app.state.index.add(vectors)
-    app.state.model = SentenceTransformer(os.environ["USUAL_MODEL"], device="cpu")
-    app.state.model.encode(["warm up"])
+    app.state.encode = encoder(os.environ.get("USUAL_ENCODER", "torch"), os.environ["USUAL_MODEL"])
+    app.state.encode("warm up")
     yield
 
 
@@ -65,7 +82,7 @@ def search(body: SearchRequest, request: Request) -> SearchResponse:
     """The top-K of a query."""
     state: Any = request.app.state
     with torch.inference_mode():
-        vector = state.model.encode([body.query], normalize_embeddings=True, show_progress_bar=False)
+        vector = state.encode(body.query)
     scores, positions = state.index.search(vector, body.k)
     found = zip(positions[0].tolist(), scores[0].tolist(), strict=True)
     results = [Result(rank=rank, score=score, **state.documents[at]) for rank, (at, score) in enumerate(found, 1)]

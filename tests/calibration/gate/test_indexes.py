@@ -204,7 +204,7 @@ def test_first_accepted_index_is_used(trial: SearchTrial) -> None:
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
     options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
-    return cli.main(["calibrate", str(data), *options, *more])
+    return cli.main(["calibrate", str(data), "--verbose", *options, *more])
 
 
 LENIENT = ("--margin", "0.05", "--holdout", "0")

@@ -91,6 +91,22 @@ def test_rounded_int8_of_earlier_release_is_searched(
     np.testing.assert_array_equal(half.search(queries, K).scores, brute_force(queries, stored(index)[: N // 2])[0])
 
 
+def test_float32_graph_of_earlier_release_is_searched(
+    documents: np.ndarray, queries: np.ndarray, tmp_path: Path
+) -> None:
+    graph, some = faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT), documents[:1000]
+    graph.add(some)
+    graph.hnsw.efSearch = 256
+    faiss.write_index(graph, str(tmp_path / INDEX))
+    index = load(tmp_path, "hnsw", D)
+    assert index.exact is None
+    np.testing.assert_array_equal(index.vectors[np.arange(1000)], some)
+    assert recall(index.search(queries, K).positions, brute_force(queries, some)[1]) > 0.95
+    half = subset(index, np.arange(500))
+    assert half.exact is not None
+    np.testing.assert_array_equal(half.vectors[np.arange(500)], some[:500])
+
+
 @pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
 def test_flat_kinds_search_exactly(built: dict[Kind, AnyIndex], queries: np.ndarray, kind: Kind) -> None:
     top = built[kind].search(queries, K)
@@ -200,7 +216,7 @@ def test_index_of_other_dimension_is_refused(index: AnyIndex, tmp_path: Path) ->
         load(tmp_path, index.kind, D + 16)
 
 
-@pytest.mark.parametrize("kind", ["flat-int8", "ivf-pq"])
+@pytest.mark.parametrize("kind", ["flat-int8", "hnsw", "ivf-pq"])
 def test_vectors_of_other_corpus_are_refused(
     built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind, tmp_path: Path
 ) -> None:

@@ -106,6 +106,13 @@ class EstimatedRelevance(AppliedRelevance):
     fit: RelevanceFit
 
 
+@dataclass(frozen=True)
+class EstimatedCorpusRelevance(EstimatedRelevance):
+    """A model of vectors that was fitted in this calibration, with its probabilities."""
+
+    relevance: Relevance
+
+
 def estimate_relevance(
     judged: JudgedQueries,
     vectors: QueryVectors,
@@ -113,7 +120,7 @@ def estimate_relevance(
     documents: CorpusVectors,
     lengths: Lengths,
     unanswered: Unanswered | None = None,
-) -> EstimatedRelevance | None:
+) -> EstimatedCorpusRelevance | None:
     """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
     None if the results of the fitting queries are all relevant or all irrelevant. One thread makes the same data give
@@ -146,7 +153,7 @@ def estimate_relevance(
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
         model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
         relevance = Relevance(model, background, k)
-        return EstimatedRelevance(
+        return EstimatedCorpusRelevance(
             relevance,
             answerable=model.probability(values).astype(np.float32),
             unanswered=unanswered,

@@ -15,6 +15,7 @@ from taugate.retrieval.index.flat import (
     copy_to_gpu,
     rerank,
 )
+from taugate.retrieval.index.int8 import query_codes
 from taugate.retrieval.index.kinds import padded, stored_vectors
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import TopK
@@ -35,12 +36,12 @@ class ApproximateIndex(FaissIndex):
     Args:
         index: Index of FAISS.
         kind: hnsw, ivf-flat or ivf-pq.
-        exact: See the attribute.
+        exact: The vectors of hnsw and ivf-pq; None if `index` stores them.
     """
 
     def __init__(self, index: Any, kind: Kind, exact: FlatIndex | None = None) -> None:  # noqa: ANN401
         super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d), exact)
-        if kind == "hnsw":
+        if kind == "hnsw" and exact is None:
             self._exhaustive = faiss.downcast_index(index.storage)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         # On a GPU, FAISS chooses the lists itself in float32, so it may choose other lists among near ties.
@@ -83,7 +84,8 @@ class ApproximateIndex(FaissIndex):
         candidates: NDArray[np.int64]
         if self._lists is None:
             breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))
-            _, candidates = self.faiss.search(queries, fetch, params=breadth)
+            stored = queries if self.exact is None else padded(query_codes(queries)[0], self.faiss.d)
+            _, candidates = self.faiss.search(stored, fetch, params=breadth)
         elif self._gpu is not None and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
             self._gpu.nprobe = self.breadth
             _, candidates = self._gpu.search(queries, fetch)

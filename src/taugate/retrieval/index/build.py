@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, padded, padded_dimension
+from taugate.retrieval.index.int8 import add_codes
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, padded, padded_dimension
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -17,6 +18,7 @@ from taugate.retrieval.vectors.similarity import Float32
 _EDGES = 32
 # Candidates during the build: 100 miss more than twice as much, 400 take twice as long (docs/research/gate.md).
 _EDGE_CANDIDATES = 200
+_CODED = 1 << 17  # documents of a graph whose codes are added at a time: 200 MB of float32 at d = 384
 _CENTROIDS_A_CODE = 256
 _POINTS_A_CENTROID = 39  # FAISS's minimum for training
 MIN_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
@@ -31,7 +33,7 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
-        return ApproximateIndex(_build_hnsw(vectors), kind)
+        return ApproximateIndex(_build_hnsw(vectors), kind, FlatIndex.build(vectors))
     if kind == "ivf-flat":
         index = _build_ivf(vectors, kind)
         index.make_direct_map()
@@ -43,13 +45,14 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
 
 
 def _build_hnsw(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
-    """Build a graph on one thread; with several threads, the edges would depend on their timing."""
-    index = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
+    """Build a graph of int8 codes on one thread; with several threads, the edges would depend on their timing."""
+    dimension, codes = padded_dimension("hnsw", vectors.shape[1]), QUANTIZERS["flat-int8"]
+    index = faiss.IndexHNSWSQ(dimension, codes, _EDGES, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _EDGE_CANDIDATES
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        index.add(vectors)
+        add_codes(index, vectors, _CODED)
     finally:
         faiss.omp_set_num_threads(threads)
     return index

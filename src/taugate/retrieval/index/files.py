@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, ROUNDED_INT8, padded_dimension
+from taugate.retrieval.index.kinds import (
+    COMPONENTS_A_CODE,
+    FAISS_TYPES,
+    FLOAT32_GRAPH,
+    QUANTIZERS,
+    ROUNDED_INT8,
+    padded_dimension,
+    proposes_by_codes,
+)
 from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 
 _MAX_BREADTH = 4096  # for a graph of fewer documents: four times the largest breadth that calibration tries
@@ -48,7 +56,7 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """
     path = folder / INDEX
     index = _read(path, kind, dimension)
-    exact = _read_exact(folder, index, dimension) if _has_separate_vectors(index, kind) else None
+    exact = _read_exact(folder, index, dimension) if proposes_by_codes(index, kind) else None
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension, exact)
     if not _has_valid_breadth(index, kind):
@@ -58,11 +66,6 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     if kind != "hnsw" and not lists_hold_every_document(index):
         raise ReleaseError(f"{path}: its lists do not hold every document once; calibrate again")
     return ApproximateIndex(index, kind, exact)
-
-
-def _has_separate_vectors(index: Any, kind: Kind) -> bool:  # noqa: ANN401 (faiss has no types)
-    """Return whether the exact vectors are in VECTORS; flat-int8 of earlier releases has none."""
-    return kind == "ivf-pq" or (kind == "flat-int8" and index.sq.qtype != ROUNDED_INT8)
 
 
 def _read_exact(folder: Path, index: Any, dimension: int) -> FlatIndex:  # noqa: ANN401
@@ -110,7 +113,7 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
         raise ReleaseError(f"{path}: FAISS cannot read it as {kind}; calibrate again") from error
     if not (_has_expected_types(index, kind) and index.ntotal and index.d):
         raise ReleaseError(f"{path}: not a {kind} inner-product index with vectors; calibrate again")
-    if index.d != padded_dimension(kind, dimension):
+    if index.d != (dimension if type(index) is FLOAT32_GRAPH else padded_dimension(kind, dimension)):
         raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
     return index
 
@@ -134,7 +137,8 @@ def _limited_reading(size: int) -> Iterator[None]:
 
 def _has_expected_types(index: Any, kind: Kind) -> bool:  # noqa: ANN401
     """Return whether an index and its parts have exactly the types that `build` creates; FAISS has subclasses."""
-    if not _is_exactly(index, FAISS_TYPES[kind]) or index.metric_type != faiss.METRIC_INNER_PRODUCT:
+    types = (FAISS_TYPES[kind], FLOAT32_GRAPH) if kind == "hnsw" else (FAISS_TYPES[kind],)
+    if type(index) not in types or index.metric_type != faiss.METRIC_INNER_PRODUCT:
         return False
     if kind == "flat":
         return True
@@ -144,12 +148,12 @@ def _has_expected_types(index: Any, kind: Kind) -> bool:  # noqa: ANN401
     if kind in QUANTIZERS:
         return bool(index.sq.qtype == QUANTIZERS[kind])
     part, count = (index.storage, index.ntotal) if kind == "hnsw" else (index.quantizer, index.nlist)
-    flat = faiss.downcast_index(part)
-    return _is_exactly(flat, faiss.IndexFlatIP) and (flat.d, flat.ntotal) == (index.d, count)
-
-
-def _is_exactly(thing: Any, kind: type) -> bool:  # noqa: ANN401
-    return type(thing) is kind
+    stored = faiss.downcast_index(part)
+    if type(index) is faiss.IndexHNSWSQ:
+        is_expected = type(stored) is faiss.IndexScalarQuantizer and stored.sq.qtype == QUANTIZERS["flat-int8"]
+    else:
+        is_expected = type(stored) is faiss.IndexFlatIP
+    return is_expected and (stored.d, stored.ntotal) == (index.d, count)
 
 
 def _size(index: Any) -> int:  # noqa: ANN401

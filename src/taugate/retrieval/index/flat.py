@@ -23,8 +23,8 @@ SPARE = 16
 # Beyond this many candidates for one query, every document is scored, as for a corpus of copies of one text.
 MAX_CANDIDATES = 1024
 _BLOCK = 4096  # documents scored at a time when all are scored
-# Documents of a flat index that are coded when it is first searched: 25 MB and 0.1 s at d = 384.
-_MAX_CODED = 1 << 16
+# Documents of a flat index that are coded when it is first searched: 100 MB and 0.5 s at d = 384.
+_MAX_CODED = 1 << 18
 MAX_NEIGHBOURS = 2048  # limit of results and of probed lists on a GPU (faiss wiki, "Faiss on the GPU")
 # If the subset has fewer than one in this many documents, each is scored by `similarity`, which takes longer per
 # document than FAISS, while FAISS visits every document. Both took about as long at this ratio on mixed_large;

@@ -47,10 +47,7 @@ class Int8Codes:
         index = faiss.IndexScalarQuantizer(
             padded_dimension(_KIND, dimension), faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
         )
-        step = np.float32(max(vectors.max(), -vectors.min()) / _MAX_CODE) or np.float32(1)
-        index.sq.rangestat_arg = float(step)
-        for start in range(0, len(vectors), _BLOCK):
-            index.add(padded(np.rint(vectors[start : start + _BLOCK] / step), index.d))
+        index.sq.rangestat_arg = add_codes(index, vectors, _BLOCK)
         return cls(index, dimension)
 
     def propose(
@@ -66,12 +63,31 @@ class Int8Codes:
         Returns:
             The highest similarity that a document besides these can have, (n,), and their positions, (n, count).
         """
-        steps = np.abs(queries).max(axis=1) / np.float32(_MAX_CODE)
-        steps[steps == 0] = 1
-        codes = np.rint(queries / steps[:, None])
+        codes, steps = query_codes(queries)
         products, candidates = self.faiss.search(padded(codes, self.faiss.d), count, params=parameters)
         lost = queries - codes * steps[:, None]
         # q·v − (t·c_q)·(s·c_v) = q·(v − s·c_v) + (q − t·c_q)·(s·c_v), by Hölder's and Cauchy's inequality.
         bounds = np.abs(queries).sum(axis=1, dtype=np.float64) * self._component_error
         bounds += np.sqrt(np.einsum("nd,nd->n", lost, lost, dtype=np.float64)) * self._length + self._bound
         return products[:, -1] * (steps * self._step) + bounds, candidates
+
+
+def add_codes(index: Any, vectors: Float32, block: int) -> float:  # noqa: ANN401
+    """Add the codes of vectors to an index of FAISS that stores signed bytes; returns their step.
+
+    Args:
+        index: Index of the padded dimension.
+        vectors: (N, d) float32, N ≥ 1.
+        block: Number of vectors added at a time.
+    """
+    step = np.float32(max(vectors.max(), -vectors.min()) / _MAX_CODE) or np.float32(1)
+    for start in range(0, len(vectors), block):
+        index.add(padded(np.rint(vectors[start : start + block] / step), index.d))
+    return float(step)
+
+
+def query_codes(queries: Float32) -> tuple[Float32, Float32]:
+    """Return the codes of queries, (n, d) whole numbers from −127 to 127, and the step of each query, (n,)."""
+    steps = np.abs(queries).max(axis=1) / np.float32(_MAX_CODE)
+    steps[steps == 0] = 1
+    return np.rint(queries / steps[:, None]), steps

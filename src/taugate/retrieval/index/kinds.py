@@ -15,7 +15,7 @@ FAISS_TYPES: dict[Kind, type] = {
     "flat": faiss.IndexFlatIP,
     "flat-float16": faiss.IndexScalarQuantizer,
     "flat-int8": faiss.IndexScalarQuantizer,
-    "hnsw": faiss.IndexHNSWFlat,
+    "hnsw": faiss.IndexHNSWSQ,
     "ivf-flat": faiss.IndexIVFFlat,
     "ivf-pq": faiss.IndexIVFPQ,
 }
@@ -25,10 +25,18 @@ QUANTIZERS: dict[Kind, int] = {
 }
 # The quantiser of flat-int8 in releases of 0.2 and before, which have no exact vectors beside the codes.
 ROUNDED_INT8 = faiss.ScalarQuantizer.QT_8bit
+FLOAT32_GRAPH = faiss.IndexHNSWFlat  # the class of hnsw in such releases, which stores the vectors themselves
 COMPONENTS_A_CODE = 4  # vector components per byte of product quantisation
 # Vectors are padded with zeros to a multiple of these. FAISS reads scalar codes 16 at a time, and is several times
 # slower for other lengths.
-_MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "ivf-pq": COMPONENTS_A_CODE}
+_MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "hnsw": 16, "ivf-pq": COMPONENTS_A_CODE}
+
+
+def proposes_by_codes(index: Any, kind: Kind) -> bool:  # noqa: ANN401 (faiss has no types)
+    """Return whether an index stores codes that only propose documents, so that VECTORS has the exact vectors."""
+    if kind == "hnsw":
+        return type(index) is FAISS_TYPES[kind]
+    return kind == "ivf-pq" or (kind == "flat-int8" and index.sq.qtype != ROUNDED_INT8)
 
 
 def padded_dimension(kind: Kind, dimension: int) -> int:

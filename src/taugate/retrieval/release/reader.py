@@ -282,9 +282,10 @@ def _check_golden(
 
 def _check_optional_files(release: Path, manifest: Manifest) -> None:
     """Check that the release has an optional file if and only if the manifest has its record."""
+    kind = manifest.index.kind
     expected = {
-        # Whether flat-int8 needs exact vectors, its own file tells; releases of 0.2 and before have none.
-        VECTORS: manifest.index.kind == "ivf-pq" or (manifest.index.kind == "flat-int8" and VECTORS in manifest.files),
+        # Whether these kinds need exact vectors, their own file tells; releases of 0.2 and before have none.
+        VECTORS: kind == "ivf-pq" or (kind in {"flat-int8", "hnsw"} and VECTORS in manifest.files),
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
