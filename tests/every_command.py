@@ -26,6 +26,7 @@ from tests.fake_encoder import write_fake_encoder
 from tests.keys import write_keys
 from tests.language_model import fake_model
 from tests.loopback import free_port
+from tests.runs import dense_results, write_json
 
 MCP = "taugate-mcp"  # the client's command, which is not among those of the parser
 _QUESTION = "Who is liable for hidden defects when I buy a house?"
@@ -183,6 +184,8 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     at = ["--releases", str(releases)]
     yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder])
     yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder, "--seed", "1"])
+    run, of_run = write_json(folder / "run.jsonl", dense_results(data, releases)), str(folder / "of-run")
+    yield CommandRun("calibrate-run", [str(run), str(data / "qrels" / "test.tsv"), "--releases", of_run])
     yield from _servers(at, str(log), serve_seconds)
     yield CommandRun("explain", [_QUESTION, _first_id(data), *at])
     yield CommandRun("traffic", [str(log), "--to", str(data), "--votes", "1"])

@@ -13,7 +13,7 @@ from benchmarks.serving.prepare import Prepared
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import ServiceUnderTest
 from taugate.retrieval.release.reader import encoder_folders
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 
 HEADING = "Closed loop, every query new"
 SET = "squad_v2_dev"
@@ -159,5 +159,5 @@ def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
 def floor(plan: ServingPlan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
     """The encoder of one of taugate's services, alone."""
     precision: Literal["int8", "float32"] = "int8" if name == INT8 else "float32"
-    folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)
+    folder, *_ = encoder_folders(prepared.release, verify_searchable(prepared.release), precision)
     return floor_of(folder, prepared.queries, sizes, min(plan.seconds, _FLOOR_SECONDS))

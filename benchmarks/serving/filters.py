@@ -16,7 +16,7 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.vectors.queries import dense_of
 

@@ -21,6 +21,7 @@ _TIMES, _PAUSE, _REFUSED = 3, 5.0, 429
 _CLIENTS, _MAX_CLIENTS = 16, 64
 _CONNECTIONS = 900  # both sides of them within the usual limit of 1,024 open files a process
 _GROWTH, _AS_FAST = 1.05, 0.95  # flat, and as fast as before, within what two runs of the same differ by
+_GOOD = 0.85  # of what it can do: the rest is the time that refusing twice as many requests may take
 _SETTLED = 0.1  # share of the time after which memory is to be flat
 
 
@@ -63,6 +64,11 @@ def section(plan: ServingPlan) -> str:
             ]
         )
         wanted += [
+            Target(
+                f"{service.name}: good replies/s over what it can do",
+                rate(found.during) / rate(found.most),
+                at_least=_GOOD,
+            ),
             Target(f"{service.name}: p99 of accepted requests", accepted, at_most=deadline, unit=" ms"),
             Target(f"{service.name}: p99 until a request was refused", refused, at_most=50, unit=" ms"),
             Target(f"{service.name}: replies other than 200 and 429", others, at_most=0),

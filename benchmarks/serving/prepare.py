@@ -20,7 +20,7 @@ from benchmarks.experiment import Experiment
 from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate, txtai, usual
 from benchmarks.workers import Workers
 from taugate.registry.catalog import find
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 
 Precision = Literal["float32", "bfloat16", "int8"]
 
@@ -107,7 +107,7 @@ def _write_peers(python: str, script: str, target: Path, *arguments: str) -> Non
 
 def precisions(release: Path) -> list[Precision]:
     """List the precisions of the encoders of a release, float32 first."""
-    manifest = verify(release)
+    manifest = verify_searchable(release)
     records = [record for record in (manifest.float32_encoder, manifest.encoder) if record is not None]
     return [record.precision for record in records]
 

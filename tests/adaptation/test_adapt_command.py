@@ -74,7 +74,9 @@ def test_same_seed_gives_same_bytes(adapted: Path, sample: Path, spoilt: Path, t
 def test_release_carries_adaptation_record(
     adapted: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
+    assert (
+        cli.main(["calibrate", str(sample), "--verbose", "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
+    )
     release = tmp_path / (tmp_path / "current").read_text().strip()
     manifest = json.loads((release / "manifest.json").read_text())
     assert manifest["adaptation"] == json.loads((adapted / "adaptation.json").read_text())
@@ -127,7 +129,9 @@ def test_unproven_encoder_makes_provisional_release(
     assert (record.evidence, record.pairs.source, record.admitted) == ("generated", "generated", True)
 
     def calibrate(encoder: Path, *more: str) -> tuple[int, str, str]:
-        code = cli.main(["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder), *more])
+        code = cli.main(
+            ["calibrate", str(sample), "--verbose", "--releases", str(releases), "--encoder", str(encoder), *more]
+        )
         name = capfd.readouterr().out.strip().rsplit("/", 1)[-1]
         return code, name, (releases / "current").read_text().strip()
 
@@ -170,7 +174,7 @@ def test_rejected_encoder_is_written(
     assert text == f"taugate: not accepted: {record['reason']}. {target} is written for inspection"
 
     releases = tmp_path / "releases"
-    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(target)]
+    calibrate = ["calibrate", str(sample), "--verbose", "--releases", str(releases), "--encoder", str(target)]
     assert cli.main(calibrate) == 4
     text = capfd.readouterr().err
     assert "warning: taugate adapt did not accept the encoder" in text

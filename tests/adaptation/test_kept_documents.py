@@ -29,7 +29,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.adaptation.test_exported_base import with_product
 from tests.calibration.commands import refusal
 from tests.calibration.update.corpora import Updating, documents_of, manifest_of, mixed_changes, newer
@@ -201,7 +201,7 @@ def test_documents_are_not_encoded_again(
 
 
 def test_release_serves_mapped_queries(adapted: Adapted, releases: Path, sample: Path) -> None:
-    before, after = (verify(folder) for folder in sorted(releases.glob("*-*")))
+    before, after = (verify_searchable(folder) for folder in sorted(releases.glob("*-*")))
     assert before.query_encoder is None
     assert "query_encoder" not in before.model_dump()
     assert after.encoder == before.encoder
@@ -334,7 +334,7 @@ def test_erasing_keeps_both_encoders(releases: Path, sample: Path, tmp_path: Pat
         item.name for item in releases.glob("*-*")
     }
     manifest = load(tmp_path / "releases" / erased).manifest
-    assert manifest.query_encoder == verify(releases / name).query_encoder
+    assert manifest.query_encoder == verify_searchable(releases / name).query_encoder
 
 
 @pytest.mark.parametrize("recipe", ["auto", "whitening", "layers", "ft", "pt", "pt-ft", "merge"])

@@ -14,7 +14,7 @@ from taugate.cli.calibrate import command
 from taugate.cli.main import COMMANDS
 
 TYPOS = [
-    (["calibarte", "data"], "(Did you mean one of: 'calibrate', 'recalibrate'?)"),
+    (["calibarte", "data"], "(Did you mean one of: 'calibrate', 'calibrate-run', 'recalibrate'?)"),
     (["release", "lst", "--releases", "r"], "Did you mean 'list'?"),
     (["calibrate", "data", "--relases", "r"], "(Did you mean one of: '--labels', '--releases'?)"),
     (["calibrate", "data", "--releases", "r", "--hold-out=0.1"], "Did you mean '--holdout'?"),
@@ -100,7 +100,7 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
         )
         return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert completed("taugate", "cal") == ["calibrate"]
+    assert completed("taugate", "cal") == ["calibrate", "calibrate-run"]
     assert completed("taugate", "calibrate", "--max-lo") == ["--max-loss"]
 
 

@@ -14,6 +14,8 @@ from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.encoder.bert import LINEARS, WEIGHTS, BertModel, processor_path
+from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT, GraphWeights
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms
@@ -41,8 +43,10 @@ EARLIER_WORDS = next((FOLDER / "releases" / "schema-2-words").glob("*-*"))  # 48
 def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> list[Reader]:
     """Return the readers; the metadata are those of `documents`, and `scratch` is a folder to write in."""
     weights = Reader("weights", of_file(scratch / WEIGHTS, _weights), (_some_weights(scratch),), words=TENSOR_WORDS)
+    layout = Reader("kernel-layout", of_file(scratch / LAYOUT, _layout), (_some_layout(scratch),))
     return [
         *([weights] if processor_path("int8") else []),
+        *([layout] if processor_path("float32") else []),
         Reader(
             "projection", of_file(scratch / "projection", _projection), (_a_projection(scratch),), words=TENSOR_WORDS
         ),
@@ -94,6 +98,23 @@ def _some_weights(scratch: Path) -> bytes:
 def _weights(path: Path) -> None:
     vectors = BertModel(path, "int8", 1, "plain").run([[1, 2, 3], [4]])
     assert vectors.shape == (2, 64)
+
+
+def _some_layout(scratch: Path) -> bytes:
+    """Describe a model of the same size in a file of numbers, which stands for a graph."""
+    shapes = {"words": (8, 64), "positions": (8, 64), "token_types": (2, 64)}
+    shapes |= {f"0.{name}.weight": (64, 64) for name in ("query", "key", "value", "out", "up", "down")}
+    shapes |= {f"0.{name}.bias": (64,) for name in ("query", "key", "value", "out", "up", "down")}
+    shapes |= {f"{name}.{part}": (64,) for name in ("norm", "0.norm1", "0.norm2") for part in ("weight", "bias")}
+    numbers = np.random.default_rng(0).normal(size=64 * 64 + 64).astype(np.float32)
+    (scratch / MODEL).write_bytes(numbers.tobytes())
+    tensors = {name: (4 * place, *shape) for place, (name, shape) in enumerate(shapes.items())}
+    layout = GraphWeights(heads=2, first_token=False, first_position=0, epsilon=1e-12, tensors=tensors)
+    return layout.model_dump_json().encode()
+
+
+def _layout(path: Path) -> None:
+    assert len(BertModel(path, "float32", 1).run([[0]])) == 1
 
 
 def _a_projection(scratch: Path) -> bytes:

@@ -23,6 +23,7 @@ def all_readers(releases: Path) -> Iterator[dict[str, Reader]]:
 
 NAMES = [
     "manifest", "policy", "encoder", "current", "documents", "golden", *(["weights"] if processor_path("int8") else []),
+    *(["kernel-layout"] if processor_path("float32") else []),
     "projection", "reference", "outcomes", "relevance", "abstention", "lexical", "words-by-sentence", "metadata",
     "corpus", "queries", "qrels-test", "query-log", "search", "batch", "feedback", "filter", "shown", "drift-state",
 ]  # fmt: skip

@@ -52,7 +52,7 @@ def test_documents_alone_become_a_release(
     data, releases = tmp_path / "data", tmp_path / "releases"
     data.mkdir()
     (data / "corpus.jsonl").write_bytes((sample / "corpus.jsonl").read_bytes())
-    calibrate = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
+    calibrate = ["calibrate", str(data), "--verbose", "--releases", str(releases), "--encoder", str(encoder)]
     assert cli.main(calibrate) == 2
     assert capsys.readouterr().err.rstrip().endswith(f"taugate queries {data} --method crop")
     assert not releases.exists()

@@ -37,7 +37,7 @@ def store(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Obje
 
 
 def command(url: str, releases: Path, encoder: Path) -> list[str]:
-    return ["calibrate", url, "--releases", str(releases), "--encoder", str(encoder)]
+    return ["calibrate", url, "--verbose", "--releases", str(releases), "--encoder", str(encoder)]
 
 
 def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:

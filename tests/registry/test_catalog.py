@@ -15,6 +15,7 @@ from taugate.registry.signing import read_private_key, sign
 from taugate.registry.summary import summarize
 from taugate.registry.writer import write
 from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.manifest import Manifest
 from tests.keys import write_keys
 from tests.retrieval.release.clones import SUMMARY, clone, with_refusals, without_a_cut, without_refusals
 
@@ -130,8 +131,9 @@ def test_list_shows_kept_lost_and_refused(copy: Path, first: str, release: Relea
     code, out, error = release("list")
     assert code == 0
     rows = {line[2:].split()[0]: line for line in out.splitlines()}
-    assert rows[newer].endswith("  4.7 of 5  1 of 151 (≤ 3.2 %)  19 of 20")
-    assert rows[older].rstrip().endswith("  –         –                   –")
+    assert "  4.7 of 5  1 of 151 (≤ 3.2 %)" in rows[newer]
+    assert "  19 of 20" in rows[newer]
+    assert rows[older].count("  –") == 3
     summaries = {row["release"]: row["summary"] for row in json.loads(release("list", "--json")[1])["releases"]}
     assert (summaries[older], summaries[newer]) == (None, SUMMARY)
     _, out, error = release("show", newer)
@@ -181,7 +183,7 @@ def test_releases_written_at_once_keep_their_order(copy: Path, first: str) -> No
     def fill(folder: Path) -> None:
         shutil.copytree(copy / first, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
 
-    written = [write(copy, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
+    written = [write(copy, Manifest, facts | {"summary": f"Release {number}."}, fill).release_id for number in range(6)]
     assert release_ids(copy) == [first, *written]
 
 

@@ -1,11 +1,13 @@
 """`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
 
-from typing import Annotated, Any
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.comparison.publish import publish, unfit
+from taugate.calibration.comparison.publish import Promotion, publish, unfit
 from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.encoding.input_options import InputOptions
@@ -29,6 +31,10 @@ from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
 from taugate.registry.catalog import pointed_id
 from taugate.retrieval.release.layout import CURRENT
+from taugate.retrieval.release.manifest import ReleaseManifest
+
+if TYPE_CHECKING:  # needs the extra `calibration`
+    from taugate.calibration.progress import Job
 
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -40,19 +46,25 @@ _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(InputOptions, PromotionOptions):
-    """The options of `taugate calibrate` beside the settings of a calibration."""
+class CalibratedOptions(PromotionOptions):
+    """The options of every command that calibrates, beside the settings of a calibration."""
 
-    data: Data
     releases: Releases
-    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
     as_json: Annotated[bool, Appearance(names=("--json",))] = option(
         False, "print the release and its manifest as one JSON object"
     )
     verbose: Verbose = False
 
 
-def _shares(text: str) -> list[float]:
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(InputOptions, CalibratedOptions):
+    """The options of `taugate calibrate` beside the settings of a calibration."""
+
+    data: Data
+    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
+
+
+def shares(text: str) -> list[float]:
     """Parse numbers with commas between them; Click shows the message of the error."""
     try:
         return [float(share) for share in text.split(",")]
@@ -66,21 +78,48 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
     Raises:
         TaugateError: If no release can be written.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
     encoder = RequestedEncoder(
         options.encoder or DEFAULT_ENCODER, explicit or not request.requested, part(InputOptions, options)
     )
+
+    def write(job: "Job") -> ReleaseManifest:
+        from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
+
+        return calibrate(options.data, options.releases, encoder, settings, job)
+
+    return publish_calibrated(write, options, request, settings, shlex.quote(options.data))
+
+
+def publish_calibrated(
+    write: Callable[["Job"], ReleaseManifest],
+    options: CalibratedOptions,
+    request: Promotion,
+    settings: CalibrationSettings,
+    data: str,
+) -> CalibratedRelease:
+    """Write a release, and promote it, with progress on stderr.
+
+    Args:
+        write: Calibrates and writes the release; returns its manifest.
+        options: Where the release goes, and what is printed.
+        request: The requested promotion.
+        settings: The settings of the calibration.
+        data: What was calibrated on, as words of a command line.
+
+    Raises:
+        TaugateError: If no release can be written.
+    """
+    # Imported here because it needs the extra `calibration`.
+    from taugate.cli.terminal.display import ProgressDisplay
+
     with ProgressDisplay(steps=True, verbose=options.verbose) as job:
         with job.task("starting"):
-            from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
-            from taugate.calibration.report.terminal import table, times
+            from taugate.calibration.report.terminal import table, times  # load scikit-learn, which takes seconds
 
             request.check(options.releases, settings.k)
-        manifest = calibrate(options.data, options.releases, encoder, settings, job)
+        manifest = write(job)
         path = options.releases / manifest.release_id
         if options.verbose:
             job.report(table(manifest))
@@ -90,14 +129,18 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
             ending = publish(path, request, unfit(manifest, settings.rule), report=job.report)
         if ending.provisional and ending.decision is None:
             job.report(PROVISIONAL)
-    return CalibratedRelease(options.data, manifest, path, request, ending, previous)
+    return CalibratedRelease(data, manifest, path, request, ending, previous)
 
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
     options = CalibrateOptions(**own)
-    release = calibrate_and_publish(options, CalibrationSettings.from_options(requested))
+    return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
+
+
+def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> int:
+    """Print a release, and what became of it; returns the exit code."""
     value = {"release": release.path.name, "path": str(release.path), "manifest": release.manifest.model_dump()}
     if release.request.rule is not None:
         value["promotion"] = promotion_json(release.request.rule, release.ending)
@@ -131,7 +174,7 @@ command = Command(
             *("count_at_most", "tau"),
             group=_THRESHOLD,
             optional=True,
-            max_loss=Appearance("X[,X…]", type=_shares),
+            max_loss=Appearance("X[,X…]", type=shares),
             confidence=Appearance("P"),
             strata=Appearance("metadata.FIELD"),
             count_at_most=Appearance(

@@ -20,8 +20,8 @@ from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
 from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
-# The subcommands with their help texts, in the groups of the help; a module named after each has its `command`, and is
-# loaded only to run it.
+# The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, has its
+# `command`, and is loaded only to run it.
 _GROUPS = {
     "start": {
         "quickstart": "calibrate on a sample data set or on your files, and serve it",
@@ -32,6 +32,7 @@ _GROUPS = {
     },
     "measure": {
         "calibrate": "measure a data set, choose the threshold, promote a release",
+        "calibrate-run": "choose a threshold for the scores of your own retriever",
         "update": "release a newer corpus if the threshold still holds",
         "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
         "adapt": "adapt an encoder to a data set, if that makes it better",
@@ -69,7 +70,7 @@ _PACKAGE_OF = {
 
 def load_command(name: str) -> click.Command:
     """Import the module of a subcommand and return its command."""
-    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name}")
+    module = import_module(f"taugate.cli.{'import_data' if name == 'import' else name.replace('-', '_')}")
     command: click.Command = module.command
     return command
 

@@ -147,9 +147,13 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
 
 
 def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
-    """Return the manifest's record of a release's float32 query encoder, empty if it cannot be read."""
+    """Return the manifest's record of a release's float32 query encoder, or of the retriever of a run.
+
+    Empty if it cannot be read.
+    """
     manifest = unverified_manifest(releases, name)
     encoder = manifest.get("float32_encoder") or manifest.get("query_encoder") or manifest.get("encoder")
+    encoder = encoder or manifest.get("retriever")
     return encoder if isinstance(encoder, dict) else {}
 
 

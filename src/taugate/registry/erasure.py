@@ -118,7 +118,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             contents.write(folder)
 
         manifest = writer.write(
-            releases, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
+            releases, Manifest, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
         )
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 

@@ -11,7 +11,7 @@ from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, SHADOW
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.storage.files import atomic_write, sync_folder
 
@@ -41,7 +41,7 @@ def promote(
     force: bool = False,
     new_encoder: bool = False,
     rule: SatisfiedRule | None = None,
-) -> Manifest:
+) -> ReleaseManifest:
     """Make a release the current one; returns its manifest.
 
     Args:
@@ -74,10 +74,10 @@ def promote(
         if objections and not force:
             raise next(iter(objections.values()))
         forced = list(objections)
-        if encoder_differs(releases, float32_encoder(manifest)):
+        if scorer_differs(releases, manifest):
             if not new_encoder:
                 raise ReleaseError(
-                    f"{name}: encoded by {manifest.answering.name}, but the current release {current} by "
+                    f"{name}: encoded by {manifest.scorer.name}, but the current release {current} by "
                     f"{current_encoder_name(releases)} (which may be another export of the same model), so "
                     "similarities and thresholds of the two cannot be compared; to promote it anyway, "
                     "give --new-encoder"
@@ -87,7 +87,7 @@ def promote(
     return manifest
 
 
-def check_evidence(releases: Path, manifest: Manifest) -> None:
+def check_evidence(releases: Path, manifest: ReleaseManifest) -> None:
     """Raise NotPromoted or ReleaseError, as `promote` would, if the evidence of a release is against it."""
     if objections := _objections(manifest, releases):
         raise next(iter(objections.values()))
@@ -156,7 +156,7 @@ def rollback_targets(releases: Path) -> list[str]:
     return [name for name in dict.fromkeys(names) if name in existing]
 
 
-def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
+def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseError]:
     """Return the objections to a release from the evidence in its manifest; each key is the rule --force overrides."""
     name, k, record = manifest.release_id, manifest.policy.k, manifest.calibration
     objections: dict[str, ReleaseError] = {}
@@ -176,9 +176,7 @@ def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
         )
     adaptation = manifest.adaptation
     if (
-        adaptation is not None
-        and not adaptation.admitted
-        and (current is None or encoder_differs(releases, float32_encoder(manifest)))
+        adaptation is not None and not adaptation.admitted and (current is None or scorer_differs(releases, manifest))
     ):  # if the current release has the same encoder, that decision has been made
         objections[NOT_ADMITTED] = NotPromoted(
             f"{name}: its encoder is not shown to be better than {adaptation.base}, so `taugate adapt` did not accept "
@@ -193,23 +191,20 @@ def encoder_differs(releases: Path, sha256: str) -> bool:
 
     Args:
         releases: The releases directory.
-        sha256: Digest of the encoder to compare with, see `float32_encoder`.
+        sha256: Digest of the encoder to compare with, see `Manifest.scorer`.
     """
     return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
+
+
+def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
+    """Return whether what scores the current release's results differs from a release's; False if none is current."""
+    return encoder_differs(releases, manifest.scorer.sha256)
 
 
 def current_encoder_name(releases: Path) -> str | None:
     """Return the name of the current release's encoder, None if there is none or it cannot be read."""
     name = encoder_record(releases, pointed_id(releases, CURRENT)).get("name")
     return name if isinstance(name, str) else None
-
-
-def float32_encoder(manifest: Manifest) -> str:
-    """Return the digest of a release's float32 query encoder, even if the release answers in a cheaper precision.
-
-    Comparing document encoders is not enough: a map learned for queries alone changes every similarity.
-    """
-    return (manifest.float32_encoder or manifest.answering).sha256
 
 
 def _target(releases: Path, name: str | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -20,6 +20,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -35,27 +36,30 @@ from taugate.retrieval.release.layout import (
     release_id,
     stored_files,
 )
-from taugate.retrieval.release.manifest import FileRecord, Manifest
+from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import publish, staging_folder
 
+M = TypeVar("M", bound=ReleaseManifest)
 # What a report has in the places of the release's id and time, which are known once all other files are written.
 RELEASE_ID, CREATED_AT = "@RELEASE_ID@", "@CREATED_AT@"
 
 
 def write(
     releases: Path,
+    schema: type[M],
     facts: Mapping[str, Any],
     fill: Callable[[Path], None],
     *,
     parent: str | None = None,
-) -> Manifest:
+) -> M:
     """Add a release to a releases directory and return its manifest; nothing is promoted.
 
     The release is staged beside the others, synced, then renamed.
 
     Args:
         releases: The releases directory, created if needed.
+        schema: Kind of the manifest.
         facts: The manifest without schema_version, release_id, created_at, parent and files.
         fill: Writes every file of the release into the empty folder passed to it; RELEASE_ID and CREATED_AT in the
             report are replaced then.
@@ -67,7 +71,7 @@ def write(
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, facts, parent or _current_or_none(releases), _free_second(releases))
+            manifest = _manifest(staging, schema, facts, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
             publish(staging, releases / manifest.release_id)
@@ -94,7 +98,7 @@ class CorpusContents:
 
     index: Index | None
     metadata: Metadata
-    relevance: Relevance | None
+    relevance: Relevance | ScoreRelevance | None
     answer_score: AnswerScore | None
     golden: Sequence[GoldenQuery]
     report: str
@@ -149,9 +153,9 @@ def copy_encoder(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> Manifest:
+def _manifest(staging: Path, schema: type[M], facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> M:
     records = {name: _record(staging / name) for name in sorted(stored_files(staging))}
-    draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
+    draft = schema(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
     identifier = release_id(created_at, content_digest(draft.model_dump()))
     report = (staging / REPORT).read_bytes()
     for placeholder, value in ((RELEASE_ID, identifier), (CREATED_AT, f"{created_at:%Y-%m-%d %H:%M} UTC")):

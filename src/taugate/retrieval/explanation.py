@@ -28,6 +28,7 @@ Rule = Literal[
 _COMPARED: Mapping[PolicyKind, str] = {
     "similarity": "{score}",
     "relative": "share of the best {score}",
+    "gap": "difference from the best {score}",
     "probability": "relevance",
     "none": "{score}",
 }

@@ -88,7 +88,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     operations = _operations(app, settings, serving, reloading, metrics)
     app.router.routes += operations  # FastAPI describes them; `RequestSteps` finds and calls them
     log = RequestLog(metrics, tracer)
-    # In place of the middleware of FastAPI, which takes part in every request and leaves nothing to `RequestSteps`.
+    # Without FastAPI's own middleware: `RequestSteps` replies to every error, and each layer costs every request time.
     app.state.steps = RequestSteps(app.router, operations, settings, authorizer, admission, log)
     app.middleware_stack = app.state.steps
     return app

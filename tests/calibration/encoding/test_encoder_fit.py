@@ -70,7 +70,10 @@ def test_encoder_fit_names_trained_similarity(folder: Path, tmp_path: Path) -> N
 
 def test_calibrate_records_unread_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data(tmp_path / "data", [*KNOWN, *THAI], KNOWN[:35])
-    assert cli.main(["calibrate", str(data), "--releases", str(tmp_path / "r"), "--encoder", str(folder)]) == 0
+    assert (
+        cli.main(["calibrate", str(data), "--verbose", "--releases", str(tmp_path / "r"), "--encoder", str(folder)])
+        == 0
+    )
     assert "warning: the encoder cannot read 3 of 43 documents" in capsys.readouterr().err
     release = find(tmp_path / "r")
     manifest = json.loads((release / "manifest.json").read_bytes())

@@ -27,7 +27,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import ENCODER_FOLDER, LEXICAL, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import OPTIONS as LOSS
@@ -87,7 +87,7 @@ def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, 
     assert there["policy"]["tau"] == here["policy"]["tau"]
 
     releases = [tmp_path / where / each["release_id"] for where, each in (("here", here), ("there", there))]
-    manifests = [verify(each) for each in releases]
+    manifests = [verify_searchable(each) for each in releases]
     before, after = (Reference.load(each / REFERENCE) for each in releases)
     assert after.top.tobytes() == before.top.tobytes()
     assert after.random.tobytes() == before.random.tobytes()

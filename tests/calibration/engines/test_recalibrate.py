@@ -37,7 +37,7 @@ def test_recalibration_stays_on_engine(
 
     def recalibrate(later: Path) -> tuple[Any, str]:
         capfd.readouterr()
-        code = cli.main(["recalibrate", str(later), "--releases", str(releases), "--json"])
+        code = cli.main(["recalibrate", str(later), "--verbose", "--releases", str(releases), "--json"])
         printed = capfd.readouterr()
         assert code == 0, printed.err
         return json.loads(printed.out), printed.err

@@ -176,7 +176,7 @@ def test_embeddings_option_gives_same_update(
     assert f"read the vectors in {encoded}" in said
     assert "; nothing to upload" in said
     assert other["release"][-12:] == one["release"][-12:]
-    command = ["update", str(later), "--releases", str(calibrated["here"]), "--embeddings", encoded]
+    command = ["update", str(later), "--verbose", "--releases", str(calibrated["here"]), "--embeddings", encoded]
     assert "only for a release whose vectors are in an engine" in failure(command, capfd)
 
 

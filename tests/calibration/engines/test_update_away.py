@@ -32,7 +32,7 @@ def test_unreachable_engine_changes_nothing(
     later = newer(
         data[0], tmp_path / "later", lambda documents: [*changed(documents), {"_id": "of-its-own", "text": "word5"}]
     )
-    command = ["update", str(later), "--releases", str(there), "--margin", "0.2"]
+    command = ["update", str(later), "--verbose", "--releases", str(there), "--margin", "0.2"]
     names, releases, first = engine.names(soon()), release_ids(there), current_id(there)
 
     def away(*_: object, **__: object) -> NoReturn:
@@ -69,7 +69,7 @@ def test_killed_server_update_can_be_repeated(
         monkeypatch.setenv("TAUGATE_ENGINE_URL", server.url)
         assert cli.main(arguments(data[0], releases, data[1], *OPTIONS, "--engine", "pgvector")) == 0
         first = current_id(releases)
-        command = ["update", str(later), "--releases", str(releases), "--margin", "0.2"]
+        command = ["update", str(later), "--verbose", "--releases", str(releases), "--margin", "0.2"]
         finish = PgvectorEngine.finish
 
         def killed(self: PgvectorEngine, *arguments: object) -> None:

@@ -133,7 +133,7 @@ def test_int8_encoder_is_cached(both: tuple[ExportedEncoder, ExportedEncoder]) -
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> int:
-    return cli.main(["calibrate", str(data), "--releases", str(releases), "--lexical", "off", *more])
+    return cli.main(["calibrate", str(data), "--verbose", "--releases", str(releases), "--lexical", "off", *more])
 
 
 @pytest.mark.model

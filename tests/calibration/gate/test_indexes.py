@@ -27,7 +27,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
-from taugate.retrieval.index.kinds import INDEX
+from taugate.retrieval.index.names import INDEX
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
@@ -204,7 +204,7 @@ def test_first_accepted_index_is_used(trial: SearchTrial) -> None:
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
     options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
-    return cli.main(["calibrate", str(data), *options, *more])
+    return cli.main(["calibrate", str(data), "--verbose", *options, *more])
 
 
 LENIENT = ("--margin", "0.05", "--holdout", "0")

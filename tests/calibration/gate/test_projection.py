@@ -110,7 +110,7 @@ def test_queries_outside_the_fit_are_answered_by_the_whole_fit(trial: SearchTria
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
     options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
-    return cli.main(["calibrate", str(data), *options, *more])
+    return cli.main(["calibrate", str(data), "--verbose", *options, *more])
 
 
 def manifest_of(releases: Path) -> dict:

@@ -24,7 +24,9 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *options: str) -> int:
-    return cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *options])
+    return cli.main(
+        ["calibrate", str(data), "--verbose", "--releases", str(releases), "--encoder", str(encoder), *options]
+    )
 
 
 def digests(releases: Path) -> set[str]:
@@ -85,7 +87,7 @@ def test_invalid_cached_vectors_are_ignored(
         connection.execute("UPDATE embedding SET vector = x'00' WHERE key IN (SELECT MAX(key) FROM embedding)")
     capfd.readouterr()
     assert calibrate(sample, tmp_path / "s", encoder) == 0
-    assert "encoded 0 of 503" not in capfd.readouterr().err
+    assert "Encoded 0 of 503" not in capfd.readouterr().err
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 

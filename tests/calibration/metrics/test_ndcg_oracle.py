@@ -182,7 +182,7 @@ def calibrate(folders: tuple[Path, Path], releases: Path, capfd: pytest.CaptureF
     data, encoder = folders
     options = ["--releases", str(releases), "--encoder", str(encoder), "--lexical", "off"]
     options += ["--no-refusal", "--json"]
-    assert cli.main(["calibrate", str(data), *options, *more]) == 0
+    assert cli.main(["calibrate", str(data), "--verbose", *options, *more]) == 0
     return json.loads(capfd.readouterr().out)
 
 

@@ -100,5 +100,15 @@ def test_equal_ids_with_other_texts_are_ignored(tmp_path: Path, calibrate: Captu
 
 def test_k_without_other_documents_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = asking_by_documents(tmp_path)
-    arguments = ["calibrate", str(data), "--releases", str(tmp_path / "r"), "--encoder", str(encoder), "--k", "80"]
+    arguments = [
+        "calibrate",
+        str(data),
+        "--verbose",
+        "--releases",
+        str(tmp_path / "r"),
+        "--encoder",
+        str(encoder),
+        "--k",
+        "80",
+    ]
     assert "--k 80: the corpus has only 79 documents" in refusal(arguments, tmp_path / "r", capfd)

@@ -16,7 +16,7 @@ from taugate.calibration.settings.settings import CalibrationSettings, Candidate
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.registry.conftest import copy, first
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_inherited_settings_repeat_gate_candidates(
 def test_unjudged_lexical_weight_is_kept_unless_it_is_the_default(
     copy: Path, first: str, weight: float | None, expected: float | str
 ) -> None:
-    manifest = verify(copy / first)
+    manifest = verify_searchable(copy / first)
     assert inherited_settings(manifest).candidates.lexical == "auto"
     assert manifest.lexical is not None
     lexical = None if weight is None else manifest.lexical.model_copy(update={"weight": weight})
@@ -116,14 +116,14 @@ def test_unjudged_lexical_weight_is_kept_unless_it_is_the_default(
 
 
 def test_given_threshold_has_no_inherited_settings(copy: Path, first: str) -> None:
-    manifest = verify(copy / first)
+    manifest = verify_searchable(copy / first)
     given = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"method": "fixed"})})
     with pytest.raises(InputError, match="was given with --tau"):
         inherited_settings(given)
 
 
 def test_traffic_is_added_to_labelled_splits(copy: Path, first: str) -> None:
-    settings = inherited_settings(verify(copy / first))
+    settings = inherited_settings(verify_searchable(copy / first))
     assert with_traffic_labels(settings, ["test", "traffic"]).labelled_splits == ("test", "traffic")
     generated = CalibrationSettings(split="generated")
     assert with_traffic_labels(generated, ["generated", "human", "traffic"]).labelled_splits == ("human", "traffic")

@@ -13,7 +13,7 @@ from taugate.calibration.recalibration.state import STATE
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids, shadow_id
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.ingestion.labels.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
@@ -65,7 +65,7 @@ def test_newer_data_are_calibrated_and_promoted(recalibrate: Recalibrating, copy
     assert 0 <= found["loss"]["lower"] <= found["loss"]["mean"] <= found["loss"]["upper"] <= 1
     assert found["gate"]["clauses"][0]["finding"] == "holds"
     assert current_id(copy) == found["release"] != first
-    old, new = verify(copy / first), verify(copy / found["release"])
+    old, new = verify_searchable(copy / first), verify_searchable(copy / found["release"])
     assert (new.parent, new.bootstrap, new.encoder) == (first, old.bootstrap, old.encoder)
     assert (new.policy.method, new.policy.k, new.data.split) == (old.policy.method, old.policy.k, old.data.split)
     assert new.data.documents == old.data.documents + 5
@@ -124,7 +124,7 @@ def test_killed_recalibration_resumes(
     assert promotions(copy).count(found["release"]) == 1
     assert len(release_ids(copy)) == 2, "the same release is not written twice"
     for each in release_ids(copy):
-        verify(copy / each)
+        verify_searchable(copy / each)
     assert not (copy / STATE).exists()
     assert recalibrate()[1]["release"] == found["release"], "and nothing is left to do"
 

@@ -45,7 +45,7 @@ def test_encoders_tried_are_listed(adapted: Studied) -> None:
 
 def test_query_set_diversity_is_shown(adapted: Studied) -> None:
     text = check(adapted.page()).text["papers"]
-    assert f"{adapted.found.manifest.query_set.silhouette:.4f}" in text
+    assert f"{adapted.manifest().query_set.silhouette:.4f}" in text
     assert "the set hides what an adapted encoder does better" in text
 
 

@@ -31,7 +31,7 @@ def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path
     assert "off-topic questions" in refused_kinds(record)
     page = check(html)
     headline = [line for line in page.text["headline"].split("\n") if line]
-    encoder_name = each.found.manifest.encoder.name
+    encoder_name = each.manifest().encoder.name
     made = f"Release {RELEASE_ID}, calibrated, made {CREATED_AT} by {COMMAND}, encoder {encoder_name}"
     assert each.found.manifest.summary is not None
     assert headline[:2] == [made, each.found.manifest.summary.replace(" %", "\u00a0%")]

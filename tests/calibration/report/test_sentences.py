@@ -14,7 +14,7 @@ from taugate.calibration.report.terminal import cost, promise, statement, table
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 from tests.retrieval.release.clones import with_refusals, without_refusals
@@ -29,7 +29,7 @@ from tests.retrieval.release.clones import with_refusals, without_refusals
 )
 def test_long_documents_warning_has_remedy(papers: Studied, long: int, said: str) -> None:
     data = papers.found.manifest.data.model_copy(update={"documents": 1000, "truncated_documents": long})
-    encoder = papers.found.manifest.encoder.model_copy(update={"max_length": 256, "name": DEFAULT_ENCODER})
+    encoder = papers.manifest().encoder.model_copy(update={"max_length": 256, "name": DEFAULT_ENCODER})
     changed = papers.with_records(data=data, encoder=encoder)
     (warning,) = (each for each in page_warnings(changed.found) if each.title == "Long documents")
     those = "it" if long == 1 else "them"
@@ -45,7 +45,7 @@ def test_truncation_remedy_names_custom_encoder() -> None:
 
 
 def test_query_set_warnings_are_sentences(papers: Studied) -> None:
-    record = papers.found.manifest.query_set.model_copy(
+    record = papers.manifest().query_set.model_copy(
         update={"warnings": ["only 9 queries; label more", "one topic; add more"]}
     )
     found = papers.with_records(query_set=record).found
@@ -133,7 +133,7 @@ def test_statement_matches_manifest(papers: Studied, probability: Studied) -> No
 
 def test_first_line_names_release_time_and_command(releases: Path, sample: Path, encoder: Path) -> None:
     release = find(releases)
-    manifest = verify(release)
+    manifest = verify_searchable(release)
     made = datetime.fromisoformat(manifest.created_at)
     command = f"taugate calibrate {sample} --releases {releases} --encoder {encoder}"
     line = check((release / REPORT).read_text(encoding="utf-8")).text["headline"].strip().partition("\n")[0]

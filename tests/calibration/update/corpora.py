@@ -54,7 +54,7 @@ class Updating:
 
     def __call__(self, data: Path, releases: Path, *more: str) -> tuple[int, Record, str]:
         self.capfd.readouterr()
-        code = cli.main(["update", str(data), "--releases", str(releases), "--json", *more])
+        code = cli.main(["update", str(data), "--verbose", "--releases", str(releases), "--json", *more])
         printed = self.capfd.readouterr()
         assert "Traceback" not in printed.err
         return code, json.loads(printed.out), printed.err

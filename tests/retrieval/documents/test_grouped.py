@@ -14,7 +14,7 @@ from taugate.retrieval.index import grouping
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.policy.background import Background
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import FEATURES, Logistic, Relevance

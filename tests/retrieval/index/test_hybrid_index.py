@@ -11,8 +11,8 @@ from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.flat import FaissIndex
 from taugate.retrieval.index.grouping import DocumentSearch, first_of_each
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.lexical import LexicalIndex, share_of
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.queries import HybridVectors

@@ -11,7 +11,8 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build, subset
 from taugate.retrieval.index.files import load, save, sizes
-from taugate.retrieval.index.kinds import INDEX, ROUNDED_INT8, VECTORS, Kind, padded
+from taugate.retrieval.index.kinds import ROUNDED_INT8, padded
+from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit
 

@@ -9,7 +9,7 @@ from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build, subset
 from taugate.retrieval.index.files import load, save
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 

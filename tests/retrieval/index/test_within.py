@@ -9,7 +9,7 @@ from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.flat import SPARE
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
 from tests.vectors import unit

@@ -16,7 +16,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import GRAPH_FILES
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save
-from taugate.retrieval.index.kinds import INDEX
+from taugate.retrieval.index.names import INDEX
 from taugate.retrieval.release import reader
 from taugate.storage.files import sha256_files
 from tests.retrieval.release.test_hostile_release import forge

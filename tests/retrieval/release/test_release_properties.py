@@ -20,6 +20,7 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write
 from taugate.retrieval.release.layout import CURRENT, FILES, MANIFEST, OPTIONAL_FILES, content_digest, is_release_id
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
 JSON = st.recursive(
@@ -148,7 +149,7 @@ def test_written_manifest_verifies(release: Path, contents: dict[str, bytes], fa
     with TemporaryDirectory() as folder:
         releases = Path(folder) / "releases"
         try:
-            manifest = write(releases, raw, _fill(contents))
+            manifest = write(releases, Manifest, raw, _fill(contents))
         except ValidationError:
             assert [*releases.iterdir()] == []
             return

@@ -20,9 +20,8 @@ def test_summary_names_every_kind() -> None:
     request = RefusedQuestions(queries=100, refused=90, lower=0.83)
     refused = LostAnswers(3, 503, 0.0154)
     assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, request=request), refused) == (
-        "Keeps 4.7 of 5 results, loses 1 of 151 answers (at most 3.2 %), refuses 19 of 20 off-topic questions, "
-        "90 of 100 short requests, 14 of 20 near misses, and 3 of 503 right answers "
-        "(at most 1.6 %)."
+        "Keeps 4.7 of 5 results, loses 1 of 151 answers to τ (at most 3.2 %) and 3 of 503 to ρ (at most 1.6 %), "
+        "refuses 19 of 20 off-topic questions, 90 of 100 short requests, 14 of 20 near misses."
     )
 
 

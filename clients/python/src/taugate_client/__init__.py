@@ -18,6 +18,7 @@ from taugate_client.errors import (
     UnsupportedFilter,
 )
 from taugate_client.filters import Filter
+from taugate_client.gate import Gate
 from taugate_client.models import (
     Drift,
     ExplainOptions,
@@ -44,6 +45,7 @@ __all__ = [
     "FeedbackResponse",
     "Filter",
     "Forbidden",
+    "Gate",
     "Interval",
     "InvalidConfiguration",
     "InvalidRequest",

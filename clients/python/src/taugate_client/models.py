@@ -148,7 +148,7 @@ class SearchResponse:
 
     results: Sequence[Result]
     threshold: float | None
-    policy: Literal["similarity", "relative", "probability", "none"]
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
     calibration: Literal["calibrated", "provisional"]
     considered: int
@@ -204,7 +204,7 @@ class ExplainResponse:
     ranked: int | None
     score: float | None
     relevance: float | None
-    policy: Literal["similarity", "relative", "probability", "none"]
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
     compared: float | None
     threshold: float | None
     kept: bool

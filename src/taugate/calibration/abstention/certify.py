@@ -203,7 +203,7 @@ def abstain(
     rule: AbstentionRule,
     answerable: QueryGroup,
     unanswerable: QueryGroup,
-    corpus: EncodedCorpus,
+    corpus: EncodedCorpus | None,
     calibration: NDArray[np.int64],
     seed: int,
 ) -> CertifiedAbstention:
@@ -213,7 +213,7 @@ def abstain(
         rule: Rule with both limits.
         answerable: All answerable queries.
         unanswerable: All unanswerable queries.
-        corpus: The documents.
+        corpus: The documents; None if only the scores of results are known.
         calibration: Positions of the answerable queries that may choose or certify.
         seed: Seed of the calibration.
     """

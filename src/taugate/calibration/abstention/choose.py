@@ -91,7 +91,7 @@ class ChosenScore:
 def choose_score(
     answerable: QueryGroup,
     unanswerable: QueryGroup,
-    corpus: EncodedCorpus,
+    corpus: EncodedCorpus | None,
     calibration: NDArray[np.int64],
     empty: float,
     seed: int,
@@ -104,7 +104,7 @@ def choose_score(
     Args:
         answerable: All answerable queries.
         unanswerable: All unanswerable queries.
-        corpus: The documents.
+        corpus: The documents; None if only the scores of results are known, which then decide alone.
         calibration: Positions of the answerable queries that may choose or certify.
         empty: γ, the share of answerable queries that may be refused.
         seed: Seed of the calibration.
@@ -115,12 +115,10 @@ def choose_score(
     eligible = ~has_answer
     eligible[calibration] = True
     with threadpool_limits(limits=1):
-        signals = corpus.signals(k)
+        signals = Signals(k) if corpus is None else corpus.signals(k)
+        names = ("best_similarity",) if corpus is None else MODEL_SIGNALS
         values = np.concatenate(
-            [
-                signals.values(MODEL_SIGNALS, group.texts, group.vectors, group.top)
-                for group in (answerable, unanswerable)
-            ]
+            [signals.values(names, group.texts, group.vectors, group.top) for group in (answerable, unanswerable)]
         )
         name, model, candidates, learns = _learn(values, has_answer, clusters, eligible, empty, seed)
         score = AnswerScore(name, signals.needed(name), model)
@@ -149,7 +147,7 @@ def _learn(
     """Choose a score by cross-validation.
 
     Args:
-        values: (q, 4) float64 signals of the model, the best similarity first.
+        values: (q, 4) float64 signals of the model, the best similarity first; (q, 1) if there is no other.
         has_answer: (q,) whether the query has an answer.
         clusters: (q,) cluster of each query.
         eligible: (q,) whether the query may choose or certify.
@@ -161,7 +159,8 @@ def _learn(
         that fitted and chose, (q,).
     """
     order, learns = _learning_queries(clusters, eligible, np.random.default_rng([seed, 5]))
-    if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND:
+    too_few = min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND
+    if too_few or values.shape[1] == 1:
         learns[:] = False
     choosing = learns if learns.any() else eligible
     scores: dict[ScoreName, Float64] = {"best_similarity": values[choosing, 0]}

@@ -12,7 +12,7 @@ from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
 from taugate.registry import promotion
 from taugate.registry.promotion import SatisfiedRule
 from taugate.registry.signing import sign
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
@@ -165,11 +165,11 @@ def _promote(
     return Published(promoted=True, decision=decision, provisional=manifest.state == "provisional")
 
 
-def unfit(manifest: Manifest, rule: ThresholdRule) -> Published | None:
+def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
     """Explain why a release cannot be promoted, whichever release is current; None if it can.
 
     Args:
-        manifest: Manifest of the new release.
+        manifest: ReleaseManifest of the new release.
         rule: The requested threshold rule.
     """
     record = manifest.abstention

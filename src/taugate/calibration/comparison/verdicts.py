@@ -18,7 +18,7 @@ from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, 
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.search_records import GateStatement
 
@@ -30,7 +30,7 @@ Finding = Literal["holds", "not shown", "worse"]
 class MeasuredRelease:
     """A release to compare: its manifest, and the outcomes of its queries."""
 
-    manifest: Manifest
+    manifest: ReleaseManifest
     outcomes: Outcomes
 
     @property

@@ -12,7 +12,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import MIN_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.projection import Projection

@@ -25,8 +25,8 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptation
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
+from taugate.retrieval.release.verify import verify, verify_searchable
 
 
 def calibrate(
@@ -78,7 +78,7 @@ class Calibration(CalibrationStages):
         spool: Path,
         job: Job,
     ) -> None:
-        _check_releases(releases, job)
+        check_releases(releases, job)
         requested.check_name(releases)
         super().__init__(releases, settings, spool, job)
         self.data, self.requested = data, requested
@@ -92,7 +92,7 @@ class Calibration(CalibrationStages):
             ReleaseError: If the current release is needed and cannot be read.
         """
         job, requested, releases = self.job, self.requested, self.releases
-        self.parent = _current(releases)
+        self.parent = current_manifest(releases)
         with job.stage("read"):
             dataset = read_labelled(self.data, self.settings, self.spool, job)
         queries = len(dataset.answerable) + len(dataset.unanswerable)
@@ -141,7 +141,8 @@ class Calibration(CalibrationStages):
 
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
         dataset, documents = self.inputs.dataset, self.encoders.documents
-        return vectors_reusable_from_current(self.parent, documents, kind, dataset, self.job)
+        parent = self.parent if isinstance(self.parent, Manifest) else None
+        return vectors_reusable_from_current(parent, documents, kind, dataset, self.job)
 
 
 def _require_float32(encoders: Encoders, name: str) -> Encoders:
@@ -157,7 +158,7 @@ def _require_float32(encoders: Encoders, name: str) -> Encoders:
 def _adaptation(encoder: Path) -> AdaptationRecord | None:
     """Read the record of an adapted encoder, which is beside the model or in the manifest of its release."""
     if (encoder.parent / MANIFEST).is_file() and encoder.name in ENCODER_FOLDERS:
-        manifest = verify(encoder.parent)
+        manifest = verify_searchable(encoder.parent)
         return manifest.adaptation if encoder.name in manifest.query_encoders else None
     return read_adaptation(encoder)
 
@@ -188,19 +189,20 @@ def _inherited(releases: Path, encoder: ExportedEncoder, settings: CalibrationSe
     return inherited
 
 
-def _on_the_scale_of_tau(current: Manifest | None, settings: CalibrationSettings) -> CalibrationSettings:
+def _on_the_scale_of_tau(current: ReleaseManifest | None, settings: CalibrationSettings) -> CalibrationSettings:
     """Return settings whose score is that of a given threshold (--tau): that of the current release, else the cosine.
 
     A threshold means something else on a score with another lexical weight. A weight that is given is used.
     """
     if settings.rule.tau is None or settings.candidates.lexical != "auto":
         return settings
-    weight = None if current is None or current.lexical is None else current.lexical.weight
+    lexical = current.lexical if isinstance(current, Manifest) else None
+    weight = None if lexical is None else lexical.weight
     candidates = replace(settings.candidates, lexical="off" if weight is None else weight)
     return replace(settings, candidates=candidates)
 
 
-def _current(releases: Path) -> Manifest | None:
+def current_manifest(releases: Path) -> ReleaseManifest | None:
     """Read the current release's manifest; None if it is damaged, which must not stop a calibration."""
     try:
         name = current_id(releases)
@@ -209,7 +211,7 @@ def _current(releases: Path) -> Manifest | None:
         return None
 
 
-def _check_releases(releases: Path, job: Job) -> None:
+def check_releases(releases: Path, job: Job) -> None:
     """Check, before the work, that a release can be written."""
     existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
     if not existing.is_dir():

@@ -12,6 +12,7 @@ from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.dataset.people import read_people
 from taugate.retrieval.release.evidence import Drawn
@@ -25,12 +26,26 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     available = len(dataset.documents) - max_own_passages(own_passages)
     if settings.k > available:
         raise InputError(f"--k {settings.k}: the corpus has only {available} documents; give a smaller K")
+    check_bootstraps(settings)
+    check_calibrating(dataset, settings)
+    if "index" in settings.candidates.requested:
+        check_trainable(settings.candidates.index, len(dataset.documents))
+    if settings.rule.strata is not None:
+        QueryStrata.group(dataset, settings.rule.strata)
+
+
+def check_bootstraps(settings: CalibrationSettings) -> None:
+    """Raise InputError if the bootstraps of the settings need too much memory."""
     if settings.bootstraps * settings.sample_size * settings.k > _MAX_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
             f"{_MAX_SIMILARITIES:,} similarities at once; give fewer bootstraps, since more would not narrow "
             "the intervals"
         )
+
+
+def check_calibrating(dataset: LabelledQueries, settings: CalibrationSettings) -> None:
+    """Raise InputError if there are too few labelled queries for the settings."""
     answerable = len(dataset.answerable)
     calibrating = answerable - held_out(answerable, settings.holdout)
     if not calibrating:
@@ -45,10 +60,6 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"--{name} {value}: needs at least {MIN_CALIBRATING} answerable queries to calibrate on, there are "
             f"{calibrating}; label more, or leave the option out"
         )
-    if "index" in requested:
-        check_trainable(settings.candidates.index, len(dataset.documents))
-    if settings.rule.strata is not None:
-        QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:
         settings.abstention.check(dataset)
 
@@ -73,7 +84,7 @@ def read_labelled(data: str, settings: CalibrationSettings, spool: Path, job: Jo
     return dataset
 
 
-def sampling_units(dataset: Dataset, settings: CalibrationSettings, job: Job) -> SamplingUnits:
+def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job: Job) -> SamplingUnits:
     """Return the sampling units of the answerable queries, and tell what is assumed if it costs evidence.
 
     Raises:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import StudyInputs
@@ -19,13 +19,16 @@ from taugate.calibration.study.study import Study, study
 from taugate.drift.sensitivity import sensitivity
 from taugate.registry import writer
 from taugate.retrieval.release.adaptation import AdaptationRecord
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest
+
+M = TypeVar("M", bound=ReleaseManifest)
 
 
-class ReleaseStages(ABC):
+class ReleaseStages(ABC, Generic[M]):
     """One calibration in progress. Every stage adds its records to the manifest.
 
     Attributes:
+        schema: Kind of the manifest.
         releases: The directory of releases.
         job: Reports progress and warnings, and times the stages.
         settings: All settings.
@@ -37,6 +40,7 @@ class ReleaseStages(ABC):
         parent: Manifest of the current release, None if there is none that can be read.
     """
 
+    schema: type[M]
     inputs: StudyInputs
     searching: StudiedSearch
     studied: Study
@@ -45,7 +49,7 @@ class ReleaseStages(ABC):
         self.releases, self.settings, self.job = releases, settings, job
         self.inherited: Inherited | None = None
         self.adaptation: AdaptationRecord | None = None
-        self.parent: Manifest | None = None
+        self.parent: ReleaseManifest | None = None
         self.records: dict[str, Any] = {}
 
     def study(self) -> Self:
@@ -80,10 +84,10 @@ class ReleaseStages(ABC):
     @property
     def calibrated(self) -> Calibrated:
         """The study with the manifest so far, which lacks id, times and files."""
-        draft = Manifest(release_id="", created_at="", parent=None, files={}, **self.records)
+        draft = self.schema(release_id="", created_at="", parent=None, files={}, **self.records)
         return Calibrated(**vars(self.studied), manifest=draft)
 
-    def write(self) -> Manifest:
+    def write(self) -> M:
         """Write the release, without promoting it; returns its manifest.
 
         Raises:
@@ -93,7 +97,7 @@ class ReleaseStages(ABC):
             calibrated = self.calibrated
             fill = partial(self._write_files, calibrated, render(calibrated, self.parent, self.job.command))
             parent = None if self.parent is None else self.parent.release_id
-            return writer.write(self.releases, self.records, fill, parent=parent)
+            return writer.write(self.releases, self.schema, self.records, fill, parent=parent)
 
     @abstractmethod
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:

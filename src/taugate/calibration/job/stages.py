@@ -29,11 +29,11 @@ from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import BootstrapRecord
+from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
 from taugate.retrieval.release.records import TrainedSimilarity
 
 
-class CalibrationStages(ReleaseStages):
+class CalibrationStages(ReleaseStages[Manifest]):
     """One calibration of a corpus in progress.
 
     Attributes:
@@ -44,6 +44,7 @@ class CalibrationStages(ReleaseStages):
         accepted: The search that the gate accepted.
     """
 
+    schema = Manifest
     inputs: CalibrationInputs
     searching: CorpusSearch
     encoders: Encoders

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.dataset.queries import PEOPLE
 from taugate.ingestion.queries.generate import normalized
 from taugate.retrieval.release.evidence import Drawn, EvidenceRecord, Interval
@@ -144,7 +145,7 @@ class SamplingUnits:
         return replace(self, clusters=self.clusters[rows])
 
 
-def how_drawn(dataset: Dataset) -> Drawn | None:
+def how_drawn(dataset: LabelledQueries) -> Drawn | None:
     """Tell how the labelled queries were drawn from their split and origins; None if these do not say it.
 
     Users ask queries one by one (traffic), and `taugate judge` draws a random sample of queries. Crops and questions of

@@ -184,6 +184,7 @@ class ScoredQueries:
         relevance: (n, K) float32 probabilities, None if no model could be fitted.
         unanswerable_relevance: (u, K) float32 probabilities, None if no model could be fitted.
         answering: None if no query is refused as a whole.
+        shares: Whether a share of the best score means something.
     """
 
     judged: JudgedQueries
@@ -191,6 +192,7 @@ class ScoredQueries:
     relevance: Float32 | None
     unanswerable_relevance: Float32 | None
     answering: AnsweredQueries | None = None
+    shares: bool = True
 
     @property
     def kinds(self) -> tuple[PolicyKind, ...]:
@@ -198,7 +200,12 @@ class ScoredQueries:
 
         A probability keeps its meaning across encoders; a share of the best score does so better than a similarity.
         """
-        return ("relative", "similarity") if self.relevance is None else ("probability", "relative", "similarity")
+        return self.without_model if self.relevance is None else ("probability", *self.without_model)
+
+    @property
+    def without_model(self) -> tuple[PolicyKind, ...]:
+        """Available policies that need no model of relevance, in order of preference."""
+        return ("relative" if self.shares else "gap", "similarity")
 
     def decisions(self, kind: PolicyKind) -> Float32:
         """Return the policy's decision scores of the answerable queries, (n, K) float32."""
@@ -255,7 +262,7 @@ class ScoredQueries:
         relevance = None if self.relevance is None else self.relevance[rows]
         answering = self.answering and replace(self.answering, answerable=self.answering.answerable[rows])
         return ScoredQueries(
-            self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering
+            self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering, self.shares
         )
 
 

@@ -40,6 +40,11 @@ class SearchedQueries(ABC):
     def score_name(self) -> str:
         """What results are compared by, for charts and sentences."""
 
+    @property
+    def shares(self) -> bool:
+        """Whether a share of the best score means something: scores are above 0, and 0 is no similarity."""
+        return True
+
     @abstractmethod
     def document(self, number: int) -> Document:
         """Return the passage with a number, as far as it is known here."""

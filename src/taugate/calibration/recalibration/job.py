@@ -32,7 +32,7 @@ from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
 from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
 from taugate.storage.locks import exclusive_lock
 
@@ -86,7 +86,7 @@ class _Run:
         job: Job,
     ) -> None:
         self.request, self.state, self.current, self.job = request, state, current, job
-        self.manifest = verify(current, request.promotion.trusted)
+        self.manifest = verify_searchable(current, request.promotion.trusted)
         self.settings = inherited_settings(self.manifest)
 
     def result(self) -> Recalibrated:
@@ -102,7 +102,7 @@ class _Run:
             return Recalibrated(self.current.name, traffic=traffic)
         request.promotion.check(request.releases, self.settings.k)
         calibrated, calibrated_before = self._calibrate(digests)
-        new = verify(request.releases / calibrated["release"])
+        new = verify_searchable(request.releases / calibrated["release"])
         loss = loss_to_threshold(request.releases / new.release_id, new)
         published, trial, tried_before = self._publish(new)
         resumed = ("traffic",) * learned_before + ("calibrate",) * calibrated_before + ("shadow",) * tried_before
@@ -175,16 +175,16 @@ class _Run:
 
     def _written(self, digests: dict[str, str]) -> str | None:
         """Return the id of the newest release with the same data and settings; None if there is none."""
-        releases, encoder = self.request.releases, promotion.float32_encoder(self.manifest)
+        releases, encoder = self.request.releases, self.manifest.scorer.sha256
         for name in reversed(release_ids(releases)):
             if parent_of(releases, name) != self.current.name:
                 continue
             try:
-                manifest = verify(releases / name)
+                manifest = verify_searchable(releases / name)
                 settings = inherited_settings(manifest)
             except (ReleaseError, InputError):  # a damaged release, or one calibrated with --tau
                 continue
-            same = (manifest.data.sha256, manifest.taugate_version, promotion.float32_encoder(manifest), settings)
+            same = (manifest.data.sha256, manifest.taugate_version, manifest.scorer.sha256, settings)
             calibrated = manifest.update is None and manifest.erasure is None
             if calibrated and same == (digests, version("taugate"), encoder, self.settings):
                 return name
@@ -230,7 +230,7 @@ def _was_promoted(state: RecalibrationState, current: str) -> bool:
 def _remembered(request: RecalibrationRequest, state: RecalibrationState, current: Path) -> Recalibrated:
     """Return the result of an earlier run that was killed just after promoting its release."""
     calibrated, tried, learned = state.done("calibrate") or {}, state.done("shadow"), state.done("traffic")
-    manifest = verify(current, request.promotion.trusted)
+    manifest = verify_searchable(current, request.promotion.trusted)
     return Recalibrated(
         str(state.began_from),
         manifest,
@@ -261,7 +261,7 @@ def _end_trial(releases: Path, name: str) -> None:
 
 def _is_of(release: Path, data: str) -> bool:
     """Return whether the release in the folder `release` was calibrated on the files at `data`."""
-    manifest = verify(release)
+    manifest = verify_searchable(release)
     splits = (manifest.data.split,) if manifest.labels is None else manifest.labels.splits
     return _digests(data, splits) == manifest.data.sha256
 

@@ -17,7 +17,7 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
         ReleaseError: If a release cannot be read.
     """
     counted = ("added", "changed", "removed")
-    manifests = verify(current), verify(new)
+    manifests = verify_searchable(current), verify_searchable(new)
     collections = [None if manifest.engine is None else manifest.engine.collection for manifest in manifests]
     if collections[0] is not None and collections[0] == collections[1]:
         return dict.fromkeys(counted, 0)

@@ -21,7 +21,7 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord
 

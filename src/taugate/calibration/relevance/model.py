@@ -43,6 +43,7 @@ from taugate.retrieval.policy.relevance import (
     Relevance,
     features,
 )
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
 
@@ -83,13 +84,13 @@ class AppliedRelevance:
     """A model of relevance with its probabilities for all results.
 
     Attributes:
-        relevance: The model with the background that describes queries and results.
+        relevance: The model with the background that describes queries and results, or a model of scores alone.
         answerable: (n, K) float32 probabilities of the answerable queries' results.
         unanswered: Questions that took part in the fit or measure it; None if the model takes for granted that every
             query has an answer.
     """
 
-    relevance: Relevance
+    relevance: Relevance | ScoreRelevance
     answerable: Float32
     unanswered: Unanswered | None
 
@@ -105,6 +106,13 @@ class EstimatedRelevance(AppliedRelevance):
     fit: RelevanceFit
 
 
+@dataclass(frozen=True)
+class EstimatedCorpusRelevance(EstimatedRelevance):
+    """A model of vectors that was fitted in this calibration, with its probabilities."""
+
+    relevance: Relevance
+
+
 def estimate_relevance(
     judged: JudgedQueries,
     vectors: QueryVectors,
@@ -112,7 +120,7 @@ def estimate_relevance(
     documents: CorpusVectors,
     lengths: Lengths,
     unanswered: Unanswered | None = None,
-) -> EstimatedRelevance | None:
+) -> EstimatedCorpusRelevance | None:
     """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
     None if the results of the fitting queries are all relevant or all irrelevant. One thread makes the same data give
@@ -145,7 +153,7 @@ def estimate_relevance(
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
         model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
         relevance = Relevance(model, background, k)
-        return EstimatedRelevance(
+        return EstimatedCorpusRelevance(
             relevance,
             answerable=model.probability(values).astype(np.float32),
             unanswered=unanswered,

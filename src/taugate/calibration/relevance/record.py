@@ -23,7 +23,7 @@ from taugate.calibration.metrics.reliability import (
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.calibration.relevance.unanswered import UNANSWERABLE_SHARE, mixture_weights
-from taugate.retrieval.policy.relevance import FEATURES
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import RelevanceRecord
 
 
@@ -49,7 +49,7 @@ def relevance_record(
         seed: Seed of the calibration.
     """
     return RelevanceRecord(
-        features=list(FEATURES),
+        features=estimated.relevance.features,
         fit_queries=len(roles.fit),
         regularization=estimated.fit.regularization,
         log_loss=estimated.fit.log_loss,
@@ -96,7 +96,7 @@ def _reliability(
     cluster_ids, weights = units.clusters[unseen], None
     mixture: dict[str, Any] = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))
     kinds = [] if applied.unanswered is None else applied.unanswered.measuring
-    if kinds:
+    if kinds and isinstance(applied.relevance, Relevance):
         alone = ReliabilitySums.by_cluster(relevance, relevant, cluster_ids, labelled)
         drawn = alone.drawn(np.random.default_rng([seed, 7]))
         mixture = {

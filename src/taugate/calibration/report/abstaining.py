@@ -103,9 +103,9 @@ def _scores(calibrated: Calibrated, shown: ShownQueries, rows: NDArray[np.int64]
         return {
             name: (answerable[shown.members], unanswerable[rows]) for name, (answerable, unanswerable) in curves.items()
         }
-    # The best relative score of a query is always 1, so that policy is shown only if it is in force.
+    # The best result of a query always has the same share and gap, so these policies are shown only if in force.
     kinds: list[PolicyKind] = [
-        kind for kind in calibrated.scored.kinds if kind != "relative" or kind == calibrated.policy.kind
+        kind for kind in calibrated.scored.kinds if kind not in {"relative", "gap"} or kind == calibrated.policy.kind
     ]
     kinds.sort(key=lambda kind: kind != calibrated.policy.kind)
     decisions = {kind: (shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)) for kind in kinds}

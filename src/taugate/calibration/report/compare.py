@@ -25,6 +25,14 @@ _FACTS: dict[str, dict[str, str]] = {
         "queries digest": "data.sha256.queries",
         "qrels digest": "data.sha256.qrels",
     },
+    "retriever": {
+        "name": "retriever.name",
+        "scores": "retriever.scores",
+        "component scores": "component_scores",
+        "smallest depth": "retriever.depth",
+        "results judged": "retriever.judged",
+        "run digest": "data.sha256.run",
+    },
     "encoder": {
         "name": "encoder.name",
         "revision": "encoder.revision",
@@ -109,7 +117,12 @@ _METRICS = {
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}
 # Groups that have rows only if one of the releases has this record.
-_OPTIONAL = {"lexical": "lexical", "calibration": "metrics.calibration", "heldout": "metrics.heldout"}
+_OPTIONAL = {
+    "retriever": "retriever",
+    "lexical": "lexical",
+    "calibration": "metrics.calibration",
+    "heldout": "metrics.heldout",
+}
 # What the unit of a threshold depends on.
 _UNITS = {
     "policy.tau": ("policy.kind", "lexical.weight"),
@@ -170,7 +183,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
         old: A manifest, or the facts of one.
         new: A manifest, or the facts of one.
     """
-    before, after = (_with_shares(_plain(facts)) for facts in (old, new))
+    before, after = (_with_derived(_plain(facts)) for facts in (old, new))
     return [
         _row(group, label, path, before, after)
         for group, facts in _FACTS.items()
@@ -186,8 +199,8 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
-def _with_shares(facts: dict[str, Any]) -> dict[str, Any]:
-    """Add what the manifest has as two numbers: the share of each kind refused, and the share of the answers lost."""
+def _with_derived(facts: dict[str, Any]) -> dict[str, Any]:
+    """Add what the manifest has in other forms: shares refused, the share of the answers lost, names in one text."""
     metrics, refusal = dict(facts.get("metrics") or {}), dict(facts.get("refusal") or {})
     for part, values in metrics.items():
         before_cut, kept = _at(values, "accuracy.mean"), _at(values, "accuracy_at_tau.mean")
@@ -195,7 +208,8 @@ def _with_shares(facts: dict[str, Any]) -> dict[str, Any]:
     for kind, value in refusal.items():
         if (queries := _at(value, "queries")) is not None:
             refusal[kind] = value | {"share": value["refused"] / queries}
-    return facts | {"metrics": metrics, "refusal": refusal}
+    components = ", ".join(_at(facts, "retriever.components") or ())
+    return facts | {"metrics": metrics, "refusal": refusal, "component_scores": components}
 
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)

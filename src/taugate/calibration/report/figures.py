@@ -83,7 +83,7 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
         kind: Kind of policy.
         tau: None without a threshold.
     """
-    lower, upper = -1.0, np.inf
+    lower, upper = -1.0 if kind == "relative" else -np.inf, np.inf
     if kind == "probability":
         lower, upper = _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
     chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])

@@ -40,7 +40,7 @@ from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, IsotropyRecord, Shift
-from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
+from taugate.retrieval.release.manifest import Manifest, MetricsRecord, ReleaseManifest, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
 
 _TEMPLATE = "page.html.j2"
@@ -61,7 +61,7 @@ _DRIFT = {
 }
 
 
-def render(calibrated: Calibrated, parent: Manifest | None, command: str = "") -> str:
+def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str = "") -> str:
     """Render the page, which is the same for the same calibration: the writer of the release fills in its id and time.
 
     Args:
@@ -69,7 +69,9 @@ def render(calibrated: Calibrated, parent: Manifest | None, command: str = "") -
         parent: Manifest of the current release, None if there is none.
         command: The command line that made the release, empty if none did.
     """
-    sections = _rules(calibrated) | _queries(calibrated) | _comparison(parent, calibrated.manifest)
+    sections = (
+        _rules(calibrated) | _queries(calibrated) | _corpus(calibrated) | _comparison(parent, calibrated.manifest)
+    )
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=calibrated.manifest,
         release_id=RELEASE_ID,
@@ -114,16 +116,14 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
 
 
 def _queries(calibrated: Calibrated) -> dict[str, Any]:
-    """Return what the page says about the queries, the model of relevance, the encoder and the gate."""
+    """Return what the page says about the queries and the model of relevance."""
     manifest, rows = calibrated.manifest, calibrated.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in calibrated.parts.items()}
-    k, wording, query_set = calibrated.policy.k, calibrated.wording, manifest.query_set
-    answering = manifest.answering
     return {
         "members": members,
         "metrics": manifest.metrics,
         "labels": manifest.labels,
-        "numbers": metric_lines(list(manifest.metrics.values()), k),
+        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k),
         "densities": similarity_densities(calibrated),
         "curves": metric_curves(calibrated),
         "bootstraps": (len(rows), len(drawn(rows))),
@@ -131,16 +131,28 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "trust": [] if manifest.relevance is None else reliability_figures(manifest.relevance),
         "doubtful": label_errors(calibrated),
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
-        "query_set": [] if wording is None else query_set_lines(query_set, wording, members["calibration"], k),
-        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
-        "papers": paper_lines(query_set, manifest.isotropy),
         "adapted": AdaptedSection.of(manifest.adaptation),
+    }
+
+
+def _corpus(calibrated: Calibrated) -> dict[str, Any]:
+    """Return what the page says about the documents, the texts of the queries, and other ways to search."""
+    manifest, wording = calibrated.manifest, calibrated.wording
+    if not isinstance(manifest, Manifest) or wording is None:
+        return {"corpus": None}
+    queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
+    answering = manifest.answering
+    return {
+        "corpus": manifest,
+        "query_set": query_set_lines(manifest.query_set, wording, queries, k),
+        "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
+        "papers": paper_lines(manifest.query_set, manifest.isotropy),
         "gate": gate_rows(manifest) if manifest.gate else [],
         "retentions": retentions(manifest.gate),
     }
 
 
-def _comparison(parent: Manifest | None, manifest: Manifest) -> dict[str, Any]:
+def _comparison(parent: ReleaseManifest | None, manifest: ReleaseManifest) -> dict[str, Any]:
     """Return the comparison with the current release, if there is one."""
     compared = [] if parent is None else compare_releases(parent, manifest)
     return {
@@ -174,7 +186,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         calibrated: The study with its manifest.
     """
     manifest = calibrated.manifest
-    k, record, data, encoder = calibrated.policy.k, manifest.calibration, manifest.data, manifest.encoder
+    k, record = calibrated.policy.k, manifest.calibration
     warnings = []
     if record is not None and record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
@@ -192,6 +204,22 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
+    corpus = manifest if isinstance(manifest, Manifest) else None
+    if corpus is not None:
+        warnings += _text_warnings(corpus)
+    if calibrated.abstention is not None:
+        if not calibrated.abstention.record.certified:
+            uncertified = "The requested limits could not be certified, so the release was not promoted."
+            warnings.append(PageWarning("Limits not reached", uncertified))
+        if refused := refusal_warning(calibrated.abstention.record):
+            warnings.append(PageWarning("Many refusals", _sentence(refused)))
+    about_queries = [] if corpus is None else corpus.query_set.warnings
+    return warnings + [PageWarning("Query set", _sentence(warning)) for warning in about_queries]
+
+
+def _text_warnings(manifest: Manifest) -> list[PageWarning]:
+    """Return the warnings about texts that are cut, left out, or do not suit the encoder."""
+    data, encoder, warnings = manifest.data, manifest.encoder, []
     if truncated := data.truncated_documents:
         warning = truncation_warning(truncated, data.documents, encoder.max_length, encoder.name)
         warnings.append(PageWarning("Long documents", warning))  # ends with a command, so without a full stop
@@ -200,14 +228,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
     answering = manifest.answering
     fit = encoder_fit_warnings(manifest.encoder_fit, answering.name, answering.query_window)
     fit += input_warnings(answering)
-    warnings += [PageWarning("Encoder", _sentence(warning)) for warning in fit]
-    if calibrated.abstention is not None:
-        if not calibrated.abstention.record.certified:
-            uncertified = "The requested limits could not be certified, so the release was not promoted."
-            warnings.append(PageWarning("Limits not reached", uncertified))
-        if refused := refusal_warning(calibrated.abstention.record):
-            warnings.append(PageWarning("Many refusals", _sentence(refused)))
-    return warnings + [PageWarning("Query set", _sentence(warning)) for warning in manifest.query_set.warnings]
+    return warnings + [PageWarning("Encoder", _sentence(warning)) for warning in fit]
 
 
 def update_words(record: UpdateRecord) -> str:
@@ -247,6 +268,7 @@ def metric_lines(parts: list[MetricsRecord], k: int) -> list[TableLine]:
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
+        if all(getattr(part, key) is not None for part in parts)
     ]
     other_metrics: list[tuple[str, str, Sequence[float | None]]] = [
         ("results kept", "share of all results", [part.kept_fraction for part in parts]),
@@ -289,6 +311,7 @@ def drift_lines(record: DriftRecord) -> list[TableLine]:
     return [
         TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
+        if key in record.signals
     ]
 
 

@@ -8,7 +8,7 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.risk.words import capped
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
-from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
+from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord, ReleaseManifest
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.
@@ -111,7 +111,7 @@ def refusal_sentence(record: RefusalRecord) -> str:
     return f"A question that scores below ρ = {record.rho:.4f} gets no result; it is scored by {SCORES[record.score]}."
 
 
-def table(manifest: Manifest) -> str:
+def table(manifest: ReleaseManifest) -> str:
     """Format every metric of every part of the queries with its 95 % interval, and the rule in force."""
     parts = list(manifest.metrics)
     lines = _standing(manifest)
@@ -119,6 +119,8 @@ def table(manifest: Manifest) -> str:
         lines.append(f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}")
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():
+        if any(getattr(manifest.metrics[part], row) is None for part in parts):
+            continue
         cells = (_interval(getattr(manifest.metrics[part], row)) for part in parts)
         lines.append("".join([f"{label.format(k=manifest.policy.k):18}", *(f"{cell:>28}" for cell in cells)]))
     for label, values in (
@@ -143,7 +145,7 @@ def table(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _standing(manifest: Manifest) -> list[str]:
+def _standing(manifest: ReleaseManifest) -> list[str]:
     """Format the warnings about a release with too little evidence, which come before its figures."""
     record, k = manifest.calibration, manifest.policy.k
     if record is None:
@@ -155,7 +157,7 @@ def _standing(manifest: Manifest) -> list[str]:
     return lines if chance_warning is None else [*lines, f"warning: {chance_warning}"]
 
 
-def _rule(manifest: Manifest) -> str:
+def _rule(manifest: ReleaseManifest) -> str:
     policy = manifest.policy
     psi = f", ψ = {policy.psi}" if policy.psi is not None else ""
     cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{psi}"

@@ -10,11 +10,11 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Method, Statement
 
-PolicyChoice = Literal["similarity", "relative", "probability", "auto"]
+PolicyChoice = Literal["similarity", "relative", "gap", "probability", "auto"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
 MAX_LOSS = 0.01  # default loss of an intended cut: one query in a hundred
@@ -178,7 +178,7 @@ class ThresholdRule(Options):
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
             raise InputError(
-                f"{option}: give both --tau and --policy similarity, relative or probability, the score that is "
+                f"{option}: give both --tau and --policy similarity, relative, gap or probability, the score that is "
                 "compared with it"
             )
         if method not in {None, "fixed"}:
@@ -252,7 +252,7 @@ class AbstentionRule(Options):
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**values), {name: value for name, value in options.items() if name not in taken}
 
-    def check(self, dataset: Dataset) -> None:
+    def check(self, dataset: LabelledQueries) -> None:
         """Raise InputError if the data set has no unanswerable queries, without which nothing can be certified."""
         if not dataset.unanswerable:
             raise InputError(

@@ -12,8 +12,7 @@ from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Thres
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.index.hybrid import MAX_WEIGHT
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import MAX_WEIGHT, Kind
 from taugate.retrieval.release.evidence import Drawn
 from taugate.retrieval.release.search_records import GateRecord
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
@@ -32,6 +33,7 @@ from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import Float32
@@ -73,8 +75,17 @@ class CorpusSearch(StudiedSearch):
 
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> AppliedRelevance | None:
+    ) -> tuple[AppliedRelevance, Float32] | None:
         """Fit the model of relevance, or apply the inherited one; see `StudiedSearch`."""
+        estimated = self._estimated(parts, roles, inherited, refuses=refuses)
+        if estimated is None or not isinstance(estimated.relevance, Relevance):
+            return None
+        with threadpool_limits(limits=1):  # the same data give the same bits
+            return estimated, estimated.relevance.estimate(self.encoded.unanswerable, self.queries.unanswerable)
+
+    def _estimated(
+        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
+    ) -> AppliedRelevance | None:
         judged, encoded = self.queries.judged, self.encoded
         unanswered = None
         if refuses and roles:
@@ -88,10 +99,6 @@ class CorpusSearch(StudiedSearch):
         if roles is None:
             return None
         return estimate_relevance(judged, encoded.answerable, roles, encoded.documents, encoded.lengths, unanswered)
-
-    def unanswerable_relevance(self, estimated: AppliedRelevance) -> Float32:
-        """Estimate the relevance of the results of the unanswerable queries, (u, K) float32."""
-        return estimated.relevance.estimate(self.encoded.unanswerable, self.queries.unanswerable)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """Choose and certify the abstention policy, or reuse the inherited one; None if there is none."""

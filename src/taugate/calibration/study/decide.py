@@ -22,6 +22,7 @@ from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
@@ -159,4 +160,5 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
         return answered_unanswerable(scored, policy, units, study.refusing)
     if not isinstance(search, LabelledSearch):  # off-topic questions cannot be searched without an encoder
         return None
-    return answered_off_topic(search.off_topic, None if study.estimated is None else study.estimated.relevance, policy)
+    relevance = None if study.estimated is None else study.estimated.relevance
+    return answered_off_topic(search.off_topic, relevance if isinstance(relevance, Relevance) else None, policy)

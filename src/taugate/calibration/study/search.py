@@ -54,7 +54,7 @@ class StudiedSearch(ABC):
     @abstractmethod
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
-    ) -> AppliedRelevance | None:
+    ) -> tuple[AppliedRelevance, Float32] | None:
         """Fit the model of relevance, or apply an inherited one.
 
         Args:
@@ -64,12 +64,9 @@ class StudiedSearch(ABC):
             refuses: Whether the model also learns from questions that no document answers.
 
         Returns:
-            None if there are too few queries, or none is inherited.
+            The model with the relevance of the answerable queries' results, and that of the unanswerable ones', (u, K)
+            float32. None if there are too few queries, or none is inherited.
         """
-
-    @abstractmethod
-    def unanswerable_relevance(self, estimated: AppliedRelevance) -> Float32:
-        """Estimate the relevance of the results of the unanswerable queries, (u, K) float32."""
 
     @abstractmethod
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:

@@ -1,10 +1,8 @@
 """Analyses labelled queries from their scores; no threshold is chosen, and nothing is written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.refusal import DefaultRefusal
@@ -91,17 +89,17 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
     refuses = settings.refusal or (inherited is not None and inherited.refusal is not None)
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
-        estimated = searching.relevance(parts, roles, inherited, refuses=refuses)
+        modelled = searching.relevance(parts, roles, inherited, refuses=refuses)
+        estimated, of_unanswerable = (None, None) if modelled is None else modelled
     with job.stage("abstention"):
         abstention = searching.abstention(members, inherited)
         refusal = searching.refusal(parts, roles, inherited)
         refusing = abstention or refusal
         answering = None if refusing is None else refusing.answering
-        scored = ScoredQueries(search.judged, search.unanswerable, None, None, answering)
-        if estimated is not None:
-            with threadpool_limits(limits=1):  # the same data give the same bits
-                of_unanswerable = searching.unanswerable_relevance(estimated)
-            scored = replace(scored, relevance=estimated.answerable, unanswerable_relevance=of_unanswerable)
+        of_answerable = None if estimated is None else estimated.answerable
+        scored = ScoredQueries(
+            search.judged, search.unanswerable, of_answerable, of_unanswerable, answering, shares=search.shares
+        )
     with job.stage("labels"):
         few_labels = searching.few_labels()
     with job.stage("query set"):

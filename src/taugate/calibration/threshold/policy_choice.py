@@ -9,6 +9,7 @@ as few results as a choice on a further part of the queries did, or up to .08 fe
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, counting_enough, enough_queries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
@@ -33,7 +34,7 @@ class CertifiablePolicy:
     """A policy with the queries that certify it.
 
     Attributes:
-        kind: "similarity", "relative" or "probability".
+        kind: "similarity", "relative", "gap" or "probability".
         queries: Positions of the queries that certify the policy.
         rule: Rule with the confidence that this policy needs.
     """
@@ -118,13 +119,14 @@ def loss_limits(
 
 
 def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
-    """Resolve `auto` for an expected loss, and to `relative` with too few queries for a model.
+    """Resolve `auto` for an expected loss, and if there are too few queries for a model.
 
-    Of the policies without a model, `relative` keeps fewer results than `similarity`.
+    Of the policies without a model, `relative` and `gap` keep fewer results than `similarity`.
     """
     if rule.policy != "auto" or (evidence.roles is not None and rule.statement == "high-probability"):
         return rule
-    return replace(rule, policy="relative" if evidence.estimated is None else "probability")
+    without_model = cast(PolicyChoice, evidence.scored.without_model[0])
+    return replace(rule, policy=without_model if evidence.estimated is None else "probability")
 
 
 def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:

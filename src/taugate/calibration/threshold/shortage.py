@@ -187,7 +187,8 @@ def _needed(labelled: LabelledDocuments, unlabelled: int, queries: int, settings
 
 def _lowest(dataset: LabelledQueries, evidence: CalibrationQueries, settings: CalibrationSettings) -> list[str]:
     """Return the ids of the calibration queries that a rising threshold loses first, by their best relevant result."""
-    kind: PolicyKind = "relative" if settings.rule.policy == "auto" else settings.rule.policy
+    policy = settings.rule.policy
+    kind: PolicyKind = evidence.scored.without_model[0] if policy == "auto" else policy
     scored = evidence.scored.take(evidence.calibration)
     relevant = scored.judged.relevant
     best, hits = np.where(relevant, scored.decisions(kind), -np.inf).max(axis=1), np.flatnonzero(relevant.any(axis=1))

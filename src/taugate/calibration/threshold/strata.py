@@ -33,6 +33,7 @@ from taugate.retrieval.documents.filters import OneOf, Value, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import PolicyRecord
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -191,7 +192,8 @@ class StrataCertifier:
         filtered, parents = _FilteredIndex(self.index, within), self.dataset.documents.parents
         judged = JudgedQueries.judge(queries, vectors, filtered, depth, parents)
         estimated = self.evidence.estimated
-        relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
+        model = None if estimated is None else estimated.relevance
+        relevance = model.estimate(vectors, judged.top) if isinstance(model, Relevance) else None
         answering = self.evidence.scored.answering
         if answering is not None:  # the service refuses by the best similarity within the filter
             answering = replace(answering, answerable=judged.top.scores[:, 0], unanswerable=judged.top.scores[:0, 0])

@@ -10,6 +10,7 @@ from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.correlations import MIN_RELEASES, correlations
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
 
@@ -40,7 +41,7 @@ def show_correlations(releases: Path) -> int:
     These are the correlations of Table 3 of the thresholds paper, for each K that has enough releases.
     """
     manifests = [verify(find(releases, name)) for name in release_ids(releases)]
-    groups = correlations(manifests)
+    groups = correlations([manifest for manifest in manifests if isinstance(manifest, Manifest)])
     if not groups:
         raise InputError(
             f"{releases}: no data set has releases of {MIN_RELEASES} different encoders with the same K; "

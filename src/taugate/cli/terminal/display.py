@@ -61,6 +61,8 @@ class ProgressDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._stage = ""  # the step has not ended
         self._exits.close()
 
     def _draw(self) -> None:

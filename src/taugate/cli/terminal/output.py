@@ -70,7 +70,9 @@ def say_labelled(rows: Mapping[str, str]) -> None:
 def _wrapped(line: str, width: int) -> list[str]:
     if width <= 0 or line.startswith("taugate "):
         return [line]
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    # A no-break space is no place to wrap: a number and its % stay together.
+    lines = textwrap.wrap(line.replace(" %", "\u00a0%"), width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:

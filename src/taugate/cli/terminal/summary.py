@@ -11,13 +11,14 @@ from taugate.calibration.comparison.words import report
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import summary_parts
 
 # The threshold of each kind of policy.
 _THRESHOLDS = {
     "similarity": "τ = {tau:.3f}",
     "relative": "τ = {tau:.3f} of the best score",
+    "gap": "τ = {tau:.3f} from the best score",
     "probability": "τ = {tau:.3f}, a probability of being relevant",
 }
 _MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
@@ -28,8 +29,8 @@ class CalibratedRelease:
     """A release that was just calibrated, and the outcome of its promotion.
 
     Attributes:
-        data: Folder or URL of the data set.
-        manifest: Manifest of the release.
+        data: What was calibrated on, as words of a command line.
+        manifest: ReleaseManifest of the release.
         path: Folder of the release.
         request: Promotion that the user requested.
         ending: Outcome of the promotion.
@@ -37,7 +38,7 @@ class CalibratedRelease:
     """
 
     data: str
-    manifest: Manifest
+    manifest: ReleaseManifest
     path: Path
     request: Promotion
     ending: Published
@@ -66,22 +67,25 @@ class CalibratedRelease:
     def next_rows(self) -> dict[str, str]:
         """Return how to open the release, its report, and the one command that improves most, by labels."""
         releases = f"--releases {shlex.quote(str(self.path.parent))}"
-        lines = {"Open": f"taugate serve {releases}"} if self.is_current else {}
+        opened = f"taugate serve {releases}"
+        if isinstance(self.manifest, RunManifest):
+            opened = f"taugate_client.Gate({str(self.path.parent)!r}), in Python"
+        lines = {"Open": opened} if self.is_current else {}
         step = self._next_step(releases)
         return lines | {"Report": str(self.path / REPORT)} | ({} if step is None else {"Next": step})
 
     def _next_step(self, releases: str) -> str | None:
-        name, data = self.path.name, shlex.quote(self.data)
+        name, of_run = self.path.name, isinstance(self.manifest, RunManifest)
         if self.ending.decision is not None and not self.ending.decision.holds:
             return f"see what changed:\ntaugate release diff {name} {releases}"
         if self.ending.message is not None:
             return "read the message below, and the report."
         if not self.request.requested:
             return f"make it the current release:\ntaugate release promote {name} {releases}"
-        if self.manifest.state == "provisional":
-            return f"let people judge results, which labels the queries:\ntaugate judge {data} {releases}"
+        if self.manifest.state == "provisional" and not of_run:
+            return f"let people judge results, which labels the queries:\ntaugate judge {self.data} {releases}"
         if self.manifest.policy.statement is None:
-            command = f"taugate calibrate {data} {releases} --max-loss {_MAX_LOSS:g}"
+            command = f"taugate calibrate{'-run' if of_run else ''} {self.data} {releases} --max-loss {_MAX_LOSS:g}"
             return f"limit the loss to {100 * _MAX_LOSS:g} %, with 95 % confidence:\n{command}"
         return None
 
@@ -110,7 +114,7 @@ def print_release(
     return published.code
 
 
-def result(manifest: Manifest) -> dict[str, str]:
+def result(manifest: ReleaseManifest) -> dict[str, str]:
     """Return what the release keeps, loses and refuses by these verbs, with its thresholds; empty without a summary."""
     if manifest.summary is None:
         return {}
@@ -122,7 +126,7 @@ def result(manifest: Manifest) -> dict[str, str]:
     return {verb: f"{text} ({value})" if (value := thresholds.get(verb)) else text for verb, text in parts.items()}
 
 
-def _measured(manifest: Manifest) -> str:
+def _measured(manifest: ReleaseManifest) -> str:
     data, holdout = manifest.data, manifest.bootstrap.holdout
     record, kind = manifest.calibration, "labelled"
     if record is not None and record.generated:
@@ -131,6 +135,8 @@ def _measured(manifest: Manifest) -> str:
         kind = f"judged and {manifest.labels.unjudged:,} unjudged"
     split = "" if data.split == "test" else f" of the split {data.split}"  # the default of `taugate calibrate`
     line = f"{data.answerable:,} {kind} queries{split} on {data.documents:,} documents"
+    if isinstance(manifest, RunManifest):
+        line += f", {100 * manifest.retriever.judged:.0f} % of the first {manifest.policy.k} results judged"
     if not holdout:
         return f"{line}. They choose and check the threshold, so expect slightly worse results."
     return f"{line}, {100 * holdout:.0f} % held out to measure"

@@ -14,8 +14,8 @@ from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.ingestion.chunks.sentences import LONGEST, SENTENCE_END, spans
 from taugate.ingestion.parsed import Block, ParsedDocument
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
-from taugate.retrieval.encoder.unread import UNREADABLE, UnreadCounter
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, UNREADABLE, EncoderConfig
+from taugate.retrieval.encoder.unread import UnreadCounter
 
 _LINE = re.compile(r"\n")
 _TITLE_SHARE = 4  # a title takes at most a quarter of the window

@@ -3,12 +3,15 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnxruntime
 
 from taugate.errors import EncoderError
 from taugate.retrieval.vectors.similarity import Float32
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 MODEL = "model.onnx"
 # Tokens per batch; no other size is measurably faster (docs/benchmarks/encoder.md). A longer text has its own batch.
@@ -79,7 +82,9 @@ class Graph:
         return output[:rows]
 
 
-def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+def _session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+    import onnxruntime  # slow to load, and only encoding needs it
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -37,7 +37,7 @@ class GraphWeights(BaseModel):
     heads: int = Field(ge=1)
     first_token: bool
     first_position: int = Field(ge=0)
-    epsilon: float
+    epsilon: float = Field(ge=0, le=1)
     tensors: dict[str, tuple[int, ...]]
 
     @classmethod
@@ -77,9 +77,11 @@ class GraphWeights(BaseModel):
         def norm(name: str) -> Float32:
             return np.stack([tensor(f"{name}.weight"), tensor(f"{name}.bias")])
 
+        with np.errstate(all="ignore"):  # vectors that are not finite are refused later
+            positions = tensor("positions") + tensor("token_types")[0]
         arrays: dict[str, NDArray[Any]] = {
             "words": tensor("words"),
-            "positions": (tensor("positions") + tensor("token_types")[0])[self.first_position :],
+            "positions": positions[self.first_position :],
             "norm": norm("norm"),
             "shape": np.array([self.heads, self.first_token], dtype=np.int64),
             "epsilon": np.array([self.epsilon], dtype=np.float32),

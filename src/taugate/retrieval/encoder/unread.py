@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import Unigram
 
-# Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
-# found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of
-# .46, 55 and 52 % with .56, 39 and 40 % with .66, 17 and 21 % with .81 (docs/research/encoder.md).
-UNREADABLE = 0.5
 _CONTROL = {"Cc", "Cf", "Cs"}
 _UNKNOWN_OF_UNIGRAM = re.compile(r'"unk_id"\s*:\s*(\d+)')  # its class in Python does not tell
 

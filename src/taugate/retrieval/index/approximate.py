@@ -16,7 +16,8 @@ from taugate.retrieval.index.flat import (
     rerank,
 )
 from taugate.retrieval.index.int8 import query_codes
-from taugate.retrieval.index.kinds import Kind, padded, stored_vectors
+from taugate.retrieval.index.kinds import padded, stored_vectors
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.widening import widened_top_k
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of

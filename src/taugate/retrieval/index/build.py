@@ -10,7 +10,8 @@ from taugate.errors import InputError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.int8 import add_codes
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded, padded_dimension
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, padded, padded_dimension
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.vectors.similarity import Float32
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.

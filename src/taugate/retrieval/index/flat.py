@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.index.int8 import Int8Codes
-from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension, stored_vectors
+from taugate.retrieval.index.kinds import QUANTIZERS, padded, padded_dimension, stored_vectors
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound

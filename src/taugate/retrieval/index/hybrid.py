@@ -26,8 +26,6 @@ from taugate.retrieval.vectors.similarity import Float32, products, rounding_bou
 
 _Positions = NDArray[np.int64]
 
-# An upper limit of the weight only rules out mistakes: at this weight, the cosine hardly matters.
-MAX_WEIGHT = 10.0
 # Documents beyond K with the highest cosines, one in 128 within these limits: the more, the fewer other documents can
 # reach the K-th score. 240 of 57,953 documents proved each of 400 queries, 48 all of 1,000 among 1,204 documents.
 _MIN_NEAREST, _MAX_NEAREST, _NEAREST_ONE_IN = 48, 240, 128

@@ -10,7 +10,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.kinds import Kind, padded, padded_dimension
+from taugate.retrieval.index.kinds import padded, padded_dimension
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.vectors.similarity import Float32, rounding_bound
 
 _KIND: Kind = "flat-int8"

@@ -1,17 +1,14 @@
 """The kinds of index, their classes in FAISS, and their vectors, which are read back exactly as stored."""
 
 import ctypes
-from typing import Any, Literal
+from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.vectors.similarity import Float32, Vectors
-
-INDEX = "index.faiss"  # the file of an index
-VECTORS = "vectors.faiss"  # the exact vectors of an index whose codes only propose documents
-Kind = Literal["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq"]
 
 # The class of every kind; an index read from a file must be an instance of exactly this class.
 FAISS_TYPES: dict[Kind, type] = {

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,6 +51,8 @@ class DocumentSubset:
     @cached_property
     def selector(self) -> Any:  # noqa: ANN401 (faiss has no types)
         """The subset as a selector of FAISS, one bit per document."""
+        import faiss  # slow to load, and only searches need it
+
         return faiss.IDSelectorBitmap(np.packbits(self._mask, bitorder="little"))
 
 

@@ -1,7 +1,7 @@
 """The rule that keeps or drops a result, the same everywhere: decision score ≥ τ, compared in float32.
 
-The decision score of a policy is the similarity itself, its share of the query's best similarity, or the estimated
-probability that the document is relevant.
+The decision score of a policy is the similarity itself, its share of the query's best similarity, its gap to the best
+one, or the estimated probability that the document is relevant.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.vectors.similarity import Float32
 
-PolicyKind = Literal["similarity", "relative", "probability", "none"]
+PolicyKind = Literal["similarity", "relative", "gap", "probability", "none"]
 Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
 
@@ -45,8 +45,9 @@ class Policy:
 
     Attributes:
         kind: `similarity` keeps results that score at least τ, `relative` those that reach the share τ of the query's
-            best score, `probability` those whose relevance is at least τ, and `none` all (no threshold was certified).
-        tau: Threshold in units of the decision score; None for `none`.
+            best score, `gap` those at most −τ below the best score, `probability` those whose relevance is at least τ,
+            and `none` all (no threshold was certified).
+        tau: Threshold in units of the decision score, at most 0 for `gap`; None for `none`.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.
         provisional: Whether τ rests on too few queries to say how good it is.
@@ -105,6 +106,8 @@ def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None
         if relevance is None:
             raise ValueError("the policy probability needs relevance")  # a release without a model cannot have it
         return relevance
+    if kind == "gap":
+        return gap(scores)
     return relative(scores) if kind == "relative" else scores
 
 
@@ -118,6 +121,16 @@ def relative(scores: Float32) -> Float32:
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
     with np.errstate(over="ignore"):  # −∞, so dropped, if the best score is tiny and another far below it
         return share.astype(np.float32)
+
+
+def gap(scores: Float32) -> Float32:
+    """Return scores, (n, K) float32, best first, less the query's best score, rounded once to float32.
+
+    A constant that is added to all scores of a query does not change them, so they suit log-odds and distances, whose
+    shares of the best score mean nothing.
+    """
+    difference: Float32 = (scores.astype(np.float64) - scores[:, :1].astype(np.float64)).astype(np.float32)
+    return difference
 
 
 def keep(decisions: Float32, threshold: np.float32 | Float32 | None) -> Mask:

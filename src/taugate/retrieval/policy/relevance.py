@@ -187,6 +187,11 @@ class Relevance:
     background: Background | ComputedBackground
     k: int
 
+    @property
+    def features(self) -> list[str]:
+        """Names of the features, in their order."""
+        return [*FEATURES]
+
     def estimate(
         self,
         queries: QueryVectors,

@@ -8,7 +8,7 @@ from pathlib import Path
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.engines.connect import engine_from_environment
 from taugate.retrieval.engines.verify import open_verified
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
@@ -17,7 +17,7 @@ _SECONDS = 120.0  # for all requests to the engine, which read 4,096 rows
 
 def verify_with_collection(
     release: Path, trusted: TrustedKeys | None = None, environ: Mapping[str, str] = os.environ
-) -> Manifest:
+) -> ReleaseManifest:
     """Verify a release and, if it has an engine record, its collection in the engine that the environment names.
 
     Args:
@@ -33,7 +33,7 @@ def verify_with_collection(
         EngineUnavailable: If the engine does not respond.
     """
     manifest = verify(release, trusted)
-    if manifest.engine is not None:
+    if isinstance(manifest, Manifest) and manifest.engine is not None:
         dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
         try:
             engine = engine_from_environment(manifest.engine.kind, environ)

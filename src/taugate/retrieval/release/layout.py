@@ -11,7 +11,7 @@ from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.graph_weights import LAYOUT
-from taugate.retrieval.index.kinds import INDEX, VECTORS
+from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"
@@ -52,6 +52,10 @@ OPTIONAL_FILES = frozenset(
     }
 )
 
+# Files of a release that was calibrated on a run.
+REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
+OPTIONAL_OF_RUN = frozenset({ABSTENTION, RELEVANCE})
+
 # Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
 
@@ -61,15 +65,15 @@ PRUNED_PREFIX = ".pruned-"  # a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
 
 
-def files_differ(names: Collection[str], *, in_engine: bool) -> frozenset[str]:
+def files_differ(names: Collection[str], required: frozenset[str], optional: frozenset[str]) -> frozenset[str]:
     """Return the missing and the unexpected files of a release.
 
     Args:
         names: Names of its files.
-        in_engine: Whether its vectors and documents are in an engine.
+        required: Names of the files that it must have.
+        optional: Names of further files that it may have.
     """
-    outside = IN_ENGINE if in_engine else frozenset()
-    return (FILES - outside) ^ (frozenset(names) - (OPTIONAL_FILES - outside))
+    return required ^ (frozenset(names) - optional)
 
 
 def baseline_path(folder: Path, release: str) -> Path:

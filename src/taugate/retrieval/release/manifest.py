@@ -1,6 +1,7 @@
 """The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
 
-from typing import Annotated, Literal, Self
+from abc import abstractmethod
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import (
@@ -13,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.names import Kind
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import (
@@ -48,6 +49,8 @@ from taugate.retrieval.release.records import (
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 
 SCHEMA_VERSION: Literal[2] = 2
+# What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
+ScoreScale = Literal["similarity", "distance", "logit"]
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -76,7 +79,7 @@ class DataRecord(Record):
     answerable: int
     unanswerable: int
     truncated_documents: int
-    sha256: dict[Literal["corpus", "queries", "qrels"], str]
+    sha256: dict[Literal["corpus", "queries", "qrels", "run"], str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
 
@@ -281,16 +284,20 @@ class FileRecord(Record):
     bytes: int
 
 
-class Manifest(Record):
-    """The manifest. Its content digest excludes release_id, created_at and parent.
+class Scorer(NamedTuple):
+    """What scores results: thresholds of scorers with different digests cannot be compared."""
+
+    name: str
+    sha256: str
+
+
+class ReleaseManifest(Record):
+    """What the manifests of all releases have. The content digest excludes release_id, created_at and parent.
 
     Records that the writing version did not have are None. Fields that are not listed are described by their classes.
 
     Attributes:
         parent: Id of the previously current release.
-        encoder: Encoder of the calibration.
-        query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
-        float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
         evidence: Unit of evidence among all answerable queries.
         calibration: Amount of evidence behind the release.
         abstention: Rule that refuses queries as a whole; None if there is none.
@@ -298,16 +305,9 @@ class Manifest(Record):
         summary: What the release keeps, loses and refuses, as one sentence; None, and not written, by older versions.
         no_answer: Share of queries without an answer that still get a result; None if `refusal` counts them.
         drift: Smallest shift of the traffic that an alarm detects.
-        erasure: None for a release as it was calibrated.
         update: None, and not written, unless an update made the release.
         labels: None, and not written, unless labels were combined with a machine's scores.
         adaptation: None, and not written, unless the encoder was adapted.
-        encoder_fit: None, and not written, if the encoder suits the texts.
-        engine: Collection of the vectors and documents; None, and not written, if they are in the release.
-        lexical: Lexical part of the score; None, and not written, if the score is the cosine.
-        skipped: Candidates that were not possible; None, and not written, without any.
-        golden: Name of the file of golden queries.
-        golden_tolerance: Largest allowed difference of a golden query's score.
         reference: Name of the file of reference similarities.
         files: Every other file, by path.
     """
@@ -318,18 +318,11 @@ class Manifest(Record):
     taugate_version: str
     parent: str | None
     data: DataRecord
-    encoder: EncoderRecord
-    query_encoder: Annotated[EncoderRecord | None, UNLESS_NONE] = None
-    float32_encoder: EncoderRecord | None = None
-    projection: ProjectionRecord | None
-    index: IndexRecord
     policy: PolicyRecord
     bootstrap: BootstrapRecord
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
-    isotropy: IsotropyRecord
-    query_set: QuerySetRecord
     evidence: EvidenceRecord | None = None
     strata: StrataRecord | None = None
     calibration: CalibrationRecord | None = None
@@ -338,10 +331,61 @@ class Manifest(Record):
     summary: Annotated[str | None, UNLESS_NONE] = None
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
-    erasure: ErasureRecord | None = None
     update: Annotated[UpdateRecord | None, UNLESS_NONE] = None
     labels: Annotated[LabelsRecord | None, UNLESS_NONE] = None
     adaptation: Annotated[AdaptationRecord | None, UNLESS_NONE] = None
+    reference: str
+    files: dict[str, FileRecord]
+
+    @property
+    @abstractmethod
+    def scorer(self) -> Scorer:
+        """What scored the results."""
+
+    @property
+    def answer_threshold(self) -> tuple[str, float] | None:
+        """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
+        if self.abstention is not None:
+            return self.abstention.score, self.abstention.tau
+        return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
+
+    @property
+    def state(self) -> State:
+        """Calibrated or provisional; releases of versions without this record count as calibrated."""
+        return "calibrated" if self.calibration is None else self.calibration.state
+
+    @field_validator("metrics")
+    @classmethod
+    def _calibration_is_there(cls, metrics: dict[str, MetricsRecord]) -> dict[str, MetricsRecord]:
+        if "calibration" not in metrics:
+            raise PydanticCustomError("no_calibration", "has no part named calibration")
+        return metrics
+
+
+class Manifest(ReleaseManifest):
+    """The manifest of a release with a corpus, which the service searches.
+
+    Attributes:
+        encoder: Encoder of the calibration.
+        query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
+        float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
+        erasure: None for a release as it was calibrated.
+        encoder_fit: None, and not written, if the encoder suits the texts.
+        engine: Collection of the vectors and documents; None, and not written, if they are in the release.
+        lexical: Lexical part of the score; None, and not written, if the score is the cosine.
+        skipped: Candidates that were not possible; None, and not written, without any.
+        golden: Name of the file of golden queries.
+        golden_tolerance: Largest allowed difference of a golden query's score.
+    """
+
+    encoder: EncoderRecord
+    query_encoder: Annotated[EncoderRecord | None, UNLESS_NONE] = None
+    float32_encoder: EncoderRecord | None = None
+    projection: ProjectionRecord | None
+    index: IndexRecord
+    isotropy: IsotropyRecord
+    query_set: QuerySetRecord
+    erasure: ErasureRecord | None = None
     encoder_fit: Annotated[EncoderFitRecord | None, UNLESS_NONE] = None
     engine: Annotated[EngineRecord | None, UNLESS_NONE] = None
     lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
@@ -349,8 +393,6 @@ class Manifest(Record):
     skipped: Annotated[list[SkippedCandidate] | None, UNLESS_NONE] = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
-    reference: str
-    files: dict[str, FileRecord]
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:
@@ -365,25 +407,49 @@ class Manifest(Record):
         return self.query_encoder or self.encoder
 
     @property
-    def answer_threshold(self) -> tuple[str, float] | None:
-        """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
-        if self.abstention is not None:
-            return self.abstention.score, self.abstention.tau
-        return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
+    def scorer(self) -> Scorer:
+        """Name of the query encoder, and the digest of its float32 weights, even if the release answers with int8.
+
+        Comparing document encoders is not enough: a map learned for queries alone changes every similarity.
+        """
+        return Scorer(self.answering.name, (self.float32_encoder or self.answering).sha256)
 
     @property
     def max_score(self) -> float:
         """Upper limit of scores: that of a cosine and, if there is a lexical part, its weight."""
         return 1.0 if self.lexical is None else 1.0 + self.lexical.weight
 
-    @property
-    def state(self) -> State:
-        """Calibrated or provisional; releases of versions without this record count as calibrated."""
-        return "calibrated" if self.calibration is None else self.calibration.state
 
-    @field_validator("metrics")
-    @classmethod
-    def _calibration_is_there(cls, metrics: dict[str, MetricsRecord]) -> dict[str, MetricsRecord]:
-        if "calibration" not in metrics:
-            raise PydanticCustomError("no_calibration", "has no part named calibration")
-        return metrics
+class RetrieverRecord(Record):
+    """The retriever of another system, of which a run was calibrated.
+
+    Attributes:
+        name: Its name: the tag of a TREC run, else the name of the file.
+        scores: What its scores are. Distances are compared as negative numbers, so that higher is better everywhere.
+        components: Names of the further scores of a result, in alphabetical order.
+        depth: Smallest number of results of a query in the run.
+        judged: Share of the top-K results that the qrels judge, in 0…1.
+        sha256: Digest of `scores` and `components`, of which a threshold is a threshold.
+    """
+
+    name: str
+    scores: ScoreScale
+    components: list[str]
+    depth: int = Field(ge=1)
+    judged: float
+    sha256: str
+
+
+class RunManifest(ReleaseManifest):
+    """The manifest of a release that was calibrated on a run: it has neither encoder nor documents.
+
+    Attributes:
+        retriever: What scored the results.
+    """
+
+    retriever: RetrieverRecord
+
+    @property
+    def scorer(self) -> Scorer:
+        """Name of the retriever, and the digest of what its scores are."""
+        return Scorer(self.retriever.name, self.retriever.sha256)

@@ -20,8 +20,8 @@ from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_co
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex
-from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.retrieval.index.passages import Fields, Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_words
@@ -46,7 +46,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
@@ -136,7 +136,7 @@ def load(
         InputError: If the release has no encoder of this precision, or no engine is configured.
         EngineUnavailable: If the engine does not respond.
     """
-    manifest = verify(release, trusted)
+    manifest = verify_searchable(release, trusted)
     _check_optional_files(release, manifest)
     corpus = _open_corpus(release, manifest, engine)
     with ExitStack() as resources:

@@ -1,12 +1,15 @@
 """Records of how a release searches, and of the gate's evidence: the lexical part, the projection, the candidates."""
 
 import hashlib
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from taugate.retrieval.index.hybrid import MAX_WEIGHT, HybridIndex
+from taugate.retrieval.index.names import MAX_WEIGHT
 from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+
+if TYPE_CHECKING:  # loads FAISS
+    from taugate.retrieval.index.hybrid import HybridIndex
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
@@ -48,7 +51,7 @@ class LexicalRecord(Record):
     sha256: str
 
     @classmethod
-    def of(cls, index: HybridIndex) -> Self:
+    def of(cls, index: "HybridIndex") -> Self:
         """Record the lexical part of a search."""
         words = index.lexical
         return cls(

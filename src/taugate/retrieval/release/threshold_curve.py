@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.policy.policy import PolicyKind, relative
+from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -60,7 +60,7 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
 def _decision_scores(reference: Reference, kind: PolicyKind) -> tuple[Float32, Float32]:
     """Return the decision scores of the top-K, (q, K), and of the best relevant result, (f,) for f queries with one.
 
-    The second is the highest score of a relevant document in the top-K. A cut by similarity or by its share of the best
+    The second is the highest score of a relevant document in the top-K. A cut by similarity, or relative to the best,
     keeps the first results, so for these it is the score of the most similar relevant document.
     """
     if reference.relevance is not None and reference.correct_relevance is not None and kind == "probability":
@@ -68,7 +68,7 @@ def _decision_scores(reference: Reference, kind: PolicyKind) -> tuple[Float32, F
     top, correct = reference.top, reference.correct
     # Both are computed by `similarity`, so the score of a retrieved document is equal to the last bit.
     hits = (top == correct[:, None]).any(axis=1)
-    if kind == "relative":
-        correct = relative(np.column_stack([top[:, 0], correct]))[:, 1]
-        top = relative(top)
+    if kind in {"relative", "gap"}:
+        correct = decision_scores(kind, np.column_stack([top[:, 0], correct]), None)[:, 1]
+        top = decision_scores(kind, top, None)
     return top, correct[hits]

@@ -13,13 +13,18 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
+    FILES,
+    IN_ENGINE,
     MANIFEST,
     MANIFEST_BYTES,
+    OPTIONAL_FILES,
+    OPTIONAL_OF_RUN,
+    REQUIRED_OF_RUN,
     content_digest,
     files_differ,
     stored_files,
 )
-from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
+from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.storage.files import open_regular, read_bounded
 
@@ -27,7 +32,7 @@ _REMEDY = "calibrate again, or promote another release"
 _MAX_SHOWN = 200  # characters of a manifest's value in a message
 
 
-def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
+def verify(release: Path, trusted: TrustedKeys | None = None) -> ReleaseManifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
     Args:
@@ -43,7 +48,18 @@ def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
     return verified(release, trusted)[0]
 
 
-def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifest, bytes]:
+def verify_searchable(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
+    """Verify a release like `verify`; also raises ReleaseError if it has no documents to search."""
+    manifest = verify(release, trusted)
+    if not isinstance(manifest, Manifest):
+        raise ReleaseError(
+            f"{release}: was calibrated on a run, so it has neither encoder nor documents; name a release of "
+            "`taugate calibrate`"
+        )
+    return manifest
+
+
+def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[ReleaseManifest, bytes]:
     """Verify a release like `verify`; returns the manifest and the bytes that it was read from."""
     content = _manifest_bytes(release / MANIFEST)
     manifest = read_manifest(release, content, trusted)
@@ -51,7 +67,7 @@ def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifes
     return manifest, content
 
 
-def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> Manifest:
+def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> ReleaseManifest:
     """Parse and check the bytes of a manifest without reading other files of the release; see `verify`."""
     if trusted is not None:
         check_signature(release, content, trusted)
@@ -62,7 +78,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
             f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
         )
     try:
-        manifest = Manifest.model_validate(raw, strict=True)
+        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(raw, strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
         field = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
@@ -72,10 +88,18 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         raise ReleaseError(f"{release / MANIFEST}: says it is {recorded}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
-    if different := files_differ(manifest.files, in_engine=manifest.engine is not None):
+    if different := _files_differ(manifest):
         names = _shown(", ".join(sorted(different)))
         raise ReleaseError(f"{release / MANIFEST}: its list of files is not that of this version ({names}); {_REMEDY}")
     return manifest
+
+
+def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
+    """Return the missing and the unexpected files of a release."""
+    if not isinstance(manifest, Manifest):
+        return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
+    outside = frozenset() if manifest.engine is None else IN_ENGINE
+    return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
 
 
 def _manifest_bytes(path: Path) -> bytes:
@@ -103,7 +127,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401 (from an unchecked manifest)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _verify_files(release: Path, manifest: Manifest) -> None:
+def _verify_files(release: Path, manifest: ReleaseManifest) -> None:
     """Check that the folder has exactly the files of the manifest, whose names are those of this schema version."""
     stored = stored_files(release)
     for name in sorted(set(manifest.files) | stored):

@@ -157,6 +157,8 @@ class Connection(H11Protocol):
             self.stage, self.since = stage, self.loop.time()
             if stage is Stage.NOTHING:
                 self._table.count_refusal("malformed")
+                if self.cycle is not None:
+                    self.cycle.disconnected = True  # 400 was sent in place of its reply
         if stage is Stage.REPLY and self._has_authorized_request:
             self._table.authenticate(self)
         if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):

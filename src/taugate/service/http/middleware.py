@@ -81,7 +81,7 @@ class RequestSteps:
             await send({"type": "http.response.body", "body": body})
         finally:
             if response is not None:  # else the process is stopping
-                self._log(caller, operation, scope, response, began)
+                self._record(caller, operation, scope, response, began)
 
     def refuse_at_once(self, scope: Scope, body: bytes) -> Response | None:
         """Return the reply to a search that the full queue refuses; None for any other request.
@@ -97,20 +97,10 @@ class RequestSteps:
             return None
         began = time.perf_counter()
         operation, _ = self._operations.find(scope["path"])
-        if operation is None or operation.is_known is None or operation.model is None:
+        if operation is None:
             return None
         caller = self._identify(scope)
-        try:
-            _check_method(self._check(caller, operation, scope), scope)
-            check_json(caller.headers.get(b"content-type", b""))
-            is_usual = (
-                len(body) > self._limits.max_body_bytes
-                or self._admission.rates.is_shared(caller.key)
-                or operation.is_known(read_json(body, operation.model))
-            )
-        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
-            is_usual = True
-        if is_usual:
+        if not self._would_wait(caller, operation, scope, body):
             return None
         self._count_authorized(caller)
         try:
@@ -119,8 +109,21 @@ class RequestSteps:
         except RateLimited as refusal:
             error = refusal
         response = _finished(self._error_reply(error, caller, operation), caller)
-        self._log(caller, operation, scope, response, began)
+        self._record(caller, operation, scope, response, began)
         return response
+
+    def _would_wait(self, caller: Caller, operation: Operation, scope: Scope, body: bytes) -> bool:
+        """Return whether a request would pass all steps, without Redis, and then wait in the queue."""
+        if operation.is_known is None or operation.model is None:
+            return False
+        try:
+            _check_method(self._check(caller, operation, scope), scope)
+            check_json(caller.headers.get(b"content-type", b""))
+            if len(body) > self._limits.max_body_bytes or self._admission.rates.is_shared(caller.key):
+                return False
+            return not operation.is_known(read_json(body, operation.model))
+        except Exception:  # noqa: BLE001 (the usual way replies, and logs what is unexpected)
+            return False
 
     def _identify(self, scope: Scope) -> Caller:
         """Give the request its id, and begin its trace."""
@@ -193,7 +196,9 @@ class RequestSteps:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both: proxies disagree on which one counts")
 
-    def _log(self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float) -> None:
+    def _record(
+        self, caller: Caller, operation: Operation | None, scope: Scope, response: Response, began: float
+    ) -> None:
         """Record a request with its reply; `began` is a time of time.perf_counter()."""
         route = _UNMATCHED if operation is None else operation.path
         completed = CompletedRequest(caller.id, scope["method"], route, response.status_code)

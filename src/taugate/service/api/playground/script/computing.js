@@ -44,7 +44,8 @@ export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.f
 
 /** Return what a policy compares with τ, in float32 as the service does; nothing is close to a best score of 0 or less. */
 export const compared = ({ relevance, score }, policy, best) =>
-  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0) : score;
+  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0)
+    : policy === "gap" ? Math.fround(score - best) : score;
 
 /** Tell whether a result is kept; tau: null is the verdict of the service. */
 export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold

@@ -2,12 +2,15 @@ const SETS = [["correct", "Correct documents"], ["topk", "Top-K results"], ["ran
 const LINES = [["kept", "Results kept"], ["loss", "Queries that lose their answer"]];
 const PAD = 22; // pixels at both sides of the drawing
 
-// Values from 0 to 1 that policies compare instead of similarities, on a separate scale.
-const OWN_SCALES = { relative: "shares of the best similarity", probability: "relevance" };
+// Values that policies compare instead of similarities, on a separate scale.
+const OWN_SCALES = {
+  relative: "shares of the best similarity", gap: "differences from the best similarity", probability: "relevance",
+};
 const ownScale = () => OWN_SCALES[policy().kind];
 
 /** Return the range that τ may be moved in. */
 function tauRange() {
+  if (policy().kind === "gap") return [-1, 0];
   if (ownScale()) return [0, 1];
   const scores = (state.all?.results ?? []).map((result) => result.score);
   const values = [...scores, ...SETS.flatMap(([name]) => state.reference[name])];

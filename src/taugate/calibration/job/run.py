@@ -1,0 +1,125 @@
+"""One calibration on a run of another retriever, from its scores to a release without encoder and documents."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from taugate.calibration.job.calibration import check_releases, current_manifest
+from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
+from taugate.calibration.job.release_stages import ReleaseStages
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.progress import Job
+from taugate.calibration.provisional.state import AvailableEvidence
+from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
+from taugate.calibration.study.run import RunInputs, RunSearch
+from taugate.errors import InputError
+from taugate.ingestion.runs.judged_run import JudgedRun
+from taugate.ingestion.runs.run import Run
+from taugate.registry.lock import calibration_lock
+from taugate.retrieval.release.layout import ABSTENTION, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval.release.manifest import BootstrapRecord, RetrieverRecord, RunManifest, ScoreScale
+from taugate.storage.files import sha256_json
+
+
+def calibrate_run(
+    run: Path, qrels: Path, releases: Path, scale: ScoreScale, settings: CalibrationSettings, job: Job
+) -> RunManifest:
+    """Read a run and its qrels, choose a threshold and write a release into `releases`, without promoting it.
+
+    Only one calibration at a time runs in a directory. After an error, no release has been written.
+
+    Args:
+        run: File of the run.
+        qrels: File of the qrels.
+        releases: The directory of releases.
+        scale: What the scores are.
+        settings: All other settings.
+        job: Reports progress and warnings, and times the stages.
+
+    Raises:
+        InputError: If the run, the qrels or the settings cannot be used.
+    """
+    calibration = RunCalibration(releases, settings, job)
+    with calibration_lock(releases):
+        return calibration.read(run, qrels, scale).study().decide().write()
+
+
+class RunCalibration(ReleaseStages[RunManifest]):
+    """A calibration of the scores of another retriever.
+
+    The constructor checks, before any work, that a release can be written; it raises InputError.
+    """
+
+    schema = RunManifest
+    inputs: RunInputs
+    searching: RunSearch
+
+    def __init__(self, releases: Path, settings: CalibrationSettings, job: Job) -> None:
+        check_releases(releases, job)
+        super().__init__(releases, settings, job)
+
+    def read(self, path: Path, qrels: Path, scale: ScoreScale) -> Self:
+        """Read a run and its qrels.
+
+        Raises:
+            InputError: If they cannot be read, or do not fit the settings.
+        """
+        job, settings = self.job, self.settings
+        if scale != "similarity" and settings.rule.policy == "relative":
+            raise InputError(
+                f"--policy relative: a share of the best score means nothing for --scores {scale}; give --policy gap, "
+                "the difference from the best score"
+            )
+        self.parent = current_manifest(self.releases)
+        with job.stage("read"):
+            run, left_out = JudgedRun.read(Run.read(path, scale), qrels, settings.k)
+        for sentence in left_out:
+            job.report(sentence)
+        check_bootstraps(settings)
+        check_calibrating(run, settings)
+        units = sampling_units(run, settings, job)
+        evidence = AvailableEvidence.count(run, settings.k)
+        if evidence.because:  # reported before the work
+            job.report(f"{PROVISIONAL} {evidence.because}")
+        self.inputs = RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job)
+        self.searching = RunSearch(self.inputs)
+        self.records |= {
+            "taugate_version": version("taugate"),
+            "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
+            "data": _data_facts(run),
+            "retriever": _retriever(run, settings.k),
+            "reference": REFERENCE,
+        }
+        return self
+
+    def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
+        drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
+        query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+        if calibrated.estimated is not None:
+            calibrated.estimated.relevance.save(release / RELEVANCE)
+        if calibrated.answer_rule is not None:
+            calibrated.answer_rule.score.save(release / ABSTENTION)
+        (release / REPORT).write_text(report, encoding="utf-8")
+
+
+def _data_facts(run: JudgedRun) -> dict[str, Any]:
+    answerable, unanswerable = len(run.answerable), len(run.unanswerable)
+    return {
+        "name": run.name,
+        "split": run.split,
+        "documents": run.passages,
+        "queries": answerable + unanswerable,
+        "answerable": answerable,
+        "unanswerable": unanswerable,
+        "truncated_documents": 0,
+        "sha256": run.sha256,
+    }
+
+
+def _retriever(run: JudgedRun, k: int) -> RetrieverRecord:
+    scores = {"scores": run.run.scale, "components": run.components}
+    return RetrieverRecord(
+        name=run.name, **scores, depth=run.depth, judged=run.judged_share(k), sha256=sha256_json(scores)
+    )

@@ -1,0 +1,55 @@
+"""The model of relevance of a run, from the scores of results; fitted and recalibrated as that of a corpus."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import EstimatedRelevance, fit_relevance, recalibrate
+from taugate.retrieval.policy.score_relevance import ScoreRelevance, score_features
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class EstimatedScoreRelevance(EstimatedRelevance):
+    """A model of scores that was fitted in this calibration, with its probabilities."""
+
+    relevance: ScoreRelevance
+
+
+def estimate_score_relevance(
+    judged: JudgedQueries, components: Mapping[str, Float32], roles: QueryRoles
+) -> EstimatedScoreRelevance | None:
+    """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
+
+    None if the results of the fitting queries are all relevant or all irrelevant.
+
+    Args:
+        judged: The n answerable queries with their results.
+        components: Further scores of the results by name, (n, K) float32 each, NaN for a missing one.
+        roles: Roles of the queries.
+    """
+    scores, k = judged.top.scores, judged.top.scores.shape[1]
+    floors = {name: _lowest(values[roles.fit]) for name, values in components.items()}
+    with threadpool_limits(limits=1):
+        values = score_features(scores, components, floors, k)
+        relevant, fit, unseen = judged.relevant, roles.fit, roles.not_fitting
+        fitted = fit_relevance(values[fit], relevant[fit], roles.clusters)
+        if fitted is None:
+            return None
+        model = recalibrate(fitted.model, values[unseen], relevant[unseen])
+        return EstimatedScoreRelevance(
+            ScoreRelevance(model, floors, k),
+            answerable=model.probability(values).astype(np.float32),
+            unanswered=None,
+            fit=fitted,
+        )
+
+
+def _lowest(values: Float32) -> float:
+    """Return the lowest score that is not missing; 0 if all are."""
+    given = values[~np.isnan(values)]
+    return float(given.min()) if given.size else 0.0

@@ -1,0 +1,180 @@
+"""The search of another retriever, of which only a run is known: scores of results, without vectors or documents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
+from taugate.calibration.abstention.choose import QueryGroup
+from taugate.calibration.metrics.documents import grades_of
+from taugate.calibration.metrics.inputs import StudyInputs
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
+from taugate.calibration.metrics.searched import SearchedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import AppliedRelevance
+from taugate.calibration.relevance.score_model import estimate_score_relevance
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.search import Parts, StudiedSearch
+from taugate.errors import InputError
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.ingestion.runs.judged_run import JudgedRun
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.vectors.similarity import Float32
+
+_SCORE_NAMES = {"similarity": "score", "distance": "score (the negative distance)", "logit": "score (log-odds)"}
+# Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
+_MOST = 0.5
+
+
+@dataclass(frozen=True)
+class RunInputs(StudyInputs):
+    """The inputs of a calibration on a run.
+
+    Attributes:
+        dataset: The queries with results and judgements.
+    """
+
+    dataset: JudgedRun
+
+
+@dataclass(frozen=True)
+class SearchedRun(SearchedQueries):
+    """The labelled queries of a run with their results.
+
+    Attributes:
+        dataset: The queries with results and judgements.
+    """
+
+    dataset: JudgedRun
+
+    @property
+    def score_name(self) -> str:
+        """What the retriever compares documents by."""
+        return _SCORE_NAMES[self.dataset.run.scale]
+
+    @property
+    def shares(self) -> bool:
+        """Whether a share of the best score means something: not for distances and log-odds."""
+        return self.dataset.run.scale == "similarity"
+
+    def document(self, number: int) -> Document:
+        """Return the document with a number: its id, as the run has no texts."""
+        return Document(self.dataset.ids[number], "")
+
+
+@dataclass(frozen=True)
+class RunSearch(StudiedSearch):
+    """Looks results up in a run.
+
+    Attributes:
+        inputs: The run, the division of its queries, and the settings.
+    """
+
+    inputs: RunInputs
+
+    @cached_property
+    def queries(self) -> SearchedRun:
+        """The labelled queries with their results; raises InputError if no threshold can separate the scores."""
+        run, k = self.inputs.dataset, self.inputs.settings.k
+        results = run.results(run.answerable, k)
+        unanswerable = run.results(run.unanswerable, k)
+        judged = JudgedQueries(
+            top=TopK(results.scores, results.documents),
+            grades=grades_of(run.answerable, results.documents, None),
+            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in run.answerable]),
+            correct=_correct_scores(run),
+        )
+        searched = SearchedRun(run, judged, TopK(unanswerable.scores, unanswerable.documents), self.inputs.units)
+        self._check_scores(searched)
+        return searched
+
+    def random_scores(self, part: QueryPart) -> Float32:
+        """Return no scores, (0,) float32: a run scores no document but its results."""
+        return np.empty(0, dtype=np.float32)
+
+    def relevance(
+        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
+    ) -> tuple[AppliedRelevance, Float32] | None:
+        """Fit the model of relevance on the scores of results; see `StudiedSearch`."""
+        if roles is None:
+            return None
+        run, k = self.inputs.dataset, self.inputs.settings.k
+        answerable, unanswerable = run.results(run.answerable, k), run.results(run.unanswerable, k)
+        estimated = estimate_score_relevance(self.queries.judged, answerable.components, roles)
+        if estimated is None:
+            return None
+        with threadpool_limits(limits=1):  # the same data give the same bits
+            return estimated, estimated.relevance.estimate(unanswerable.scores, unanswerable.components)
+
+    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
+        """Choose a score of a query that needs only its results, and certify a threshold; None if not requested."""
+        settings, search = self.inputs.settings, self.queries
+        if settings.abstention is None:
+            return None
+        clusters, answerable = search.cluster_ids, len(search.judged)
+        groups = (
+            _group(search.dataset.answerable, search.judged.top, clusters[:answerable]),
+            _group(search.dataset.unanswerable, search.unanswerable, clusters[answerable:]),
+        )
+        return abstain(settings.abstention, *groups, None, calibration, settings.seed)
+
+    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
+        """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""
+
+    def few_labels(self) -> None:
+        """Return None: labels are used alone."""
+
+    def query_set(self, parts: Parts) -> tuple[dict[str, Any], None]:
+        """Return no records: a run has neither texts nor vectors."""
+        return {}, None
+
+    def _check_scores(self, searched: SearchedRun) -> None:
+        """Raise InputError if all scores are equal, or if best scores cannot tell the queries that are to be refused.
+
+        If nothing is to be refused, equal best scores are only worth a warning: a cut within the list may still work.
+        """
+        run, top = self.inputs.dataset, searched.judged.top
+        if np.ptp(top.scores) == 0:
+            raise InputError(
+                f"{run.run.path}: every score is {top.scores[0, 0]:g}, so no threshold can separate documents; write "
+                "the scores of the retriever"
+            )
+        best = np.concatenate([top.scores[:, 0], searched.unanswerable.scores[:, 0]])
+        equal = int(np.unique(best, return_counts=True)[1].max())
+        if equal <= _MOST * len(best) or (run.components and self.inputs.settings.abstention is None):
+            return
+        sentence = (
+            f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question"
+        )
+        if self.inputs.settings.abstention is not None:
+            remedy = "leave out --max-answered, or calibrate a run of one component"
+            raise InputError(f"{run.run.path}: {sentence}; {remedy}")
+        self.inputs.job.report(f'warning: {sentence}; send the component scores, as "scores" of every result')
+
+
+def _group(queries: Sequence[LabelledQuery], top: TopK, clusters: NDArray[np.int64]) -> QueryGroup:
+    """Return the queries of one kind, which have no vectors."""
+    return QueryGroup([query.text for query in queries], np.empty((len(queries), 0), dtype=np.float32), top, clusters)
+
+
+def _correct_scores(run: JudgedRun) -> Float32:
+    """Return S_corr, the highest score of a relevant document of each answerable query, (n,) float32.
+
+    If the run does not list one, its score is unknown, and lower than those of the listed results. It gets a score
+    below all scores of the run, so that COE is a lower limit.
+    """
+    listed = [run.run.queries[query.id] for query in run.answerable]
+    lowest = np.nextafter(min(results.scores[-1] for results in listed), np.float32(-np.inf))
+    correct = np.full(len(listed), lowest, dtype=np.float32)
+    for row, (query, results) in enumerate(zip(run.answerable, listed, strict=True)):
+        found = np.isin(results.documents, [*query.relevant])
+        if found.any():
+            correct[row] = results.scores[found.argmax()]
+    return correct

@@ -1,0 +1,88 @@
+"""`taugate calibrate-run`: a threshold for the scores of another retriever."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli.calibrate import CalibratedOptions, print_calibrated, publish_calibrated, shares
+from taugate.cli.terminal.command import Command, OptionGroup
+from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
+from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
+from taugate.retrieval.release.manifest import ReleaseManifest, ScoreScale
+
+if TYPE_CHECKING:  # needs the extra `calibration`
+    from taugate.calibration.progress import Job
+
+_COMMON = ("run", "qrels", "releases", "k", "scores", "max_loss", "max_answered", "no_promote")
+_THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRunOptions(CalibratedOptions):
+    """The options of `taugate calibrate-run` beside the settings of a calibration."""
+
+    run: Annotated[
+        Path,
+        Appearance("RUN", positional=True),
+        Field(description="results with their scores: a TREC run, or JSON Lines with query_id and results"),
+    ]
+    qrels: Annotated[
+        Path, Appearance("QRELS", positional=True), Field(description="judgements of the results, BEIR or TREC")
+    ]
+    scores: ScoreScale = option(
+        "similarity", "what the scores are; of distances, lower is better, and log-odds may be negative"
+    )
+    new_encoder: bool = option(False, "promote also over a release with another retriever or encoder")
+
+
+def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    requested = specified(values)
+    own = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
+    options = CalibrateRunOptions(**own)
+    # ρ is chosen by questions that no run has results for.
+    settings = replace(CalibrationSettings.from_options(requested), refusal=False)
+
+    def write(job: "Job") -> ReleaseManifest:
+        from taugate.calibration.job.run import calibrate_run  # loads scikit-learn, which takes seconds
+
+        return calibrate_run(options.run, options.qrels, options.releases, options.scores, settings, job)
+
+    request, data = (
+        options.promotion(new_encoder=options.new_encoder),
+        shlex.join([str(options.run), str(options.qrels)]),
+    )
+    return print_calibrated(publish_calibrated(write, options, request, settings, data), options)
+
+
+command = Command(
+    "calibrate-run",
+    callback=_run,
+    params=[
+        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "as_json", "verbose"),
+        *parameters(
+            CalibrationSettings, "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"
+        ),
+        *parameters(
+            ThresholdRule,
+            *("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty", "count_at_most", "tau"),
+            group=_THRESHOLD,
+            optional=True,
+            max_loss=Appearance("X[,X…]", type=shares),
+            confidence=Appearance("P"),
+            count_at_most=Appearance(
+                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
+            ),
+        ),
+        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(PromotionOptions, group=PROMOTION),
+        *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
+    ],
+    common=_COMMON,
+    help="Choose a threshold for the scores of another retriever, and write and promote a release.",
+)

@@ -1,0 +1,257 @@
+"""The gate: cuts the results of another retriever by a threshold that was calibrated on a run of it.
+
+It needs the scores of results alone: no encoder, no index and no texts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
+from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
+from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
+from taugate.retrieval.release.manifest import RunManifest
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.retrieval.vectors.similarity import Float32
+
+# Far more than anybody lists, and few enough to check in milliseconds.
+MAX_RESULTS = 10_000
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredResult:
+    """A result of the retriever.
+
+    Attributes:
+        id: Id of the document.
+        score: Its score, on the scale that was calibrated.
+        scores: Further scores by name.
+    """
+
+    id: str
+    score: float
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """A result that is kept.
+
+    Attributes:
+        id: Id of the document.
+        rank: Rank by score before the cut, from 1.
+        score: Its score, as it was given.
+        relevance: Probability that it is relevant; None if the release has no model of it.
+    """
+
+    id: str
+    rank: int
+    score: float
+    relevance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateReply:
+    """What the gate keeps of a query's results.
+
+    Attributes:
+        results: The kept results, best first.
+        considered: Number of results that were compared with the threshold.
+        dropped: Number of these that are not kept.
+        threshold: τ; None if the release has none. For distances it is negative.
+        policy: What is compared with τ.
+        calibrated: Whether the certificate of the threshold covers these results.
+        why_not: Why it does not; None if it does.
+        reason: Why nothing is kept; None if any result is.
+        refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
+        top: (K,) float32 scores of the first K results, which drift detection reads; None with fewer.
+        uncut_kept: Number of these that the policy keeps.
+    """
+
+    results: list[KeptResult]
+    considered: int
+    dropped: int
+    threshold: float | None
+    policy: str
+    calibrated: bool
+    why_not: str | None
+    reason: str | None
+    refusal: RefusalScore | None
+    top: Float32 | None
+    uncut_kept: int
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Cuts results by the policy of a release that was calibrated on a run. `cut` may be called by several threads.
+
+    Attributes:
+        manifest: Manifest of the release.
+        policy: The policy.
+        reference: Scores of the calibration queries.
+        relevance: Model of relevance; None if the release has none.
+        abstention: Rule that refuses queries; None if none is refused.
+    """
+
+    manifest: RunManifest
+    policy: Policy
+    reference: Reference
+    relevance: ScoreRelevance | None
+    abstention: AnswerRule | None
+
+    @classmethod
+    def load(cls, release: Path, trusted: TrustedKeys | None = None) -> Self:
+        """Verify and open a release.
+
+        Args:
+            release: Folder of the release.
+            trusted: Keys of which one must have signed the release; None requires no signature.
+
+        Raises:
+            ReleaseError: If the release is not as it was written, or was not calibrated on a run.
+        """
+        manifest = verify(release, trusted)
+        if not isinstance(manifest, RunManifest):
+            raise ReleaseError(
+                f"{release}: has a corpus, so a service searches it; name a release of `taugate calibrate-run`"
+            )
+        record, components = manifest.policy, tuple(manifest.retriever.components)
+        has_model = RELEVANCE in manifest.files
+        if has_model != (manifest.relevance is not None) or (record.kind == "probability" and not has_model):
+            raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
+        abstention = None
+        if manifest.abstention is not None:
+            score = AnswerScore.load(release / ABSTENTION, manifest.abstention.score, 0, ())
+            abstention = AnswerRule(score, manifest.abstention.tau)
+        return cls(
+            manifest,
+            Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state == "provisional"),
+            Reference.load(release / REFERENCE),
+            ScoreRelevance.load(release / RELEVANCE, components) if has_model else None,
+            abstention,
+        )
+
+    def cut(self, results: Sequence[ScoredResult], k: int | None = None) -> GateReply:
+        """Keep the results of a query that pass.
+
+        Args:
+            results: Results of the retriever, best first.
+            k: How many of them are considered; None for the K of the calibration.
+
+        Raises:
+            InputError: If there are too many results, an id is repeated, or a score is not a finite number.
+        """
+        given = _checked(results)
+        considered = self.policy.k if k is None else k
+        scale = -1.0 if self.manifest.retriever.scores == "distance" else 1.0
+        scores = np.array([scale * result.score for result in given], dtype=np.float32)
+        ordered = not (scores[1:] > scores[:-1]).any()
+        if not ordered:
+            order = np.argsort(-scores, kind="stable")
+            given, scores = [given[place] for place in order.tolist()], scores[order]
+        listed = max(considered, self.policy.k)
+        given, scores = given[:listed], scores[None, :listed]
+        if not given:
+            return self._nothing()
+        components = {
+            name: np.array([[result.scores.get(name, np.nan) for result in given]], dtype=np.float32)
+            for name in self.manifest.retriever.components
+        }
+        relevance = None if self.relevance is None else self.relevance.estimate(scores, components)
+        decisions = decision_scores(self.policy.kind, scores, relevance)
+        refusal, answered = self._refusal(scores)
+        passing = keep_answered(decisions[:, :considered].copy(), self.policy.threshold, answered)[0]
+        kept = np.flatnonzero(passing).tolist()
+        k_results = scores[0, : self.policy.k]
+        why_not = self._why_not(considered, k_results, components, ordered=ordered)
+        return GateReply(
+            results=[
+                KeptResult(
+                    given[place].id,
+                    place + 1,
+                    given[place].score,
+                    None if relevance is None else float(relevance[0, place]),
+                )
+                for place in kept
+            ],
+            considered=len(passing),
+            dropped=len(passing) - len(kept),
+            threshold=self._threshold,
+            policy=self.policy.kind,
+            calibrated=why_not is None,
+            why_not=why_not,
+            reason=_reason(kept, answered),
+            refusal=refusal,
+            top=k_results if len(k_results) == self.policy.k else None,
+            uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
+        )
+
+    @property
+    def _threshold(self) -> float | None:
+        threshold = self.policy.threshold
+        return None if threshold is None else float(threshold)
+
+    def _nothing(self) -> GateReply:
+        """Return the reply to a query without results."""
+        return GateReply(
+            [], 0, 0, self._threshold, self.policy.kind, False, "fewer_than_k", "no_results", None, None, 0
+        )
+
+    def _refusal(self, scores: Float32) -> tuple[RefusalScore | None, Mask | None]:
+        """Return the score of the query as a whole, and whether it is answered, (1,) bool; None without a rule."""
+        if self.abstention is None:
+            return None, None
+        positions = np.arange(scores.shape[1])[None]
+        (refusal,) = self.abstention.decide([""], np.empty((1, 0), dtype=np.float32), TopK(scores, positions))
+        return refusal, np.array([refusal.score >= refusal.rho])
+
+    def _why_not(
+        self, considered: int, scores: Float32, components: Mapping[str, Float32], *, ordered: bool
+    ) -> str | None:
+        """Return the first reason why the calibration does not cover the first K results; None if it does."""
+        low, high = self.reference.top.min(), self.reference.top.max()
+        missing = (name for name, values in components.items() if np.isnan(values[0, : self.policy.k]).all())
+        reasons = {
+            "no_threshold": self.policy.kind == "none",
+            "provisional": self.policy.provisional,
+            "fewer_than_k": len(scores) < self.policy.k,
+            "not_sorted": not ordered,
+            "other_k": not self.policy.covers(considered),
+            **{f"missing_score:{name}": True for name in missing},
+            "outside_calibrated_range": scores[0] > high or scores[-1] < low,
+        }
+        return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _reason(kept: Sequence[int], answered: Mask | None) -> str | None:
+    """Return why nothing is kept; None if any result is."""
+    if kept:
+        return None
+    return "all_below_threshold" if answered is None or answered[0] else "unanswerable"
+
+
+def _checked(results: Sequence[ScoredResult]) -> Sequence[ScoredResult]:
+    """Return results that can be cut; raises InputError at the first fault."""
+    if len(results) > MAX_RESULTS:
+        raise InputError(f"results: {len(results):,} are over {MAX_RESULTS:,}; send the best ones")
+    seen: set[str] = set()
+    for place, result in enumerate(results):
+        if result.id in seen:
+            raise InputError(f"results.{place}.id: {result.id[:200]!r} is listed twice; send every document once")
+        seen.add(result.id)
+        for name, value in (
+            ("score", result.score),
+            *((f"scores.{key}", value) for key, value in result.scores.items()),
+        ):
+            if not abs(value) <= _MAX_FLOAT32:
+                raise InputError(f"results.{place}.{name}: {value} is not a finite number; correct it, or leave it out")
+    return results

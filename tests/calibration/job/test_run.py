@@ -1,0 +1,245 @@
+"""`taugate calibrate-run`: thresholds for the scores of a run, by the statistics of a calibration of a corpus."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.retrieval.release.layout import OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval.release.manifest import RunManifest
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import failure
+from tests.runs import dense_results, fused_with_cosine, write_json, write_trec
+
+CORPUS_OPTIONS = ("--no-refusal", "--lexical", "off")  # a run has neither
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """A run of the sample by cosine alone."""
+    folder = tmp_path_factory.mktemp("run")
+    calibrate = ["calibrate", str(sample), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, *CORPUS_OPTIONS]) == 0
+    return write_json(folder / "dense.jsonl", dense_results(sample, folder / "releases"))
+
+
+@pytest.fixture(scope="session")
+def run_releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, run: Path) -> Path:
+    folder = tmp_path_factory.mktemp("run-releases")
+    assert cli.main(calibrate_run(run, sample, folder, "--max-loss", "0.05")) == 0
+    return folder
+
+
+def calibrate_run(run: Path, data: Path, releases: Path, *more: str) -> list[str]:
+    return ["calibrate-run", str(run), str(data / "qrels" / "test.tsv"), "--releases", str(releases), *more]
+
+
+def manifest(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> dict:
+    capfd.readouterr()
+    assert cli.main([*arguments, "--json"]) in {0, 3, 4}
+    return json.loads(capfd.readouterr().out)["manifest"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--policy", "similarity", "--max-loss", "0.05"),
+        ("--policy", "relative", "--max-loss", "0.05"),
+        ("--policy", "relative", "--max-loss", "0.1,0.05", "--metric", "ndcg", "--drawn", "queries"),
+        ("--policy", "similarity", "--max-loss", "0.08", "--guarantee", "expected-loss", "--holdout", "0"),
+    ],
+    ids=" ".join,
+)
+def test_dense_run_gives_the_threshold_of_the_corpus_to_the_bit(
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    calibrate = ["calibrate", str(sample), "--releases", str(tmp_path / "a"), "--encoder", str(encoder)]
+    of_corpus = manifest([*calibrate, *CORPUS_OPTIONS, *options], capfd)
+    of_run = manifest(calibrate_run(run, sample, tmp_path / "b", *options), capfd)
+    assert of_run["policy"] == of_corpus["policy"]
+    assert of_run["policy"]["tau"] is not None
+    assert of_run["evidence"] == of_corpus["evidence"]
+    for part, metrics in of_corpus["metrics"].items():
+        same = {name: value for name, value in metrics.items() if name not in {"coe", "roe"}}
+        assert {name: of_run["metrics"][part][name] for name in same} == same
+
+
+def test_trec_run_gives_the_release_of_the_json_run(
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trec = write_trec(tmp_path / "dense.txt", dense_results(sample, run.parent / "releases"))
+    plain = manifest(calibrate_run(run, sample, tmp_path / "a"), capfd)
+    of_trec = manifest(calibrate_run(trec, sample, tmp_path / "b"), capfd)
+    for part in ("policy", "metrics", "retriever"):
+        assert of_trec[part] == plain[part]
+
+
+def test_same_run_gives_the_same_digest(run: Path, sample: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert cli.main(calibrate_run(run, sample, tmp_path / name)) == 0
+    first, second = ((current_id(tmp_path / name) or "")[-12:] for name in ("a", "b"))
+    assert first == second
+
+
+def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Path) -> None:
+    release = find(run_releases)
+    written = verify(release)
+    assert isinstance(written, RunManifest)
+    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE}
+    stored = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
+    assert not {"encoder", "index", "isotropy", "query_set", "golden"} & {*stored}
+    assert all("roe" not in metrics for metrics in stored["metrics"].values())
+    assert not len(Reference.load(release / REFERENCE).random)
+    assert written.drift is not None
+    assert "roe" not in written.drift.signals
+    assert 0 < written.retriever.judged < 1
+    assert (written.retriever.name, written.retriever.depth) == ("dense", 10)
+
+
+def test_report_of_a_run_leaves_out_what_it_cannot_know(run_releases: Path) -> None:
+    page = (find(run_releases) / REPORT).read_text(encoding="utf-8")
+    assert "Run of the retriever dense" in page
+    for absent in ("ROE", "Encoder ", 'id="papers"', 'id="query-set"', 'id="gate"', "<blockquote"):
+        assert absent not in page
+
+
+def test_registry_commands_work_on_releases_of_runs(
+    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases = shutil.copytree(run_releases, tmp_path / "releases")
+    before = current_id(releases)
+    assert cli.main(calibrate_run(run, sample, releases, "--policy", "similarity", "--max-loss", "0.08")) == 0
+    assert current_id(releases) != before
+    at = ["--releases", str(releases)]
+    for action in ("list", "show", "verify", "history", "rollback"):
+        assert cli.main(["release", action, *at]) == 0
+    assert current_id(releases) == before
+    (newer,) = {*release_ids(releases)} - {before}
+    capfd.readouterr()
+    assert cli.main(["release", "diff", newer, *at]) == 0
+    assert "policy: τ" in capfd.readouterr().out
+    assert cli.main(["release", "promote", newer, *at, "--max-accuracy-drop", "0.1"]) == 0
+    assert cli.main(["release", "prune", "--keep", "1", *at]) == 0
+
+
+def test_release_of_another_scorer_is_promoted_only_if_requested(
+    run: Path, sample: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    command = calibrate_run(run, sample, copy)
+    assert cli.main(command) == 2
+    assert "to promote it anyway, give --new-encoder" in capfd.readouterr().err
+    assert cli.main([*command, "--new-encoder"]) == 0
+
+
+@pytest.mark.parametrize("command", ["serve", "explain", "update"])
+def test_command_that_searches_says_that_a_run_has_no_documents(
+    sample: Path, run_releases: Path, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    words = {"serve": ["--port", "0"], "explain": ["a question", "d0"], "update": [str(sample)]}[command]
+    assert cli.main([command, *words, "--releases", str(run_releases)]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "was calibrated on a run, so it has neither encoder nor documents" in last
+
+
+def changed(run: Path, folder: Path, change: str) -> Path:
+    """Write a run whose scores tell less."""
+    lines = []
+    for line in run.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        for place, result in enumerate(record["results"]):
+            result["score"] = 1.0 if change == "equal" else float(np.float32(1 / (60 + place)))
+        lines.append(json.dumps(record))
+    path = folder / f"{change}.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_run_of_equal_scores_is_refused(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    message = failure(calibrate_run(changed(run, tmp_path, "equal"), sample, tmp_path / "releases"), capfd)
+    assert "every score is 1, so no threshold can separate documents" in message
+
+
+def test_ranks_as_scores_get_a_warning_and_cannot_refuse_questions(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = calibrate_run(changed(run, tmp_path, "ranks"), sample, tmp_path / "releases", "--max-loss", "0.05")
+    assert cli.main(command) == 0
+    assert "503 of 503 best scores are equal: this fused rank cannot tell" in capfd.readouterr().err
+
+
+def test_distances_give_the_kept_results_of_their_similarities(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        for result in record["results"]:
+            result["score"] = 2.0 - 2.0 * result["score"]  # the squared Euclidean distance of unit vectors
+    path = tmp_path / "distances.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    options = ("--policy", "similarity", "--max-loss", "0.05")
+    of_cosine = manifest(calibrate_run(run, sample, tmp_path / "a", *options), capfd)
+    distances = manifest(calibrate_run(path, sample, tmp_path / "b", *options, "--scores", "distance"), capfd)
+    assert distances["metrics"]["heldout"]["kept_fraction"] == of_cosine["metrics"]["heldout"]["kept_fraction"]
+    assert distances["policy"]["tau"] == pytest.approx(2 * of_cosine["policy"]["tau"] - 2, abs=1e-6)
+
+
+def test_component_scores_restore_what_rank_fusion_throws_away(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--policy", "probability", "--max-loss", "0.1", "--drawn", "queries")
+    path = fused_with_cosine(run)
+    with_components = manifest(calibrate_run(path, sample, tmp_path / "a", *options), capfd)
+    ranks_alone = manifest(calibrate_run(changed(run, tmp_path, "ranks"), sample, tmp_path / "b", *options), capfd)
+    skills = [found["relevance"]["brier_skill"]["mean"] for found in (with_components, ranks_alone)]
+    assert skills[0] > skills[1]
+    assert with_components["retriever"]["components"] == ["cosine"]
+    assert "cosine: gap_to_best" in with_components["relevance"]["features"]
+    assert with_components["relevance"]["expected_calibration_error"] < 0.05
+
+
+@pytest.mark.parametrize("scores", ["logit", "distance"])
+def test_auto_considers_the_gap_for_scores_without_shares(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], scores: str
+) -> None:
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        for result in record["results"]:
+            result["score"] = 8 * result["score"] - 4 if scores == "logit" else 2 - 2 * result["score"]
+    path = tmp_path / "scores.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    options = ("--max-loss", "0.1", "--drawn", "queries", "--scores", scores)
+    found = manifest(calibrate_run(path, sample, tmp_path / "a", *options), capfd)
+    assert [candidate["kind"] for candidate in found["policy"]["choice"]["candidates"]] == ["probability", "gap"]
+    message = failure(calibrate_run(path, sample, tmp_path / "b", "--policy", "relative", *options), capfd)
+    assert f"a share of the best score means nothing for --scores {scores}; give --policy gap" in message
+
+
+def test_limit_on_answers_is_certified_by_scores_of_results(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every fourth question loses its document, so that nothing answers it."""
+    data = shutil.copytree(sample, tmp_path / "data")
+    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    removed = {row.split("\t")[1] for row in rows[::4]}
+    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if json.loads(line)["_id"] not in removed]
+    (data / "corpus.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    changed_rows = [f"{row.split(chr(9))[0]}\t-\t0" if row.split("\t")[1] in removed else row for row in rows]
+    (data / "qrels" / "test.tsv").write_text("\n".join([header, *changed_rows]) + "\n", encoding="utf-8")
+    releases = tmp_path / "releases"
+    calibrate = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, *CORPUS_OPTIONS]) == 0
+    path = write_json(tmp_path / "dense.jsonl", dense_results(data, releases))
+    found = manifest(calibrate_run(path, data, tmp_path / "a", "--max-answered", "0.6"), capfd)
+    assert found["abstention"]["score"] == "best_similarity"
+    assert found["abstention"]["certified"]
+    assert found["abstention"]["answered_unanswerable"]["upper"] <= 0.6
