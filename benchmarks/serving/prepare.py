@@ -80,7 +80,7 @@ def prepare(data: Path, name: str, work: Path, peers_python: str | None, seed: i
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "releases" / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
-        arguments += ["--index", "auto"]
+        arguments += ["--index", "auto", "--lexical", "off"]  # the peers compare vectors alone
         subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     corpus = folder / "corpus"
     if not (corpus / "vectors.npy").is_file():
