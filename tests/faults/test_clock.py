@@ -30,6 +30,7 @@ TIME_OF_DAY = {
     "service/drift/watch.py": "queries of all replicas are compared and logged by date",
     "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
     "service/drift/analysis.py": "windows keep dates",
+    "service/drift/worker_store.py": "replies that other workers sent expire by date, as those of other replicas do",
     "retrieval/engines/milvus.py": "a collection has the date of its creation, for pruning from another machine",
     "retrieval/engines/pgvector.py": "the same",
     "registry/collections.py": "the age of a collection, by its date",

@@ -47,7 +47,7 @@ def odd_model(kind: str, folder: Path) -> Path:
 def test_auto_with_static_encoder_records_both_precisions_as_not_possible(
     sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    manifest = calibrate(sample, tmp_path, "--encoder", str(encoder), "--precision", "auto")
+    manifest = calibrate(sample, tmp_path, "--encoder", str(encoder), "--precision", "auto", "--verbose")
     assert [skipped["candidate"] for skipped in manifest["skipped"]] == ["bfloat16", "int8"]
     assert "nothing to quantise to int8" in manifest["skipped"][1]["reason"]
     assert manifest["gate"] == []

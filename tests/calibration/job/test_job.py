@@ -87,7 +87,7 @@ def test_invalid_cached_vectors_are_ignored(
         connection.execute("UPDATE embedding SET vector = x'00' WHERE key IN (SELECT MAX(key) FROM embedding)")
     capfd.readouterr()
     assert calibrate(sample, tmp_path / "s", encoder) == 0
-    assert "Encoded 0 of 503" not in capfd.readouterr().err
+    assert "Encoded 0 of 503 documents and 0 of 503 queries" not in capfd.readouterr().err
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 

@@ -71,7 +71,7 @@ def default(another: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An encoder that passes for the default one."""
     config = (another / "encoder.json").read_text(encoding="utf-8")
     (another / "encoder.json").write_text(config.replace('"fake"', f'"{DEFAULT_ENCODER}"'), encoding="utf-8")
-    monkeypatch.setattr(source, "exported_encoder", lambda name: another if name == DEFAULT_ENCODER else Path(name))
+    monkeypatch.setattr(source, "exported_encoder", lambda name, _: another if name == DEFAULT_ENCODER else Path(name))
     return another
 
 

@@ -209,7 +209,7 @@ def test_encoder_without_tokenizer_is_refused(
 ) -> None:
     untokenized = shutil.copytree(encoder, tmp_path / "encoder", ignore=shutil.ignore_patterns("tokenizer.json"))
     assert cli.main(["import", str(folder), "--to", str(tmp_path / "data"), "--encoder", str(untokenized)]) == 2
-    assert "cannot read tokenizer.json" in capsys.readouterr().err
+    assert "tokenizer.json missing" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 
