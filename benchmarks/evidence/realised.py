@@ -22,14 +22,7 @@ from taugate.calibration.threshold.policy_choice import with_enough_evidence
 from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
-SETS = (
-    "squad_v2_dev",
-    "squadshifts_new_wiki",
-    "covidqa_chunks",
-    "scifact/train",
-    "mixed_large",
-    "pubmedqa_labelled",
-)
+SETS = ("squad_v2_dev", "squadshifts_new_wiki", "covidqa_chunks", "scifact/train", "mixed_large", "pubmedqa_labelled")
 K = 5
 _FIXED: tuple[Literal["similarity", "relative"], ...] = ("similarity", "relative")
 _FITTED: tuple[PolicyChoice, ...] = ("probability", "auto")

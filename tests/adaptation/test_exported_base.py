@@ -102,7 +102,7 @@ def test_folded_graph_applies_map(encoder: Path, tmp_path: Path) -> None:
 def test_external_weights_are_refused(encoder: Path, tmp_path: Path) -> None:
     model = onnx.load(encoder / MODEL)
     onnx.save(model, tmp_path / MODEL, save_as_external_data=True, location="weights", size_threshold=0)
-    with pytest.raises(EncoderError, match="has its weights in another file"):
+    with pytest.raises(EncoderError, match="has its weights in weights; move them all to model.onnx_data"):
         fold_linear_map(tmp_path / MODEL, *random_map(), tmp_path / "target.onnx")
     assert not (tmp_path / "target.onnx").exists()
 

@@ -91,7 +91,7 @@ def test_steps_have_a_line_each_with_their_time(capsys: pytest.CaptureFixture[st
         "Read 3 documents in 0.0 s",
         "warning: of search",
         "warning: of model",
-        "Measured all queries in 0.0 s",
+        "Measured all queries and chose the threshold in 0.0 s",
         "warning: of promote",
     ]
 
@@ -123,7 +123,7 @@ def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_p
     labels = [re.sub(r"\x1b\[[0-9;]*m", "", line).split()[0] for line in bold]
     assert labels == ["Keeps", "Loses", "Refuses", "Measured", "Open", "Report", "Next"]
     steps = [line.split()[0] for line in left if re.search(r" in \d+\.\d s$", line)]
-    assert steps == ["Read", "Prepared", "Encoded", "Tried", "Measured", "Chose", "Wrote"]
+    assert steps == ["Read", "Prepared", "Encoded", "Tried", "Measured", "Wrote"]
 
 
 def test_command_of_job_hides_passwords() -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 # What the stages do while they run, and what they have done; stages that have done the same are one step.
-_MEASURED = "Measured all queries"
+_MEASURED = "Measured all queries and chose the threshold"
 _STAGES = {
     "load": ("loading the current release", "Loaded the current release"),
     "traffic": ("reading judged traffic", "Read judged traffic"),
@@ -26,7 +26,7 @@ _STAGES = {
     "labels": ("estimating from few labels", _MEASURED),
     "query set": ("measuring the query set", _MEASURED),
     "check": ("checking the threshold", "Checked the threshold"),
-    "threshold": ("choosing the threshold", "Chose the threshold"),
+    "threshold": ("choosing the threshold", _MEASURED),
     "write": ("writing the report and the release", "Wrote the release"),
     "shadow": ("trying the release on live traffic", "Tried the release on live traffic"),
     "promote": ("promoting the release", ""),  # the result says whether that happened

@@ -78,6 +78,7 @@ def run(options: QuickstartOptions) -> int:
         CalibrationSettings.from_options({"k": k}),
     )
     rows, steps, ending = release.rows(), release.next_rows(), release.ending
+    del rows["Measured"]  # the first step has said what was read
     if not ending.code:
         rows |= _answers(question, release.path)
     if ending.code or listener is None:

@@ -87,6 +87,14 @@ def publish(folder: Path, target: Path) -> None:
             raise
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a file available under a second name, as a copy if the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def cache_folder() -> Path:
     """Return the cache folder, which need not exist.
 

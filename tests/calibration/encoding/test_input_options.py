@@ -1,5 +1,6 @@
 """Prompts and lengths that the user gives, and what is said about them."""
 
+import html
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from taugate.calibration.encoding.source import exported_encoder
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from tests.calibration.commands import Capture, small
 from tests.calibration.export.architectures import EXPORTED, model_folder
 
 E5 = EXPORTED["XLM-RoBERTa (multilingual-e5, bge-m3, arctic-embed 2)"]
@@ -96,6 +98,18 @@ def test_long_query_is_truncated_like_by_tokenizer(tmp_path: Path) -> None:
     assert len(document.ids) == 2000
     assert (query.ids[0], query.ids[-1]) == (document.ids[0], document.ids[-1])
     assert encoder.encode(["a" * 5000], "query").shape == (1, 32)
+
+
+def test_calibration_and_report_say_how_texts_begin(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 60)
+    options = ("--query-prompt", "query: ", "--document-prompt", "passage: ", "--max-length", "40")
+    _, manifest, said = Capture(capfd)(data, tmp_path / "releases", encoder, *options)
+    sentence = 'queries begin with "query: ", documents with "passage: "'
+    assert sentence in said
+    report = (tmp_path / "releases" / manifest["release_id"] / "report.html").read_text(encoding="utf-8")
+    assert sentence in html.unescape(report)
+    facts = manifest["encoder"]
+    assert (facts["query_prompt"], facts["document_prompt"], facts["max_length"]) == ("query: ", "passage: ", 40)
 
 
 def test_prompts_are_named_in_words() -> None:

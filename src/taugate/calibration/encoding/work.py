@@ -15,12 +15,13 @@ from taugate.calibration.encoding.shards import CorpusShard, ShardRecord, finish
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
+from taugate.retrieval.encoder.graph import DATA
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
-_ENCODER_FILES = (*GRAPH_FILES, LAYOUT)
-_MODEL_BYTES = 2 << 30  # maximum size of an ONNX file
+_ENCODER_FILES = (*GRAPH_FILES, DATA, LAYOUT)  # those that exist
+_MAX_FILE_BYTES = 1 << 40  # of a file of the encoder, which this command has written
 _PACKAGES = ("taugate", "onnxruntime", "tokenizers")  # with the processor, they decide the bits of a vector
 
 
@@ -129,10 +130,9 @@ class Worker:
             return self._checked(Path(work.folder))
         with tempfile.TemporaryDirectory(prefix="taugate-encoder-") as folder:
             for name in _ENCODER_FILES:
-                if name == LAYOUT and self._place.size(work._encoder_name(name)) is None:
-                    continue  # not a BERT-like model
-                with (Path(folder) / name).open("wb") as file:
-                    self._place.download(work._encoder_name(name), file, _MODEL_BYTES)
+                if self._place.size(work._encoder_name(name)) is not None:
+                    with (Path(folder) / name).open("wb") as file:
+                        self._place.download(work._encoder_name(name), file, _MAX_FILE_BYTES)
             return self._checked(Path(folder))
 
     def _checked(self, folder: Path) -> ExportedEncoder:

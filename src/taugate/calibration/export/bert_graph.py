@@ -78,10 +78,12 @@ def _read(path: Path, *, first_token: bool) -> GraphWeights:
     prefix = next(name for name in named if name.endswith(_WORDS)).removesuffix(_WORDS)
 
     def place(name: str) -> tuple[int, ...]:
-        array = numpy_helper.to_array(named[name])
-        if array.dtype != np.float32:
+        tensor = named[name]
+        if tensor.data_type != onnx.TensorProto.FLOAT:
             raise ValueError(f"{name} is not in float32")
-        return stored.index(array.tobytes()), *array.shape
+        if tensor.external_data:
+            return int({entry.key: entry.value for entry in tensor.external_data}["offset"]), *tensor.dims
+        return stored.index(numpy_helper.to_array(tensor).tobytes()), *tensor.dims
 
     def pair(target: str, weight: str, bias: str) -> dict[str, tuple[int, ...]]:
         return {f"{target}.weight": place(weight), f"{target}.bias": place(bias)}

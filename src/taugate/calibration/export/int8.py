@@ -15,6 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from taugate.retrieval.encoder.graph import DATA
+
 _MIN_MAGNITUDE = 1e-12  # lower limit of a token's largest activation, so that zeros are not divided by zero
 _MAX_ACTIVATION, _MAX_WEIGHT = 127, 64
 _ZERO = 128  # zero point in uint8; the kernels for uint8 activations are the fast ones
@@ -49,7 +51,9 @@ def quantize(source: Path, target: Path) -> int:
     del model.graph.initializer[:]
     model.graph.initializer.extend(unchanged + constants)
     model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
-    onnx.save(model, target)
+    # Tensors that are not products, such as embeddings, may still be too large for one file.
+    large = (source.parent / DATA).is_file()
+    onnx.save(model, target, save_as_external_data=large, location=DATA if large else None)
     return len(replaced)
 
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.graph import DATA
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.folders import link_or_copy
 
 SHORTEST = 1e-12  # the length below which torch.nn.functional.normalize treats a vector as zero
 
@@ -30,11 +32,13 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
         target: ONNX file to write.
 
     Raises:
-        EncoderError: If the graph has more or less than one output, or reads its weights from another file.
+        EncoderError: If the graph has more or less than one output, or reads its weights from a file other than DATA.
     """
     model = onnx.load(source, load_external_data=False)
-    if any(tensor.external_data for tensor in model.graph.initializer):
-        raise EncoderError(f"{source}: has its weights in another file; convert it to one ONNX file of less than 2 GB")
+    entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
+    places = {entry.value for entry in entries if entry.key == "location"}
+    if not places <= {DATA}:
+        raise EncoderError(f"{source}: has its weights in {', '.join(sorted(places))}; move them all to {DATA}")
     if len(model.graph.output) != 1:
         names = ", ".join(output.name for output in model.graph.output)
         raise EncoderError(f"{source}: has the outputs {names}, but an encoder has one; export it with taugate")
@@ -55,6 +59,8 @@ def fold_linear_map(source: Path, weight: Float32, bias: Float32, target: Path) 
     model.graph.node.extend(_nodes(prefix, output))
     model.graph.output[0].type.tensor_type.shape.dim[-1].dim_value = len(bias)
     onnx.save(model, target)
+    if places:
+        link_or_copy(source.parent / DATA, target.parent / DATA)
 
 
 def _uses(taken: set[str], prefix: str) -> bool:

@@ -3,6 +3,7 @@
 Only this module and torch_model.py import PyTorch.
 """
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -23,6 +24,7 @@ from taugate.calibration.export.torch_model import (
     tokenizer_of,
     write_graph,
 )
+from taugate.calibration.export.weights_file import needs_separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.encoder.graph import MODEL
@@ -74,11 +76,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
             MAX_COSINE_DIFFERENCE on the probe texts.
     """
     declared = ModelFolder.read(folder, name)
-    model = load_model(folder, name)
-    if (folder / DOCUMENTS).is_dir():
-        _check_documents(model, ExportedEncoder.load(folder / DOCUMENTS), name)
-        model = query_route(model, name)
-    refuse_unknown_modules(model, name)
+    model = _loaded(folder, name)
     tokenizer, max_length = tokenizer_of(model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     config = EncoderConfig(
@@ -97,9 +95,10 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         assumed_pooling=declared.assumes_pooling,
     )
     expected = ProbeVectors.of(model, config, batch_size=1 if max_length > _LONG else _BATCH)
-    write_graph(model, tokenizer, target / MODEL, name)
-    if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
-        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
+    parameters = sum(weights.numel() for weights in model.parameters())
+    write_graph(model, tokenizer, target / MODEL, name, separate=needs_separate_weights(parameters))
+    del model
+    gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)
     write_config(config, target)
     encoder = ExportedEncoder.load(target)
@@ -109,7 +108,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         write_config(config, target)
         encoder = ExportedEncoder.load(target)
         # PyTorch pads too, so its texts are encoded alone.
-        difference = ProbeVectors.of(model, config, batch_size=1).difference(encoder)
+        difference = ProbeVectors.of(_loaded(folder, name), config, batch_size=1).difference(encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
@@ -117,6 +116,16 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         )
     measured = {"max_cosine_difference": difference, "pair_lone_texts": depends_on_company(encoder)}
     write_config(config.model_copy(update=measured), target)
+
+
+def _loaded(folder: Path, name: str) -> SentenceTransformer:
+    """Load the model in `folder`, or its part that encodes queries if documents have their own encoder."""
+    model = load_model(folder, name)
+    if (folder / DOCUMENTS).is_dir():
+        _check_documents(model, ExportedEncoder.load(folder / DOCUMENTS), name)
+        model = query_route(model, name)
+    refuse_unknown_modules(model, name)
+    return model
 
 
 @dataclass(frozen=True)
@@ -222,7 +231,7 @@ def sum_tokens_by_product(path: Path) -> None:
     Args:
         path: The ONNX file.
     """
-    model = onnx.load(path)
+    model = onnx.load(path, load_external_data=False)
     sums = _token_sums(model)
     nodes = [
         helper.make_node("Cast", ["attention_mask"], [f"{_WEIGHTS}/cast"], to=TensorProto.FLOAT),

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.model_folder import check_modules, custom_code
+from taugate.calibration.export.weights_file import separate_weights
 from taugate.errors import EncoderError
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
+_TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
 _OPSET = 17  # the first with LayerNormalization as one operator
 
 
@@ -149,7 +151,9 @@ def kind(module: object) -> str:
     return type(module).__name__
 
 
-def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
+def write_graph(
+    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, separate: bool = False
+) -> None:
     """Trace the model into an ONNX file.
 
     Args:
@@ -157,6 +161,7 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
         name: Name for the error message.
+        separate: Whether the weights get a file of their own, beside the ONNX file.
 
     Raises:
         EncoderError: If the model cannot be traced; the message names the module.
@@ -171,16 +176,24 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         "sentence_embedding": {0: "batch"},
     }
     try:
-        with warnings.catch_warnings(), _masks_by_index(), redirect_stdout(StringIO()):  # on an error, prints the graph
+        with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            stack.enter_context(_masks_by_index())
+            stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
+            if separate:
+                stack.enter_context(_short_embeddings(model))
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
+            traced = _SentenceEmbedding(model)
             torch.onnx.export(
-                _SentenceEmbedding(model),
+                traced,
                 (ids, mask),
                 str(path),
                 input_names=["input_ids", "attention_mask"],
                 output_names=["sentence_embedding"],
                 dynamic_axes=axes,
                 opset_version=_OPSET,
+                export_params=not separate,
+                do_constant_folding=not separate,  # which copies weights
                 dynamo=False,  # with dynamo=True onnxruntime rejects the graph (torch 2.13, onnxscript of 2026-11)
             )
     except OSError:  # the file cannot be written
@@ -190,6 +203,8 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         raise EncoderError(
             f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
         ) from error
+    if separate:
+        separate_weights(path, traced.state_dict())
 
 
 @contextmanager
@@ -211,6 +226,25 @@ def _masks_by_index() -> Iterator[None]:
     finally:
         for name in ("sdpa", "eager"):
             ALL_MASK_ATTENTION_FUNCTIONS[name] = functions[name]
+
+
+@contextmanager
+def _short_embeddings(model: SentenceTransformer) -> Iterator[None]:
+    """Show the tracer the first rows of large embeddings, of which it would make two copies, though it writes none."""
+    large = [
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding) and module.num_embeddings > _TRACED_ROWS
+    ]
+    whole = [(module, module.weight, module.padding_idx) for module in large]
+    for module in large:
+        module.weight = torch.nn.Parameter(module.weight[:_TRACED_ROWS], requires_grad=False)
+        module.padding_idx = None  # which may be a later row
+    try:
+        yield
+    finally:
+        for module, weight, padding in whole:
+            module.weight, module.padding_idx = weight, padding
 
 
 class _SentenceEmbedding(torch.nn.Module):

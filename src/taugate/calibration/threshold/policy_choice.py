@@ -3,8 +3,7 @@
 A named policy is certified alone. For a statement with high probability, `auto` certifies two policies with the error
 divided between them (Bonferroni), and uses the one that keeps fewer results. So no query has to be set aside for the
 choice, and a policy that fits nothing is certified by all queries. An expected loss has no error to divide, and a cut
-that is chosen by its kept share loses more on average; so `auto` is `probability` then. On five public sets this keeps
-as few results as a choice on a further part of the queries did, or up to .08 fewer.
+that is chosen by its kept share loses more on average; so `auto` is `probability` then (docs/research/calibration.md).
 """
 
 from collections.abc import Sequence

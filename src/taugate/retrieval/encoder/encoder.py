@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
-from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.vectors.similarity import Float32
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
 Runtime = Literal["onnxruntime", "kernel"]
 _MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
-GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which LAYOUT may be
-FILES = (*_MODELS.values(), LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
+GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
+FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
 RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the precision of the calibration
 
@@ -163,7 +163,8 @@ class ExportedEncoder:
     @property
     def multiplied_weights(self) -> int:
         """Number of weights that each token is multiplied by, of a float32 encoder: all but the embeddings of words."""
-        weights = (self.folder / _MODELS[self.config.runtime]).stat().st_size // 4
+        paths = (self.folder / _MODELS[self.config.runtime], self.folder / DATA)
+        weights = sum(path.stat().st_size for path in paths if path.is_file()) // 4
         return max(0, weights - self._tokenizer.get_vocab_size() * self.config.dimension)
 
     @classmethod
@@ -178,9 +179,10 @@ class ExportedEncoder:
             EncoderError: If a file is missing or invalid.
         """
         config = read_config(folder)
-        files = (_MODELS[config.runtime], TOKENIZER, CONFIG)
-        if not (folder / files[0]).is_file():
-            raise EncoderError(f"{folder}: {files[0]} missing; {_REMEDY}")
+        model = _MODELS[config.runtime]
+        if not (folder / model).is_file():
+            raise EncoderError(f"{folder}: {model} missing; {_REMEDY}")
+        files = [name for name in (model, DATA, TOKENIZER, CONFIG) if name != DATA or (folder / DATA).is_file()]
         return cls(folder, config, sha256_files(folder, files), threads or processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:

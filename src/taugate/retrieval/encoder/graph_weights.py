@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import read_bounded
 from taugate.storage.tensors import Arrays
@@ -29,7 +29,8 @@ class GraphWeights(BaseModel):
         first_token: Whether the vector is that of the first token; else the mean of all.
         first_position: Row of the position embeddings for the first token: 2 for RoBERTa, else 0.
         epsilon: Added to variances.
-        tensors: Offset in bytes and shape of every float32 tensor in model.onnx. Matrices are (inputs, outputs).
+        tensors: Offset in bytes and shape of every float32 tensor in model.onnx, or in the file of its weights if it
+            has one. Matrices are (inputs, outputs).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,14 +66,15 @@ class GraphWeights(BaseModel):
             ValueError: If a tensor is beyond the end of the file, or tensors do not fit each other.
             KeyError: If one is missing.
         """
-        graph = np.memmap(folder / MODEL, dtype=np.uint8, mode="r").view(np.ndarray)
+        path = folder / (DATA if (folder / DATA).is_file() else MODEL)
+        stored = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
 
         def tensor(name: str) -> Float32:
             offset, *shape = self.tensors[name]
             count = math.prod(shape)
-            if offset < 0 or min(shape, default=0) < 1 or offset + 4 * count > len(graph):
-                raise ValueError(f"{name} is beyond the end of {MODEL}")
-            return np.frombuffer(graph, np.float32, count, offset).reshape(shape)
+            if offset < 0 or min(shape, default=0) < 1 or offset + 4 * count > len(stored):
+                raise ValueError(f"{name} is beyond the end of {path.name}")
+            return np.frombuffer(stored, np.float32, count, offset).reshape(shape)
 
         def norm(name: str) -> Float32:
             return np.stack([tensor(f"{name}.weight"), tensor(f"{name}.bias")])

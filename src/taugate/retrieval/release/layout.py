@@ -9,7 +9,7 @@ from typing import Any
 from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
-from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.storage.files import sha256_json
@@ -46,7 +46,8 @@ OPTIONAL_FILES = frozenset(
         ABSTENTION,  # if queries can be refused as a whole
         LEXICAL,  # if the score has a lexical part, or queries are refused by their words
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
-        f"{ENCODER_FOLDER}/{MODEL}",  # or
+        f"{ENCODER_FOLDER}/{MODEL}",  # with DATA if it is large, or
+        f"{ENCODER_FOLDER}/{DATA}",
         f"{ENCODER_FOLDER}/{WEIGHTS}",
         f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
     }

@@ -1,0 +1,116 @@
+"""Encoders whose weights have a file of their own: equal to PyTorch, served from a release, adapted, in int8."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.export import weights_file
+from taugate.calibration.export.int8 import quantize
+from taugate.calibration.export.linear_layer import fold_linear_map
+from taugate.calibration.export.onnx_export import PROBES
+from taugate.errors import ReleaseError
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.graph import DATA, MODEL
+from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import Capture, small
+from tests.calibration.export.architectures import EXPORTED, model_folder, transformer_folder
+
+BERT = "BERT (bge, gte, MiniLM)"
+WIDTH = 64  # that the kernel can run
+
+
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoder that is exported like a large one."""
+    config_class, parameters = EXPORTED[BERT]
+    shape = {"vocab_size": 5000, "hidden_size": WIDTH, "intermediate_size": 128}
+    path = model_folder(tmp_path_factory.mktemp("separate"), config_class, parameters | shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights_file, "SEPARATE_BYTES", 1)
+        patch.setenv("TAUGATE_CACHE", str(path.parent / "cache"))
+        return exported_encoder(str(path))
+
+
+@pytest.mark.model
+def test_separate_weights_equal_pytorch(separate: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(separate.parents[2] / "model"), device="cpu")
+    vectors = ExportedEncoder.load(separate).encode(PROBES, "query")
+    np.testing.assert_allclose(vectors, model.encode(PROBES, normalize_embeddings=True), atol=1e-6)
+    assert (separate / LAYOUT).is_file()  # the kernel reads the same weights
+    assert all(
+        not tensor.raw_data for tensor in onnx.load(separate / MODEL, load_external_data=False).graph.initializer
+    )
+
+
+@pytest.mark.model
+def test_digest_covers_separate_weights(separate: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(separate, tmp_path / "copy"))
+    assert ExportedEncoder.load(copy).sha256 == ExportedEncoder.load(separate).sha256
+    with (copy / DATA).open("r+b") as file:
+        file.write(b"\1")
+    assert ExportedEncoder.load(copy).sha256 != ExportedEncoder.load(separate).sha256
+
+
+@pytest.mark.model
+def test_separate_weights_are_quantised_and_mapped(separate: Path, tmp_path: Path) -> None:
+    expected = ExportedEncoder.load(separate).encode(PROBES, "query")
+    for name in ("int8", "mapped"):
+        shutil.copytree(separate, tmp_path / name, ignore=shutil.ignore_patterns("model*", LAYOUT))
+    assert quantize(separate / MODEL, tmp_path / "int8" / MODEL)
+    fold_linear_map(
+        separate / MODEL, np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32), tmp_path / "mapped" / MODEL
+    )
+    int8, mapped = (ExportedEncoder.load(tmp_path / name).encode(PROBES, "query") for name in ("int8", "mapped"))
+    assert (int8 * expected).sum(axis=1).min() > 0.99
+    np.testing.assert_allclose(mapped, expected, atol=1e-6)
+
+
+def test_release_lists_separate_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 60)
+    graph = onnx.load(encoder / MODEL)
+    (encoder / MODEL).unlink()
+    onnx.save(graph, encoder / MODEL, save_as_external_data=True, location=DATA, size_threshold=1024)
+    releases = tmp_path / "releases"
+    _, manifest, _ = Capture(capfd)(data, releases, encoder)
+    release = releases / manifest["release_id"]
+    assert manifest["files"][f"encoder/{DATA}"]["bytes"] == (release / "encoder" / DATA).stat().st_size
+    verify(release)
+    with (release / "encoder" / DATA).open("r+b") as file:
+        file.write(b"\1\1\1\1")
+    with pytest.raises(ReleaseError, match=DATA):
+        verify(release)
+
+
+_EXPORT = """
+import sys
+import torch, sentence_transformers
+from taugate.calibration.encoding.source import exported_encoder
+print(exported_encoder(sys.argv[1]))
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak memory from /proc")
+def test_encoder_above_2_gb_is_exported_within_three_times_its_weights(tmp_path: Path) -> None:
+    config_class, parameters = EXPORTED[BERT]
+    large = parameters | {"vocab_size": 560_000, "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 1}
+    path = transformer_folder(tmp_path / "large", config_class, large, dtype="bfloat16")
+    run = subprocess.run([sys.executable, "-c", _EXPORT, str(path)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    folder, peak = run.stdout.splitlines()[0], int(re.findall(r"VmHWM:\s+(\d+) kB", run.stdout)[0]) << 10
+    weights = (Path(folder) / DATA).stat().st_size
+    assert weights > 2 << 30
+    assert peak < 3 * weights
