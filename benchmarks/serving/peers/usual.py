@@ -52,11 +52,10 @@ def encoder(kind: Any, model: str) -> Callable[[str], Any]:  # noqa: ANN401 (a s
         from fastembed import TextEmbedding
         from fastembed.common.model_description import ModelSource, PoolingType
 
-        # It reads a graph that SentenceTransformer has exported: the same weights, with no registry of models.
-        source, graph = ModelSource(hf="usual/model"), "onnx/model.onnx"
+        source, graph = ModelSource(hf="usual/model"), "onnx/model.onnx"  # exported by SentenceTransformer
         TextEmbedding.add_custom_model("usual/model", PoolingType.MEAN, True, source, dim=384, model_file=graph)
-        embedding = TextEmbedding("usual/model", specific_model_path=model)
-        return lambda text: np.stack(list(embedding.embed([text])))
+        fast = TextEmbedding("usual/model", specific_model_path=model)
+        return lambda text: np.stack(list(fast.embed([text])))
     transformer = SentenceTransformer(model, device="cpu", backend=kind)
     # OpenVINO refuses a second thread while it encodes; the others take turns by themselves.
     turn = Lock() if kind == "openvino" else nullcontext()
