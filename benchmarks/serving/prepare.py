@@ -101,8 +101,7 @@ def prepare(data: Path, name: str, work: Path, peers_python: str | None, seed: i
 def _write_peers(python: str, script: str, target: Path, *arguments: str) -> None:
     """Run a script of the peers that writes a folder, unless it is there."""
     if not target.is_dir():
-        command = [python, "-m", f"{PEERS}.{script}", *arguments, str(target)]
-        subprocess.run(command, check=True, env=environment())
+        subprocess.run([python, "-m", f"{PEERS}.{script}", *arguments, str(target)], check=True, env=environment())
 
 
 def precisions(release: Path) -> list[Precision]:

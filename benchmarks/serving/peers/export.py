@@ -9,9 +9,7 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 
-
-def main() -> None:
-    """Export what can be exported, and link the model of fastembed if it is installed."""
+if __name__ == "__main__":
     model, target = sys.argv[1], Path(sys.argv[2])
     target.mkdir()
     for backend in ("onnx", "openvino"):
@@ -21,7 +19,3 @@ def main() -> None:
             print(f"{backend} is left out: {error}")
     if find_spec("fastembed") is not None and (target / "onnx").is_dir():
         (target / "fastembed").symlink_to("onnx")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,8 +10,9 @@ USUAL_CORPUS names a folder with documents.jsonl and vectors.npy, USUAL_MODEL th
 import json
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import faiss
@@ -51,13 +52,19 @@ def encoder(kind: Any, model: str) -> Callable[[str], Any]:  # noqa: ANN401 (a s
         from fastembed import TextEmbedding
         from fastembed.common.model_description import ModelSource, PoolingType
 
-        # It reads a graph that SentenceTransformer has exported: the same weights, with no registry of models.
-        source, graph = ModelSource(hf="usual/model"), "onnx/model.onnx"
+        source, graph = ModelSource(hf="usual/model"), "onnx/model.onnx"  # exported by SentenceTransformer
         TextEmbedding.add_custom_model("usual/model", PoolingType.MEAN, True, source, dim=384, model_file=graph)
-        embedding = TextEmbedding("usual/model", specific_model_path=model)
-        return lambda text: np.stack(list(embedding.embed([text])))
+        fast = TextEmbedding("usual/model", specific_model_path=model)
+        return lambda text: np.stack(list(fast.embed([text])))
     transformer = SentenceTransformer(model, device="cpu", backend=kind)
-    return lambda text: transformer.encode([text], normalize_embeddings=True, show_progress_bar=False)
+    # OpenVINO refuses a second thread while it encodes; the others take turns by themselves.
+    turn = Lock() if kind == "openvino" else nullcontext()
+
+    def encode(text: str) -> Any:  # noqa: ANN401 (a union, of which this call returns an array)
+        with turn:
+            return transformer.encode([text], normalize_embeddings=True, show_progress_bar=False)
+
+    return encode
 
 
 @asynccontextmanager
