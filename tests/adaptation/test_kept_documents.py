@@ -194,7 +194,7 @@ def test_documents_are_not_encoded_again(
         )
         == 0
     )
-    assert "encoded 0 of 503 documents" in capfd.readouterr().err
+    assert "Encoded 0 of 503 documents" in capfd.readouterr().err
     encoding = tmp_path / "encoding"
     assert cli.main(["encode", str(sample), "--to", str(encoding), "--encoder", str(adapted.folder)]) == 0
     assert json.loads((encoding / "encoding.json").read_text())["encoder"] == manifest_of(releases)["encoder"]["sha256"]

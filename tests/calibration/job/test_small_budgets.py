@@ -73,7 +73,7 @@ def test_label_count_decides_outcome(case: tuple, tmp_path: Path, calibrate: Cap
         assert last in message(error)
         assert "not promoted" in message(error)
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
-    header = report[: report.index("</header>")]
+    header = report[: report.index("</header>")].replace("\u00a0", " ")  # between a number and its %
     assert ("<b>Provisional.</b>" in header) == (state == "provisional")
     for warning in manifest["query_set"]["warnings"]:
         assert warning[1:].replace("'", "&#39;") in header  # a sentence: it begins with a capital
