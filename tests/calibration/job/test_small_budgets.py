@@ -1,6 +1,7 @@
 """Few labels, no hits, one document: the state of the release, the exit code, and what is said, one case each."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,9 @@ def test_label_count_decides_outcome(case: tuple, tmp_path: Path, calibrate: Cap
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
     header = report[: report.index("</header>")].replace("\u00a0", " ")  # between a number and its %
     assert ("<b>Provisional.</b>" in header) == (state == "provisional")
+    text = re.sub("<[^>]+>", "", header)  # an option is an element, so that it is not broken
     for warning in manifest["query_set"]["warnings"]:
-        assert warning[1:].replace("'", "&#39;") in header  # a sentence: it begins with a capital
+        assert warning[1:].replace("'", "&#39;") in text  # a sentence: it begins with a capital
     if 30 <= labels < 100:
         assert any("95 % interval" in warning for warning in manifest["query_set"]["warnings"])
 
