@@ -17,7 +17,12 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_service_imports_no_extras() -> None:
-    done = python("-X", "importtime", "-c", "import taugate.service.app, taugate.cli.serve")
+    done = python(
+        "-X",
+        "importtime",
+        "-c",
+        "import taugate.service.app, taugate.cli.serve, taugate.retrieval.encoder.graph, onnxruntime",
+    )
     assert done.returncode == 0, done.stderr
     imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
     assert {"taugate.service.app", "onnxruntime"} <= imported
