@@ -168,7 +168,9 @@ def _learn(
         if not np.isnan(odds).any():
             scores["model"] = odds
     candidates = [_candidate(name, score, has_answer[choosing], empty) for name, score in scores.items()]
-    separation = {name: _separation(score, has_answer[choosing], empty) for name, score in scores.items()}
+    separation: dict[ScoreName, float] = {
+        name: _separation(score, has_answer[choosing], empty) for name, score in scores.items()
+    }
     name = max(separation, key=lambda name: separation[name])  # the first of equal ones
     model = fit_score_model(values[learns], has_answer[learns]) if name == "model" else None
     return name, model, candidates, learns

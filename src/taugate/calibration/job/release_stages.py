@@ -21,10 +21,12 @@ from taugate.registry import writer
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.manifest import ReleaseManifest
 
-M = TypeVar("M", bound=ReleaseManifest)
+ManifestT = TypeVar("ManifestT", bound=ReleaseManifest)
+InputsT = TypeVar("InputsT", bound=StudyInputs)
+SearchT = TypeVar("SearchT", bound=StudiedSearch)
 
 
-class ReleaseStages(ABC, Generic[M]):
+class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
     """One calibration in progress. Every stage adds its records to the manifest.
 
     Attributes:
@@ -40,9 +42,9 @@ class ReleaseStages(ABC, Generic[M]):
         parent: Manifest of the current release, None if there is none that can be read.
     """
 
-    schema: type[M]
-    inputs: StudyInputs
-    searching: StudiedSearch
+    schema: type[ManifestT]
+    inputs: InputsT
+    searching: SearchT
     studied: Study
 
     def __init__(self, releases: Path, settings: CalibrationSettings, job: Job) -> None:
@@ -87,7 +89,7 @@ class ReleaseStages(ABC, Generic[M]):
         draft = self.schema(release_id="", created_at="", parent=None, files={}, **self.records)
         return Calibrated(**vars(self.studied), manifest=draft)
 
-    def write(self) -> M:
+    def write(self) -> ManifestT:
         """Write the release, without promoting it; returns its manifest.
 
         Raises:

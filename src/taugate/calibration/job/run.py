@@ -46,15 +46,13 @@ def calibrate_run(
         return calibration.read(run, qrels, scale).study().decide().write()
 
 
-class RunCalibration(ReleaseStages[RunManifest]):
+class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
     """A calibration of the scores of another retriever.
 
     The constructor checks, before any work, that a release can be written; it raises InputError.
     """
 
     schema = RunManifest
-    inputs: RunInputs
-    searching: RunSearch
 
     def __init__(self, releases: Path, settings: CalibrationSettings, job: Job) -> None:
         check_releases(releases, job)

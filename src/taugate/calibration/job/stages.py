@@ -33,7 +33,7 @@ from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
 from taugate.retrieval.release.records import TrainedSimilarity
 
 
-class CalibrationStages(ReleaseStages[Manifest]):
+class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]):
     """One calibration of a corpus in progress.
 
     Attributes:
@@ -45,8 +45,6 @@ class CalibrationStages(ReleaseStages[Manifest]):
     """
 
     schema = Manifest
-    inputs: CalibrationInputs
-    searching: CorpusSearch
     encoders: Encoders
     encoded: EncodedTexts
     accepted: AcceptedSearch

@@ -57,9 +57,13 @@ class CorpusSearch(StudiedSearch):
     encoded: EncodedTexts
     index: Index
 
-    @cached_property
+    @property
     def queries(self) -> LabelledSearch:
         """The labelled queries with their results; raises InputError if all similarities are equal."""
+        return self._searched
+
+    @cached_property
+    def _searched(self) -> LabelledSearch:
         dataset, encoded, index, k = self.inputs.dataset, self.encoded, self.index, self.inputs.settings.k
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, k, dataset.parents)
         own_passages = own_passages_of(dataset.unanswerable)

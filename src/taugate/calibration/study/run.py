@@ -79,9 +79,13 @@ class RunSearch(StudiedSearch):
 
     inputs: RunInputs
 
-    @cached_property
+    @property
     def queries(self) -> SearchedRun:
         """The labelled queries with their results; raises InputError if no threshold can separate the scores."""
+        return self._searched
+
+    @cached_property
+    def _searched(self) -> SearchedRun:
         run, k = self.inputs.dataset, self.inputs.settings.k
         results = run.results(run.answerable, k)
         unanswerable = run.results(run.unanswerable, k)

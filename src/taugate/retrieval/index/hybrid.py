@@ -143,7 +143,7 @@ class HybridIndex:
         Returns:
             The k best documents of each query, and for which queries they are proven to be the best, (n,).
         """
-        weighted = np.float32(self.weight) * self.lexical.all_shares(queries.terms)
+        weighted: Float32 = np.multiply(np.float32(self.weight), self.lexical.all_shares(queries.terms))
         rough = weighted + products(queries.dense, vectors)
         fetch = min(k + SPARE, len(self))
         candidates = np.sort(np.argpartition(rough, -fetch, axis=1)[:, -fetch:], axis=1)
