@@ -13,7 +13,8 @@ from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, fit_relevance, recalibrate
+from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

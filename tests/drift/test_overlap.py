@@ -9,7 +9,7 @@ from taugate.drift.observations import Judgements, calibration_observations
 from taugate.drift.overlap import live_overlap
 from taugate.drift.rules import MIN_IN_WINDOW
 from taugate.registry.catalog import find
-from taugate.retrieval.release.manifest import BootstrapRecord
+from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.reader import load
 from tests.drift.similarities import judged, reference, traffic
 

@@ -17,7 +17,8 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
-from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.verify import verify
 from tests.fuzz.array_readers import array_readers
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file

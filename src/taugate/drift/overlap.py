@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from taugate.drift.observations import Float64, Judgements, Observations
 from taugate.drift.rules import MIN_IN_WINDOW
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.manifest import BootstrapRecord
+from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -73,7 +73,7 @@ class GateReply:
         why_not: Why it does not; None if it does.
         reason: Why nothing is kept; None if any result is.
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
-        top: (K,) float32 scores of the first K results, which drift detection reads; None with fewer.
+        top: (K,) float32 scores of the first K results; None with fewer.
         uncut_kept: Number of these that the policy keeps.
     """
 

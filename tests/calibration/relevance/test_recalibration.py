@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.model import recalibrate
+from taugate.calibration.relevance.fitting import recalibrate
 from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 
 FEATURES = 3

@@ -9,13 +9,9 @@ import pytest
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import (
-    EstimatedRelevance,
-    RelevanceFit,
-    estimate_relevance,
-    recalibrate,
-)
-from taugate.calibration.relevance.model import fit_relevance as fit_by_document
+from taugate.calibration.relevance.fitting import RelevanceFit, recalibrate
+from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.relevance.record import relevance_record
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex

@@ -12,7 +12,7 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES
 from tests.calibration.threshold.labelled import conformal, decisions, exact, literal_tau
 

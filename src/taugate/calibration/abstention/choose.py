@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.splits import cluster_folds
-from taugate.calibration.relevance.model import fit_logistic
+from taugate.calibration.relevance.fitting import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, ScoreName, Signals
 from taugate.retrieval.policy.background import Float64, mean_and_covariance

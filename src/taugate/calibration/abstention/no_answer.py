@@ -11,7 +11,7 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 
 

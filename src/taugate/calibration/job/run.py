@@ -19,7 +19,8 @@ from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.release.layout import ABSTENTION, OUTCOMES, REFERENCE, RELEVANCE, REPORT
-from taugate.retrieval.release.manifest import BootstrapRecord, RetrieverRecord, RunManifest, ScoreScale
+from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest, ScoreScale
+from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.storage.files import sha256_json
 
 

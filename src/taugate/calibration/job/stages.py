@@ -29,7 +29,8 @@ from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import BootstrapRecord, Manifest
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.records import TrainedSimilarity
 
 

@@ -18,7 +18,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Estimate, Interval
-from taugate.retrieval.release.manifest import Abstention, MetricsRecord
+from taugate.retrieval.release.outcome_records import Abstention, MetricsRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 Rows = NDArray[np.int64]

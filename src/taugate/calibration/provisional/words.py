@@ -2,7 +2,7 @@
 
 from taugate.calibration.charts.numbers import percent
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import CalibrationRecord
 
 PROVISIONAL = "PROVISIONAL:"  # prefix of the lines about a provisional release in the terminal

@@ -8,7 +8,8 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import EstimatedRelevance, fit_relevance, recalibrate
+from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
+from taugate.calibration.relevance.model import EstimatedRelevance
 from taugate.retrieval.policy.score_relevance import ScoreRelevance, score_features
 from taugate.retrieval.vectors.similarity import Float32
 

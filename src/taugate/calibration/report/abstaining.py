@@ -12,7 +12,7 @@ from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.manifest import Abstention
+from taugate.retrieval.release.outcome_records import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -8,7 +8,8 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.risk.words import capped
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
-from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.

@@ -15,7 +15,7 @@ from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 
 _WIDEST = 0.10
 _LEVELS = 200  # maximum number of steps drawn per curve; there may be one for each query

@@ -24,7 +24,7 @@ from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
-from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 
 

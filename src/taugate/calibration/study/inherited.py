@@ -8,7 +8,8 @@ from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Method, RelevanceRecord
 from taugate.retrieval.release.layout import RELEVANCE
-from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.verify import verify

@@ -11,7 +11,8 @@ from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.release.manifest import PolicyRecord, ReleaseManifest
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 

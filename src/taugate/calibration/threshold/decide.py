@@ -16,7 +16,7 @@ from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 PERCENTILES = np.arange(101)

@@ -29,7 +29,7 @@ from taugate.retrieval.release.labels import (
     SourceRecord,
     ThresholdInterval,
 )
-from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.vectors.queries import concatenate
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -28,7 +28,7 @@ from taugate.calibration.threshold.decide import decide_policy
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 
 _CHANCE = 0.8  # the usual power of a planned study (Cohen, Statistical Power Analysis, 2nd ed., 1988, §2.4)
 _DIVISIONS = 40  # random divisions that estimate a chance, which is then known to √(.8·.2/40) = .06

@@ -35,7 +35,7 @@ from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -30,7 +30,7 @@ from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.policy.policy import decision_scores, keep_answered
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.queries import QueryVectors
 

@@ -48,16 +48,8 @@ AVX512 void float32_avx512(const Linear *l, const float *x, int stride, int rows
     for (int p = 0; p < l->n / PANEL; p++) {
         const float *w = (const float *)l->weights + (size_t)p * l->k * PANEL, *bias = l->bias + p * PANEL;
         float *o = out + p * PANEL;
-        int r = 0;
-#define TILE(count) tile_avx512(w, bias, x + (size_t)r * stride, stride, l->k, count, o + (size_t)r * l->n, l->n)
-        for (; r + 8 <= rows; r += 8) TILE(8);
-        if (rows - r >= 4) {
-            TILE(4);
-            r += 4;
-        }
-        if (rows - r == 3) TILE(3);
-        if (rows - r == 2) TILE(2);
-        if (rows - r == 1) TILE(1);
+#define TILE(r, count) tile_avx512(w, bias, x + (size_t)r * stride, stride, l->k, count, o + (size_t)r * l->n, l->n)
+        EACH_TILE(rows)
 #undef TILE
         if (gelu) activate(o, l->n, rows);
     }

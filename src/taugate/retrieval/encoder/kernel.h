@@ -51,6 +51,16 @@ Apply int8_plain, int8_avx2, int8_avx512;
 Apply bfloat16_plain, bfloat16_avx2, bfloat16_avx512;
 Apply float32_plain, float32_avx512;
 
+// Calls TILE(first row, count) for all rows, mostly for 8. Counts are constants, so that the sums of a tile stay in registers.
+#define EACH_TILE(rows) { \
+    int r = 0; \
+    for (; r + 8 <= rows; r += 8) TILE(r, 8); \
+    if (rows - r >= 4) { TILE(r, 4); r += 4; } \
+    if (rows - r == 3) TILE(r, 3); \
+    if (rows - r == 2) TILE(r, 2); \
+    if (rows - r == 1) TILE(r, 1); \
+}
+
 INLINE void activate(float *out, int n, int rows) {
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < PANEL; c += LANES) store(out + (size_t)r * n + c, gelu_of(load(out + (size_t)r * n + c)));

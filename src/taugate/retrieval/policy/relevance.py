@@ -172,6 +172,31 @@ class Logistic:
         result: Float64 = 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(self.log_odds(values), -700), 700)))
         return result
 
+    def arrays(self, k: int) -> Arrays:
+        """Return the model as arrays for a file, with the number of results per query in the fit."""
+        arrays = {name: np.atleast_1d(getattr(self, name)) for name in ("center", "scale", "weights", "intercept")}
+        arrays |= {"k": np.array([k]), _RECALIBRATION: np.array(astuple(self.recalibration))}
+        return arrays if self.on_topic is None else arrays | {_ON_TOPIC: np.array(astuple(self.on_topic))}
+
+    @staticmethod
+    def shapes(features: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of `arrays` by name, for a model of so many features without `on_topic`."""
+        of_features = dict.fromkeys(("center", "scale", "weights"), (features,))
+        return {**of_features, "intercept": (1,), "k": (1,), _RECALIBRATION: (3,)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self | None:
+        """Return the model that `arrays` returned, given arrays of the right shapes; None if a value is impossible."""
+        finite = all(np.isfinite(array).all() for array in arrays.values())
+        valid_k = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
+        rises = (arrays[_RECALIBRATION][:2] > 0).all()
+        if not (finite and valid_k and rises and (arrays["scale"] > 0).all()):
+            return None
+        on_topic = OnTopic(*arrays[_ON_TOPIC].tolist()) if _ON_TOPIC in arrays else None
+        recalibration = BetaCalibration(*arrays[_RECALIBRATION].tolist())
+        center, scale, weights = (arrays[name] for name in ("center", "scale", "weights"))
+        return cls(center, scale, weights, float(arrays["intercept"][0]), recalibration, on_topic)
+
 
 @dataclass(frozen=True)
 class Relevance:
@@ -223,12 +248,7 @@ class Relevance:
 
     def save(self, path: Path) -> None:
         """Write the model to one safetensors file."""
-        arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
-        arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
-        arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
-        if self.model.on_topic is not None:
-            arrays |= {_ON_TOPIC: np.array(astuple(self.model.on_topic))}
-        write_tensors(path, arrays | self.background.arrays())
+        write_tensors(path, self.model.arrays(self.k) | self.background.arrays())
 
     @classmethod
     def load(cls, path: Path, dimension: int, documents: int | None) -> Self:
@@ -242,27 +262,18 @@ class Relevance:
         Raises:
             ReleaseError: If it holds anything else.
         """
-        expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
-        expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
+        expected = Logistic.shapes(len(FEATURES)) | {"mean": (dimension,), "covariance": (dimension, dimension)}
         if documents is None:
             expected |= {"asked_mean": (dimension,), "asked_covariance": (dimension, dimension)}
         else:
             expected |= {"documents": (documents, 5)}
-        expected |= {_RECALIBRATION: (3,)}
         # Releases of earlier versions have no map, and releases that refuse no query have no factor.
         arrays = {_RECALIBRATION: np.array(astuple(BetaCalibration())), **read_tensors(path)}
         expected |= {_ON_TOPIC: (3,)} if _ON_TOPIC in arrays else {}
-        shapes = {name: array.shape for name, array in arrays.items()}
-        if (
-            shapes != expected
-            or not all(np.isfinite(array).all() for array in arrays.values())
-            or not _has_valid_values(arrays)
-        ):
+        fits = {name: array.shape for name, array in arrays.items()} == expected and _has_deviations(arrays)
+        model = Logistic.from_arrays(arrays) if fits else None
+        if model is None:
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
-        recalibration = BetaCalibration(*arrays[_RECALIBRATION].tolist())
-        intercept = float(arrays["intercept"][0])
-        on_topic = OnTopic(*arrays[_ON_TOPIC].tolist()) if _ON_TOPIC in arrays else None
-        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration, on_topic)
         partners = arrays["mean"], arrays["covariance"]
         background: Background | ComputedBackground
         if documents is None:
@@ -272,9 +283,6 @@ class Relevance:
         return cls(model, background, int(arrays["k"][0]))
 
 
-def _has_valid_values(arrays: Arrays) -> bool:
-    """Return whether no divisor is zero, the map rises, and K is a positive integer."""
-    deviations = arrays["documents"][:, [1, 3]] if "documents" in arrays else np.ones(1)  # computed ones are above 0
-    valid_k = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
-    rises = (arrays[_RECALIBRATION][:2] > 0).all()
-    return bool(valid_k and rises and (arrays["scale"] > 0).all() and (deviations > 0).all())
+def _has_deviations(arrays: Arrays) -> bool:
+    """Return whether the stored standard deviations, which divide, are above 0; computed ones are."""
+    return "documents" not in arrays or bool((arrays["documents"][:, [1, 3]] > 0).all())

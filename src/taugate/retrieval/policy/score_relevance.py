@@ -5,7 +5,7 @@ document has no score for it: it counts as the lowest score that the component g
 """
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from taugate.errors import ReleaseError
 from taugate.retrieval.policy.background import Float64
 from taugate.retrieval.policy.policy import gap, relative
-from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
+from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
@@ -30,7 +30,6 @@ SCORE_FEATURES = (
     "gap_after_best",
 )
 COMPONENT_FEATURES = ("score", "gap_to_best", "best_score", "log_rank", "missing")
-_ARRAYS = ("center", "scale", "weights")
 
 
 def feature_names(components: tuple[str, ...]) -> list[str]:
@@ -102,10 +101,8 @@ class ScoreRelevance:
 
     def save(self, path: Path) -> None:
         """Write the model to one safetensors file."""
-        arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in _ARRAYS}
-        arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
-        arrays |= {"recalibration": np.array(astuple(self.model.recalibration))}
-        write_tensors(path, arrays | {"floors": np.array([*self.floors.values()], dtype=np.float64)})
+        floors = np.array([*self.floors.values()], dtype=np.float64)
+        write_tensors(path, self.model.arrays(self.k) | {"floors": floors})
 
     @classmethod
     def load(cls, path: Path, components: tuple[str, ...]) -> Self:
@@ -118,20 +115,11 @@ class ScoreRelevance:
         Raises:
             ReleaseError: If it holds anything else.
         """
-        arrays, size = read_tensors(path), len(feature_names(components))
-        expected = dict.fromkeys(_ARRAYS, (size,)) | {"intercept": (1,), "k": (1,), "recalibration": (3,)}
-        expected |= {"floors": (len(components),)}
-        if (
-            {name: array.shape for name, array in arrays.items()} != expected
-            or not all(np.isfinite(array).all() for array in arrays.values())
-            or arrays["k"].dtype != np.int64
-            or arrays["k"][0] < 1
-            or (arrays["scale"] <= 0).any()
-            or (arrays["recalibration"][:2] <= 0).any()
-        ):
+        arrays = read_tensors(path)
+        expected = Logistic.shapes(len(feature_names(components))) | {"floors": (len(components),)}
+        fits = {name: array.shape for name, array in arrays.items()} == expected
+        model = Logistic.from_arrays(arrays) if fits else None
+        if model is None:
             raise ReleaseError(f"{path}: does not hold a relevance model of these scores; calibrate again")
-        center, scale, weights = (arrays[name] for name in _ARRAYS)
-        recalibration = BetaCalibration(*arrays["recalibration"].tolist())
-        model = Logistic(center, scale, weights, float(arrays["intercept"][0]), recalibration)
         floors = dict(zip(components, arrays["floors"].tolist(), strict=True))
         return cls(model, floors, int(arrays["k"][0]))

@@ -1,42 +1,32 @@
 """The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
 
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
 from pydantic import (
     Field,
-    FiniteFloat,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.names import Kind
-from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import (
     UNLESS_NONE,
     Alternative,
-    Certificate,
-    Choice,
     DriftRecord,
-    Estimate,
     EvidenceRecord,
     Interval,
     IsotropyRecord,
-    Level,
-    Method,
     Record,
     RelevanceRecord,
-    Shortage,
-    Statement,
     StrataRecord,
 )
 from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
+from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
@@ -51,7 +41,6 @@ from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, 
 SCHEMA_VERSION: Literal[2] = 2
 # What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
 ScoreScale = Literal["similarity", "distance", "logit"]
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class DataRecord(Record):
@@ -113,120 +102,6 @@ class IndexRecord(Record):
     breadth: int | None = None
     recall: float | None = None
     depth: int | None = None
-
-
-class PolicyRecord(Record):
-    """The policy in force and its evidence.
-
-    Attributes:
-        kind: Kind of the policy.
-        tau: τ, unrounded; it is compared in float32. None for `none`.
-        psi: Percentile of Γ that is tau, for the method bootstrap.
-        k: The K of the top-K.
-        method: Method that chose tau.
-        statement: Kind of the requested guarantee; "labels" if the loss is estimated from few judgements and a
-            machine's scores; None for the method bootstrap, which certifies nothing.
-        metric: Metric that losses are measured in.
-        max_loss: Requested limit of the loss.
-        max_empty: Requested limit of the share of answerable queries that get nothing.
-        confidence: Confidence of the guarantee.
-        guarantee: One plain sentence that says what was certified, for whom and by which theorem, or why nothing was.
-        certificates: Certificates of the limits.
-        levels: Certified levels if several limits of the loss were requested; the first is in force unless strata lower
-            its tau.
-        choice: How `auto` chose this kind.
-        evidence: Unit of the evidence; queries for the method bootstrap.
-        shortage: What is missing if nothing could be certified; else None, and not written.
-    """
-
-    kind: PolicyKind
-    tau: FiniteFloat | None
-    psi: int | None
-    k: int = Field(ge=1)
-    method: Method
-    statement: Statement | Literal["labels"] | None
-    metric: Metric
-    max_loss: float | None
-    max_empty: float | None
-    confidence: float
-    guarantee: str
-    certificates: list[Certificate]
-    levels: list[Level] = Field(default_factory=list)
-    choice: Choice | None
-    evidence: EvidenceRecord | None = None
-    shortage: Annotated[Shortage | None, UNLESS_NONE] = None
-
-    @property
-    def threshold(self) -> np.float32 | None:
-        """τ in float32, as scores are compared with it; None without a cut."""
-        return None if self.tau is None else np.float32(self.tau)
-
-    @model_validator(mode="after")
-    def _tau_fits_the_kind(self) -> Self:
-        if (self.tau is None) != (self.kind == "none"):
-            raise PydanticCustomError("tau", "a policy has a tau unless its kind is none")
-        if self.tau is not None and abs(self.tau) > _MAX_FLOAT32:
-            raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
-        return self
-
-
-class BootstrapRecord(Record):
-    """The parameters of the bootstrap.
-
-    Attributes:
-        bootstraps: m, the number of bootstraps.
-        sample_size: l, the number of queries in a bootstrap.
-        seed: Seed of all random draws.
-        holdout: Share of queries held out.
-        overlap_percentile: Percentile of the top-K similarities that gives θ.
-    """
-
-    bootstraps: int
-    sample_size: int
-    seed: int
-    holdout: float
-    overlap_percentile: float
-
-
-class Abstention(Record):
-    """Queries that get an empty answer. Fields about unanswerable queries are None if the split lists none.
-
-    Attributes:
-        answerable_empty: Share of the answerable queries with an empty answer.
-        unanswerable_empty: Share of the unanswerable queries with an empty answer.
-        auroc: Probability that an answerable query's best decision score is above an unanswerable one's; ties count
-            half.
-        aurc: Area under the risk-coverage curve: the mean share of wrong answers over all shares of answered queries.
-    """
-
-    answerable_empty: float
-    unanswerable_empty: float | None
-    auroc: float | None
-    aurc: float | None
-
-
-class MetricsRecord(Record):
-    """Metrics of one part of the answerable queries, all within 0…1.
-
-    Attributes:
-        accuracy: Accuracy of the top-K.
-        ndcg: NDCG of the top-K.
-        accuracy_at_tau: Accuracy of the kept results.
-        ndcg_at_tau: NDCG of the kept results.
-        coe: Correct overlap (COE), see `drift/overlap.py`.
-        roe: Random overlap (ROE), see `drift/overlap.py`; None, and not written, if random documents cannot be scored.
-        kept_fraction: Share of results that the policy keeps.
-        abstention: Empty answers.
-    """
-
-    accuracy: Estimate
-    ndcg: Estimate
-    accuracy_at_tau: Estimate
-    ndcg_at_tau: Estimate
-    coe: Estimate
-    roe: Annotated[Estimate | None, UNLESS_NONE] = None
-    kept_fraction: float
-    abstention: Abstention
 
 
 class ErasureRecord(Record):

@@ -1,0 +1,181 @@
+"""Fits logistic models of relevance, and recalibrates them, by scikit-learn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_limits
+
+from taugate.calibration.metrics.splits import Fold, cluster_folds
+from taugate.calibration.relevance.unanswered import mixture_weights
+from taugate.retrieval.policy.background import (
+    Float64,
+)
+from taugate.retrieval.policy.relevance import (
+    BetaCalibration,
+    Logistic,
+)
+
+# C, the inverse strength of the ridge penalty on standardised features, from strong to almost none in decades.
+_STRENGTHS = (0.03, 0.3, 3.0)
+# A feature that is equal for all results (the rank, with K = 1) has no scale to divide by.
+_MIN_SCALE = 1e-9
+# Probabilities of cross-validation keep this distance from 0 and 1: they are stored in float32.
+SUREST = 1e-6
+# The targets of the recalibration keep the map finite, so scikit-learn's ridge penalty is switched off.
+_NO_PENALTY = 1e9
+
+
+@dataclass(frozen=True)
+class RelevanceFit:
+    """A model of relevance with the results of cross-validation.
+
+    Attributes:
+        model: Model fitted on all queries.
+        regularization: C, the inverse strength of its ridge penalty.
+        log_loss: Mean negative log-likelihood of `out_of_fold`, in nats.
+        out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query.
+    """
+
+    model: Logistic
+    regularization: float
+    log_loss: float
+    out_of_fold: NDArray[np.float32]
+
+
+def fit_relevance(
+    values: Float64,
+    relevant: NDArray[np.bool_],
+    cluster_ids: NDArray[np.int64],
+    labelled: NDArray[np.bool_] | None = None,
+) -> RelevanceFit | None:
+    """Fit the probability of relevance on q queries, with the strength of the penalty by cross-validation.
+
+    None if a fold would have only relevant or only irrelevant results to learn from. Folds consist of whole queries and
+    whole documents, because results of one query, and queries on one document, resemble each other. One thread makes
+    the same data give the same bits.
+
+    Args:
+        values: (q, K, F) float64 features.
+        relevant: (q, K).
+        cluster_ids: (q,), equal for queries on one document.
+        labelled: (q, K), the results to learn from, None for all.
+    """
+    used = _all_of(relevant) if labelled is None else labelled
+    folds = list(cluster_folds(np.unique(cluster_ids, return_inverse=True)[1]))  # roles are drawn at random
+    if any(not 0 < relevant[fit][used[fit]].sum() < used[fit].sum() for fit, _ in folds):
+        return None
+    with threadpool_limits(limits=1):
+        trials = [_cross_validated(values, relevant, used, folds, strength) for strength in _STRENGTHS]
+        losses = [float(log_loss(relevant[used], trial[used], labels=[False, True])) for trial in trials]
+        best = int(np.argmin(losses))
+        model = fit_logistic(values[used], relevant[used], _STRENGTHS[best])
+    return RelevanceFit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
+
+
+def _cross_validated(
+    values: Float64,
+    relevant: NDArray[np.bool_],
+    used: NDArray[np.bool_],
+    folds: list[Fold],
+    strength: float,
+) -> Float64:
+    """Return the probability of every result by a model of the labelled results in the other folds, (q, K)."""
+    probabilities = np.empty(relevant.shape)
+    for fit, fold in folds:
+        model = fit_logistic(values[fit][used[fit]], relevant[fit][used[fit]], strength)
+        probabilities[fold] = model.probability(values[fold])
+    return probabilities
+
+
+def _all_of(results: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.ones(results.shape, dtype=np.bool_)
+
+
+def fit_logistic(
+    values: Float64, positive: NDArray[np.bool_], strength: float, class_weight: Literal["balanced"] | None = None
+) -> Logistic:
+    """Fit a logistic regression on standardised features.
+
+    Args:
+        values: (n, F) float64.
+        positive: (n,).
+        strength: C, the inverse strength of the ridge penalty.
+        class_weight: "balanced" gives both classes the same weight, as in scikit-learn.
+    """
+    center, scale = values.mean(axis=0), values.std(axis=0)
+    scale = np.where(scale < _MIN_SCALE, 1.0, scale)
+    regression = LogisticRegression(C=strength, class_weight=class_weight, max_iter=1000)
+    regression.fit((values - center) / scale, positive)
+    return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
+
+
+def recalibrate(
+    model: Logistic,
+    values: Float64,
+    relevant: NDArray[np.bool_],
+    labelled: NDArray[np.bool_] | None = None,
+    unanswered: Sequence[Float64] = (),
+) -> Logistic:
+    """Add a map of the model's probabilities, fitted on queries that the model has not seen.
+
+    The map corrects that a model is too sure on its own queries, and that documents are described by their scores
+    against these queries. It is beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on
+    ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0 (Platt, "Probabilistic
+    Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and
+    isotonic regression and Venn–Abers are worse if labels are few (docs/benchmarks/calibration.md, "Recalibrations
+    tried"). It rises strictly except for the rounding to float32, so it does not change the cuts by probability, and
+    queries that certify a cut may help to fit the map. Isotonic regression has steps, which would move cuts.
+
+    If a or b would not be above 0, the map is Platt's line, a = b. The model is returned unchanged if the queries have
+    only relevant or only irrelevant results, or if the line would fall, which means that the model orders unseen
+    results no better than chance.
+
+    Args:
+        model: Model fitted on other queries.
+        values: (q, K, F) float64 features.
+        relevant: (q, K).
+        labelled: (q, K), the results to learn from, None for all.
+        unanswered: Features of questions that no document answers, (m, K, F) float64 for each kind. The map is fitted
+            for a mixture of them and the queries (`mixture_weights`).
+    """
+    used = _all_of(relevant) if labelled is None else labelled
+    outcomes, odds = relevant[used], model.log_odds(values)[used]
+    if outcomes.all() or not outcomes.any():
+        return model
+    by_query = mixture_weights(len(values), [len(kind) for kind in unanswered])
+    weights = np.repeat(by_query, [*used.sum(axis=1), *(kind.shape[1] for kind in unanswered for _ in kind)])
+    if unanswered:
+        odds = np.concatenate([odds, *(model.log_odds(kind).ravel() for kind in unanswered)])
+        outcomes = np.concatenate([outcomes, np.zeros(len(odds) - len(outcomes), dtype=np.bool_)])
+    positive = int(outcomes.sum())
+    negative = len(outcomes) - positive
+    against = np.logaddexp(0.0, odds)
+    target = np.where(outcomes, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    (a, b), c = _regression(np.column_stack([odds - against, against]), target, weights)
+    if min(a, b) <= 0:
+        (a,), c = _regression(odds[:, None], target, weights)
+        b = a
+    return replace(model, recalibration=BetaCalibration(a, b, c)) if a > 0 else model
+
+
+def _regression(values: Float64, target: Float64, weights: Float64) -> tuple[list[float], float]:
+    """Fit a logistic regression of targets in 0…1 on values, and return its coefficients and intercept.
+
+    Args:
+        values: (n, F).
+        target: (n,).
+        weights: (n,), of the rows.
+    """
+    regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
+    with threadpool_limits(limits=1):
+        regression.fit(
+            np.tile(values, (2, 1)),
+            np.repeat([True, False], len(values)),
+            sample_weight=np.concatenate([target * weights, (1 - target) * weights]),
+        )
+    return regression.coef_[0].tolist(), float(regression.intercept_[0])
