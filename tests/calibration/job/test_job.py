@@ -83,11 +83,11 @@ def test_invalid_cached_vectors_are_ignored(
     (database,) = fresh_cache.rglob("*.sqlite")
     with sqlite3.connect(database) as connection:
         nan = np.full(DIMENSION, np.nan, dtype=np.float32).tobytes()
-        connection.execute("UPDATE embedding SET vector = ? WHERE key IN (SELECT key FROM embedding LIMIT 3)", (nan,))
+        connection.execute("UPDATE embedding SET vector = ?", (nan,))
         connection.execute("UPDATE embedding SET vector = x'00' WHERE key IN (SELECT MAX(key) FROM embedding)")
     capfd.readouterr()
     assert calibrate(sample, tmp_path / "s", encoder) == 0
-    assert "Encoded 0 of 503 documents and 0 of 503 queries" not in capfd.readouterr().err
+    assert "Encoded 503 of 503 documents and 497 of 503 queries" in capfd.readouterr().err, "6 repeat a text"
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 
