@@ -149,10 +149,10 @@ class Retriever:
         start = time.perf_counter()
         vectors = self.encoder.embed(tokens)
         encoded = time.perf_counter()
-        observe("encode", encoded - start)
+        observe("encode", start, encoded)
         if self.projection is not None:
             vectors = self.projection.apply(vectors)
-            observe("project", time.perf_counter() - encoded)
+            observe("project", encoded, time.perf_counter())
         return vectors
 
     def vectors(self, texts: Sequence[str]) -> Float32:
@@ -191,12 +191,12 @@ class Retriever:
         compared = self.with_words([query.text for query in queries], vectors)
         lists = [listed for group in self._search_groups(queries) for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
-        observe("search", searched - start)
+        observe("search", start, searched)
         answers: dict[int, Answer] = {}
         for listed in lists:
             members = [queries[row] for row in listed.rows]
             answers |= zip(listed.rows, self._cut(members, vectors[listed.rows], listed), strict=True)
-        observe("filter", time.perf_counter() - searched)
+        observe("filter", searched, time.perf_counter())
         return [answers[row] for row in range(len(queries))]
 
     def depth(self, query: Query) -> int:

@@ -189,9 +189,9 @@ class Metrics(MetricGroup):
             registry.register(WorkerProcessesCollector(Path(folder)))
         return registry
 
-    def observe_stage(self, stage: str, seconds: float) -> None:
-        """Record the duration of a stage."""
-        self.stage_seconds.labels(stage).observe(seconds)
+    def observe_stage(self, stage: str, began: float, ended: float) -> None:
+        """Record the duration of a stage, from readings of time.perf_counter()."""
+        self.stage_seconds.labels(stage).observe(ended - began)
 
     def observe_cache(self, outcome: str) -> None:
         """Record the outcome of a cache lookup: hit, miss, error or bypass."""

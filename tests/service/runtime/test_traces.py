@@ -3,6 +3,7 @@
 import itertools
 import json
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,16 +71,18 @@ def test_missing_or_repeated_traceparent_is_ignored() -> None:
 def test_requests_share_times_of_batch() -> None:
     told: list[tuple[str, float]] = []
     one, other = Trace(None), Trace(None)
-    observe = observing(lambda stage, seconds: told.append((stage, seconds)), [one, None, other, one])
-    observe("encode", 0.5)
+    observe = observing(lambda stage, began, ended: told.append((stage, ended - began)), [one, None, other, one])
+    began = time.perf_counter()
+    observe("encode", began, began + 0.5)
     assert told == [("encode", 0.5)]
     for trace in (one, other):
         (stage,) = trace.stages
-        assert (stage.name, stage.queries, stage.ended - stage.began) == ("encode", 4, 500_000_000)
+        assert (stage.name, stage.queries) == ("encode", 4)
+        assert stage.ended - stage.began == pytest.approx(500_000_000, abs=1)
 
 
 def test_untraced_batch_has_no_overhead() -> None:
-    def observe(stage: str, seconds: float) -> None:
+    def observe(stage: str, began: float, ended: float) -> None:
         pass
 
     assert observing(observe, [None, None]) is observe
@@ -142,8 +145,7 @@ def test_request_span_has_stage_spans(collected: tuple[list[Span], str]) -> None
         assert before.ended <= after.ended or before is request
         assert request.began <= after.began <= after.ended <= request.ended
     for before, after in itertools.pairwise(stages):
-        # Ends are read from the wall clock and durations from a monotonic one, which differ by microseconds.
-        assert before.ended <= after.began + 1_000_000
+        assert before.ended <= after.began
 
 
 def test_unsampled_request_has_no_span(collected: tuple[list[Span], str]) -> None:

@@ -74,8 +74,8 @@ class EngineSearch:
             answered = time.perf_counter()
             self.candidates.update(_by_position(proposed))
             ranked = _ranked(block, proposed, k)
-            self._observe("engine", answered - start)
-            self._observe("rescore", time.perf_counter() - answered)
+            self._observe("engine", start, answered)
+            self._observe("rescore", answered, time.perf_counter())
             return ranked
 
         top = widened_top_k(best, queries, k, k + SPARE, self._count)
@@ -95,7 +95,7 @@ class EngineSearch:
         if len(missing):
             start = time.perf_counter()
             rows = self._collection.fetch(missing, self._deadline)
-            self._observe("engine", time.perf_counter() - start)
+            self._observe("engine", start, time.perf_counter())
             self.candidates.update(zip(missing.tolist(), map(Candidate, rows.vectors, rows.documents), strict=True))
         vectors = [self.candidates[position].vector for position in positions.tolist()]
         return np.array(vectors, dtype=np.float32).reshape(len(positions), self._collection.dimension)
@@ -111,7 +111,7 @@ class EngineSearch:
             return positions
         start = time.perf_counter()
         met = self._collection.where(self._filter, len(positions), self._deadline, positions)
-        self._observe("engine", time.perf_counter() - start)
+        self._observe("engine", start, time.perf_counter())
         return met
 
     def _list_members(self, limit: int) -> Positions | None:
@@ -119,7 +119,7 @@ class EngineSearch:
         if self.members is None and limit > self._limit:
             start = time.perf_counter()
             members = self._collection.where(self._filter, limit + 1, self._deadline)
-            self._observe("engine", time.perf_counter() - start)
+            self._observe("engine", start, time.perf_counter())
             self._limit = limit
             self.members = members if len(members) <= limit else None
         return self.members

@@ -14,10 +14,11 @@ from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
-Observe = Callable[[str, float], None]  # called with the name of a finished stage and its seconds
+# Called with the name of a finished stage, and the readings of time.perf_counter() at its begin and its end.
+Observe = Callable[[str, float, float], None]
 
 
-def unobserved(stage: str, seconds: float) -> None:
+def unobserved(stage: str, began: float, ended: float) -> None:
     """Discard stage times."""
 
 

@@ -74,7 +74,7 @@ class CachedSearch:
         began = time.perf_counter()
         outcome, (positions, shared_vector) = await self._cache.fetch([positions_key, vector_key])
         if self._cache.shared:
-            self._metrics.observe_stage("cache", time.perf_counter() - began)
+            self._metrics.observe_stage("cache", began, time.perf_counter())
         local, dimension = memory.get(vector_key), retriever.index.dimension
         encoded = read_vector(shared_vector if local is None else local, query, dimension)
         record = None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.explanation import Explanation, explain
-from taugate.retrieval.index.passages import Observe
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
@@ -54,7 +54,7 @@ class SearchPipeline:
         *,
         encoder_threads: int = 1,
         search_threads: int = 1,
-        observe: Observe = lambda stage, seconds: None,
+        observe: Observe = unobserved,
         observe_batch: Callable[[int], object] = lambda queries: None,
     ) -> None:
         """Start the threads. The caller closes the release after calling `close`.
@@ -63,7 +63,7 @@ class SearchPipeline:
             release: A loaded release.
             encoder_threads: Batches encoded at the same time.
             search_threads: FAISS's threads for one search.
-            observe: Called with the name and the seconds of each stage.
+            observe: Called with the name, the begin and the end of each stage.
             observe_batch: Called with the number of queries encoded together.
         """
         self.release = release
@@ -126,7 +126,7 @@ class SearchPipeline:
             raise shutting_down()
         began = time.perf_counter()
         explanation = explain(self.single_threaded, self.release.documents, query, document_id)
-        self._observe("explain", time.perf_counter() - began)
+        self._observe("explain", began, time.perf_counter())
         return explanation
 
     def close(self) -> None:
@@ -212,9 +212,9 @@ def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
     if not traced:
         return observe
 
-    def observe_and_trace(stage: str, seconds: float) -> None:
-        observe(stage, seconds)
+    def observe_and_trace(stage: str, began: float, ended: float) -> None:
+        observe(stage, began, ended)
         for trace in traced:
-            trace.add(stage, seconds, len(traces))
+            trace.add(stage, began, ended, len(traces))
 
     return observe_and_trace

@@ -71,13 +71,21 @@ class Trace:
         """Start now, as a child of the caller's span if there is one."""
         self.caller = caller
         self.began = time.time_ns()
+        # All times of a trace are this reading plus seconds of the monotonic clock, so that stages keep their order.
+        self._clock = time.perf_counter()
         self.stages: list[_Stage] = []
 
-    def add(self, name: str, seconds: float, queries: int) -> None:
-        """Add a stage that ends now, by its name in the metrics; `queries` were processed together."""
-        ended = time.time_ns()
+    def add(self, name: str, began: float, ended: float, queries: int) -> None:
+        """Add a stage by its name in the metrics, and the readings of time.perf_counter() at its begin and its end.
+
+        `queries` is the number of queries that were processed together.
+        """
         if len(self.stages) < _MAX_STAGES:
-            self.stages.append(_Stage(name, ended - round(seconds * 1e9), ended, queries))
+            self.stages.append(_Stage(name, self.unix_time(began), self.unix_time(ended), queries))
+
+    def unix_time(self, clock: float) -> int:
+        """Return the Unix time in ns of a reading of time.perf_counter()."""
+        return self.began + round((clock - self._clock) * 1e9)
 
 
 def check_installed(endpoint: str | None) -> None:
@@ -164,7 +172,7 @@ class Tracer:
             if completed.status >= 500:
                 span.set_attribute("error.type", str(completed.status))
                 span.set_status(StatusCode.ERROR)
-            span.end()
+            span.end(trace.unix_time(time.perf_counter()))
         ids = span.get_span_context()
         return SpanRef(f"{ids.trace_id:032x}", f"{ids.span_id:016x}", ids.trace_flags.sampled)
 
