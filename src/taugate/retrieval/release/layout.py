@@ -60,6 +60,11 @@ OPTIONAL_OF_RUN = frozenset({ABSTENTION, RELEVANCE})
 # Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
 
+# Files that an encoder behind an endpoint does not have.
+BEHIND_ENDPOINT = frozenset(
+    {f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in encoder.FILES if name != encoder.CONFIG}
+)
+
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # a release that is being removed

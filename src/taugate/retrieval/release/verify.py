@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
+    BEHIND_ENDPOINT,
     FILES,
     IN_ENGINE,
     MANIFEST,
@@ -98,7 +99,9 @@ def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     """Return the missing and the unexpected files of a release."""
     if not isinstance(manifest, Manifest):
         return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
-    outside = frozenset() if manifest.engine is None else IN_ENGINE
+    outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
+    if manifest.encoder.runtime == "endpoint":
+        outside |= BEHIND_ENDPOINT
     return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taugate.errors import EncoderError, ReleaseError
+from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError
 from taugate.retrieval.release.golden import differences, overall, search
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
@@ -41,13 +41,20 @@ class Canary:
         return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
 
     def run(self) -> CanaryResult:
-        """Search for the golden queries one after another."""
+        """Search for the golden queries one after another.
+
+        Raises:
+            EncoderUnavailable: If the endpoint of the encoder gives no vectors.
+            EngineUnavailable: If the engine does not respond.
+        """
         manifest = self._release.manifest
         in_engine = manifest.engine is not None
         hits, distances = list[bool](), list[float]()
         for query in self._release.golden:
             try:
                 top = search(self._retriever, [query])
+            except EncoderUnavailable:
+                raise
             except EncoderError:  # the vectors are not finite
                 hits.append(False)
                 distances.append(np.inf)
