@@ -139,9 +139,8 @@ def _explain(error: Exception) -> int:
             message, code = f"{error.strerror}: all are full or not writable; set TMPDIR to a folder with free space", 1
         case BrokenPipeError() if reader_is_gone():
             return READER_GONE
-        case (
-            StoreError() | EngineUnavailable() | EncoderUnavailable(lasting=False) | OSError()
-        ):  # the input is not at fault
+        # The input is not at fault.
+        case StoreError() | EngineUnavailable() | EncoderUnavailable(lasting=False) | OSError():
             message, code = str(error), 1
         case NotPromoted():
             message, code = str(error), 4

@@ -95,7 +95,7 @@ def _encode_in_pieces(
         began = time.perf_counter()
         piece: list[bytes] = []
         size = 0
-        while waiting and (not piece or size < budget):
+        while waiting and len(piece) < encoder.max_piece and (not piece or size < budget):
             piece.append(waiting.pop())
             size += tokens[piece[-1]].count
         try:

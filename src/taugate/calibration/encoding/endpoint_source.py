@@ -14,7 +14,6 @@ from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
-from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder
@@ -118,9 +117,7 @@ def _record(name: str, options: EndpointOptions) -> EndpointRecord:
     if dialect == "openai" and options.model is None:
         raise InputError(f"--encoder {dialect}:…: add --model NAME, the name of the model at the endpoint")
     if dialect == "tei" and options.dimensions is not None:
-        raise InputError(
-            f"--dimensions {options.dimensions}: the endpoint cannot shorten vectors; leave the option out"
-        )
+        raise InputError(f"--dimensions {options.dimensions}: this endpoint has no such option; leave it out")
     return EndpointRecord(dialect=dialect, url=match[2].rstrip("/"), model=options.model, dimensions=options.dimensions)
 
 
@@ -129,10 +126,8 @@ def _probe(record: EndpointRecord, access: EndpointAccess) -> tuple[Float32, flo
 
     The second time, each is sent alone, because a server may compute other last bits in a batch.
     """
-    try:
-        from taugate.retrieval.encoder.endpoint import EndpointModel
-    except ModuleNotFoundError as error:
-        raise EncoderError(f"{error.name} is not installed; pip install 'taugate[endpoint]'") from error
+    from taugate.retrieval.encoder.endpoint import EndpointModel  # loads httpx2, which few need
+
     model = EndpointModel(record, access)
     try:
         dimension = model.encode(_PROBES[:1], None).shape[1]
@@ -155,6 +150,8 @@ def _probe(record: EndpointRecord, access: EndpointAccess) -> tuple[Float32, flo
 
 def _is_same(folder: Path, vectors: Float32, difference: float) -> bool:
     """Return whether the encoder in a folder of the cache gave these vectors, as far as its replies are alike."""
+    from taugate.retrieval.release.golden import TOLERANCE  # loads FAISS
+
     try:
         earlier: Float32 = read_tensors(folder / _PROBE_VECTORS)["vectors"]
     except (ReleaseError, LookupError):

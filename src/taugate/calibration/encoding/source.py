@@ -219,8 +219,8 @@ def _packaged(name: str) -> Path | None:
 def _downloaded(name: str) -> Path:
     if "://" in name:
         raise EncoderError(
-            f"encoder {name!r}: is a URL; give the path of a sentence-transformers folder, or the name of a model on the "
-            "hub. taugate calibrate and taugate encode also take an endpoint, as openai:URL or tei:URL"
+            f"encoder {name!r}: is a URL; give the path of a sentence-transformers folder, or the name of a model on "
+            "the hub. taugate calibrate and taugate encode also take an endpoint, as openai:URL or tei:URL"
         )
     from huggingface_hub import snapshot_download
 

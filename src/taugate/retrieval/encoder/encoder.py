@@ -4,6 +4,7 @@ Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the ke
 the kernel runs it on a processor with AVX-512 (graph_weights.py).
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,7 +191,7 @@ class ExportedEncoder:
         """
         config = read_config(folder)
         if config.runtime == "endpoint":
-            from taugate.retrieval.encoder.endpoint import EndpointEncoder  # needs an extra
+            from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need
 
             return EndpointEncoder.connect(folder, access or EndpointAccess.from_environment())
         model = _MODELS[config.runtime]
@@ -218,6 +219,11 @@ class ExportedEncoder:
     def _frame(self, prompt: str) -> int:
         """Return the number of tokens of the prompt and of special tokens around a text."""
         return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
+
+    @property
+    def max_piece(self) -> int:
+        """Largest number of texts to encode before their vectors are cached."""
+        return sys.maxsize
 
     def close(self) -> None:
         """Close connections; an encoder in this process has none."""

@@ -127,8 +127,6 @@ class EndpointEncoder(ExportedEncoder):
             model = EndpointModel(config.endpoint, access)
         except InputError as error:
             raise EncoderError(str(error)) from error
-        except ModuleNotFoundError as error:
-            raise EncoderError(f"{error.name} is not installed; pip install 'taugate[endpoint]'") from error
         return cls(folder, config, sha256_files(folder, [CONFIG]), model)
 
     def single_threaded(self) -> Self:
@@ -139,6 +137,11 @@ class EndpointEncoder(ExportedEncoder):
     def multiplied_weights(self) -> int:
         """Zero: this machine multiplies none."""
         return 0
+
+    @property
+    def max_piece(self) -> int:
+        """As many texts as are requested at a time: they cost money, so few should be lost."""
+        return PARALLEL * self._batch
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
         """Return the texts with the role's prompt, at most max_length tokens of four bytes."""
