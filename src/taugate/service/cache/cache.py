@@ -7,15 +7,17 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from sys import getsizeof
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
 from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
 # Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
@@ -32,7 +34,7 @@ class CacheKeys:
     A release never changes, so entries are evicted but never invalidated.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: "Release") -> None:
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
     def vector(self, query: Query) -> str:
