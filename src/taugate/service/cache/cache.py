@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from cachetools import LRUCache
 
 from taugate.retrieval.query import Query
-from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
     from taugate.retrieval.release.reader import Release
+    from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 
 # Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
@@ -128,12 +128,11 @@ class TieredCache:
         self.shared: RedisCache | None = None
         if settings.cache.redis_url is None:
             metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
-            return
-        url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
-        lifetime = settings.cache.redis_ttl_seconds
-        self.shared = RedisCache(url, timeout, lifetime, lambda up: metrics.redis_up.set(int(up)))
+        else:
+            url = settings.cache.redis_url.get_secret_value()
+            self.shared = _redis_cache(url, settings, lambda up: metrics.redis_up.set(int(up)))
 
-    async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
+    async def fetch(self, keys: Sequence[str]) -> "tuple[CacheOutcome, list[bytes | None]]":
         """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
 
         Values are untrusted: validate them before use.
@@ -151,3 +150,10 @@ class TieredCache:
         """Close the connections to Redis."""
         if self.shared is not None:
             await self.shared.close()
+
+
+def _redis_cache(url: str, settings: Settings, on_change: Callable[[bool], None]) -> "RedisCache":
+    from taugate.service.cache.redis_cache import RedisCache
+
+    timeout, lifetime = settings.cache.redis_timeout_ms / 1000, settings.cache.redis_ttl_seconds
+    return RedisCache(url, timeout, lifetime, on_change)

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -18,7 +19,6 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
@@ -26,6 +26,9 @@ from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import RANDOM_DOCUMENTS
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
@@ -115,7 +118,7 @@ class TrafficAnalysis:
         settings: Settings,
         registry: CollectorRegistry,
         workers: WorkerStore,
-        fleet: Fleet | None = None,
+        fleet: "Fleet | None" = None,
     ) -> None:
         """Start without traffic; `canary` is None if the release cannot search for its golden queries itself."""
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)

@@ -5,16 +5,19 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taugate.drift.query_log import LoggedJudgement
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import Judged
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.pipeline.record import MAX_NUMBER, Results, id_number, read_shown
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 STORE_SECONDS = 1.0  # between two moments at which a process stores its replies
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -29,7 +32,7 @@ class Feedback:
     def __init__(
         self,
         workers: WorkerStore,
-        fleet: Fleet | None,
+        fleet: "Fleet | None",
         release: WatchedRelease,
         seconds: float,
         store_replies: Callable[[], Awaitable[None]],

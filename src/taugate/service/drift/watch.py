@@ -6,6 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -15,7 +16,6 @@ from taugate.service.drift import feedback
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.feedback import Feedback
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
@@ -23,6 +23,9 @@ from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 # Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
@@ -41,7 +44,7 @@ class DriftWatch:
         seconds = settings.drift.feedback_seconds
         folder = os.environ.get(SHARED_FOLDER)
         self._workers = WorkerStore(Path(folder) if folder else None, release_id, seconds)
-        self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
+        self._fleet = None if url is None else _fleet(url.get_secret_value(), release_id, seconds)
         self._analysis = TrafficAnalysis(release, canary, settings, registry, self._workers, self._fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
         self.feedback = Feedback(self._workers, self._fleet, release, seconds, self._analyze)
@@ -94,3 +97,9 @@ class DriftWatch:
             await loop.run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
         except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
             _log.exception("drift analysis failed")
+
+
+def _fleet(url: str, release: str, seconds: float) -> "Fleet":
+    from taugate.service.drift.fleet import Fleet
+
+    return Fleet(url, release, seconds)

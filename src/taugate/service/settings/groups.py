@@ -182,7 +182,9 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     max_k: Count = 100
     """largest `k` of a search"""
     max_batch: Count = Field(
-        default=64, le=MAX_QUERIES, description=f"maximum number of queries in /search/batch; at most {MAX_QUERIES}"
+        default=64,
+        le=MAX_QUERIES,
+        description=f"maximum number of queries in /search/batch and /gate/batch; at most {MAX_QUERIES}",
     )
     max_query_chars: Count = 8192
     """maximum length of a query in characters; the default is about four times what a 512-token encoder reads"""
