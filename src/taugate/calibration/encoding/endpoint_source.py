@@ -60,9 +60,8 @@ class EndpointOptions(Options):
         return self.model is not None or self.dimensions is not None or self.encoder_key_file is not None
 
     def access(self, url: str) -> EndpointAccess:
-        """Return the access of a job to the URL that the user named, or to that of the environment."""
-        environment = EndpointAccess.from_environment()
-        return EndpointAccess(environment.url or url, self.encoder_key_file or environment.key_file)
+        """Return the access of a job to the URL that the user named."""
+        return EndpointAccess(url, self.encoder_key_file or EndpointAccess.from_environment().key_file)
 
 
 def is_endpoint(name: str) -> bool:

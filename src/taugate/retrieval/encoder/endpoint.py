@@ -106,8 +106,6 @@ class EndpointModel:
 class EndpointEncoder(ExportedEncoder):
     """An encoder behind an endpoint. Its folder has only the configuration, which names the endpoint."""
 
-    packed = True  # no batch is padded here
-
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, model: EndpointModel) -> None:
         """Encode by a model; see ExportedEncoder for the other parameters."""
         self.folder, self.config, self.sha256, self._endpoint = folder, config, sha256, model
@@ -132,6 +130,11 @@ class EndpointEncoder(ExportedEncoder):
     def single_threaded(self) -> Self:
         """Return the encoder itself, which waits for another machine."""
         return self
+
+    @property
+    def packed(self) -> bool:
+        """True: no batch is padded here."""
+        return True
 
     @property
     def multiplied_weights(self) -> int:
