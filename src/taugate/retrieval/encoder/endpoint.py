@@ -25,7 +25,7 @@ from taugate.retrieval.encoder.endpoint_record import (
 from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
-from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
+from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused, Wording
 from taugate.storage.retries import PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
@@ -96,6 +96,8 @@ class EndpointModel:
         except RequestRefused as error:
             raise TextRefused(str(error)) from error
         except (InputError, ConnectionError) as error:
+            if count > 1 and isinstance(error, AttemptFailed):  # one of the texts may be to blame
+                raise TextRefused(str(error)) from error
             raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error
 
     def close(self) -> None:
