@@ -96,9 +96,8 @@ class EndpointModel:
         except RequestRefused as error:
             raise TextRefused(str(error)) from error
         except (InputError, ConnectionError) as error:
-            if count > 1 and isinstance(error, AttemptFailed):  # one of the texts may be to blame
-                raise TextRefused(str(error)) from error
-            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error
+            lasting, replied = isinstance(error, InputError), isinstance(error, AttemptFailed)
+            raise EncoderUnavailable(str(error), lasting=lasting, replied=replied) from error
 
     def close(self) -> None:
         """Close the connections; requests in progress fail."""
