@@ -46,14 +46,14 @@ def test_written_questions_are_read_again(tmp_path: Path) -> None:
         b'{"query_id": "q", "query": null, "results": [{"id": "d", "score": "1", "scores": {}}]}\n',
     ],
 )
-def test_other_content_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_invalid_content_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "golden.jsonl").write_bytes(content)
     with pytest.raises(ReleaseError, match="does not hold golden questions"):
         read(tmp_path / "golden.jsonl")
 
 
 @pytest.mark.parametrize(("changed", "objects"), [(3, False), (5, True)])
-def test_a_quarter_of_moved_scores_is_another_retriever(changed: int, *, objects: bool) -> None:
+def test_quarter_of_moved_scores_is_another_retriever(changed: int, *, objects: bool) -> None:
     golden = questions()
     moved = [
         replace(question, results=[replace(result, score=result.score + 0.3) for result in question.results])

@@ -32,7 +32,7 @@ def test_same_retriever_passes(gate_service: ServiceProcess, golden: list[dict[s
     assert reply.json()["returned"] == reply.json()["recorded"] == 5 * len(golden)
 
 
-def test_few_missing_documents_pass(gate_service: ServiceProcess, golden: list[dict[str, Any]]) -> None:
+def test_missing_documents_pass_if_few(gate_service: ServiceProcess, golden: list[dict[str, Any]]) -> None:
     reply = check(gate_service, golden, lambda results: results[:2] + results[3:])
     assert (reply.status_code, reply.json()["returned"]) == (200, 4 * len(golden))
 
@@ -65,7 +65,7 @@ OTHER: dict[str, tuple[Callable[[Results], Results], str]] = {
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_other_retriever_is_refused(gate_service: ServiceProcess, golden: list[dict[str, Any]], name: str) -> None:
+def test_changed_retriever_is_refused(gate_service: ServiceProcess, golden: list[dict[str, Any]], name: str) -> None:
     change, sentence = OTHER[name]
     reply = check(gate_service, golden, change)
     assert (reply.status_code, reply.json()["error"]["code"]) == (409, "other_retriever")
@@ -78,7 +78,7 @@ def test_missing_question_is_named(gate_service: ServiceProcess, golden: list[di
     assert golden[0]["query_id"] in reply.json()["error"]["message"]
 
 
-def test_other_method_lists_all_methods_of_the_path(gate_service: ServiceProcess) -> None:
+def test_unsupported_method_lists_all_methods_of_the_path(gate_service: ServiceProcess) -> None:
     reply = gate_service.http.put("/gate/golden")
     assert (reply.status_code, reply.headers["allow"]) == (405, "GET, HEAD, POST")
     assert gate_service.http.head("/gate/golden").status_code == 200
