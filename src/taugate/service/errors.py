@@ -110,6 +110,12 @@ class UnsupportedByRelease(ApiError):
     status, code = 409, "unsupported_by_release"
 
 
+class OtherRetriever(ApiError):
+    """The golden questions show that the retriever is not the one that was calibrated."""
+
+    status, code = 409, "other_retriever"
+
+
 class TooLarge(ApiError):
     """The request exceeds a size limit."""
 

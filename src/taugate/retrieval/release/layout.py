@@ -55,7 +55,7 @@ OPTIONAL_FILES = frozenset(
 
 # Files of a release that was calibrated on a run.
 REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
-OPTIONAL_OF_RUN = frozenset({ABSTENTION, RELEVANCE})
+OPTIONAL_OF_RUN = frozenset({ABSTENTION, GOLDEN, RELEVANCE})
 
 # Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
