@@ -182,6 +182,7 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         _no_refusal,
         *parameters(
             CandidateSettings,
