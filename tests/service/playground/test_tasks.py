@@ -73,7 +73,7 @@ def two_releases(tmp_path_factory: pytest.TempPathFactory, releases: Path, sampl
 @pytest.fixture(scope="module")
 def on_trial(two_releases: Path) -> Iterator[ServiceProcess]:
     with ServiceProcess(two_releases) as process:
-        yield process.ready()
+        yield process.ready().with_shadow()
 
 
 @pytest.fixture(params=["mouse", "keyboard"])
