@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import orjson
 from pydantic import BaseModel, Field
 
@@ -11,6 +12,9 @@ from taugate.errors import ReleaseError
 from taugate.storage.files import read_bounded
 
 QuestionKind = Literal["answerable", "unanswerable", "off_topic"]
+# Kept or lost: the relevant results of a question with an answer; missed: it has none in its top K. Refused: no result.
+# Answered: at least one result, for a question without an answer.
+Outcome = Literal["kept", "lost", "missed", "refused", "answered"]
 # More than a person reads, few enough for a browser to count again while a threshold is dragged (10 ms).
 MAX_QUESTIONS = 10_000
 _MAX_BYTES = 64 << 20  # ten times what calibration writes
@@ -30,6 +34,32 @@ class CalibrationQuestion(BaseModel):
     refusal: float | None = Field(description="score that is compared with ρ; null if questions are not refused by one")
     rank: int | None = Field(description="rank of the first relevant result; null if the top K has none")
     right: float | None = Field(description="largest value of a relevant result; null if the top K has none")
+
+    def outcome(self, tau: float | None, rho: float | None) -> Outcome:
+        """Return what becomes of the question at thresholds, None for one that is not in force; compares float32.
+
+        Args:
+            tau: τ.
+            rho: ρ; with one, a question that is not refused keeps its first result.
+        """
+        if rho is not None and np.float32(self.best if self.refusal is None else self.refusal) < np.float32(rho):
+            return "refused"
+        if self.kind != "answerable":
+            return "answered" if rho is not None or any(_passes(value, tau) for value in self.values) else "refused"
+        if self.right is None:
+            return "missed"
+        return "kept" if _passes(self.right, tau) or (rho is not None and self.rank == 1) else "lost"
+
+    def distance(self, tau: float | None, rho: float | None) -> float:
+        """Return the smallest distance of a threshold to the value that decides the outcome; infinity without any."""
+        distances = [] if rho is None else [abs((self.best if self.refusal is None else self.refusal) - rho)]
+        if tau is not None and self.right is not None:
+            distances.append(abs(self.right - tau))
+        return min(distances, default=float("inf"))
+
+
+def _passes(value: float, tau: float | None) -> bool:
+    return tau is None or bool(np.float32(value) >= np.float32(tau))
 
 
 def write(path: Path, questions: Sequence[CalibrationQuestion]) -> None:
