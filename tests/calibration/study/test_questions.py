@@ -15,12 +15,18 @@ from taugate.retrieval.release.questions import CalibrationQuestion
 from taugate.retrieval.release.verify import verify_searchable
 
 
+def tau_of(manifest: Manifest) -> np.float32:
+    """Return τ in force."""
+    assert manifest.policy.threshold is not None
+    return manifest.policy.threshold
+
+
 def _kept(question: CalibrationQuestion, manifest: Manifest) -> int:
     """Count the results that a user gets for a question, as documented in the fields of CalibrationQuestion."""
     _, rho = manifest.answer_threshold or (None, None)
     if rho is not None and question.refusal is not None and np.float32(question.refusal) < np.float32(rho):
         return 0
-    passing = np.float32(question.values) >= np.float32(manifest.policy.tau)
+    passing = np.asarray(question.values, dtype=np.float32) >= tau_of(manifest)
     return int((passing | (np.arange(len(passing)) == 0)).sum() if rho is not None else passing.sum())
 
 
@@ -38,13 +44,8 @@ def test_listed_questions_have_outcomes_of_calibration(
     outcomes = Outcomes.load(release / OUTCOMES, manifest.policy.k)
     assert [each.rank is not None for each in heldout] == outcomes.hit.tolist()
     assert [_kept(each, manifest) for each in heldout] == outcomes.kept.tolist()
-    tau = np.float32(manifest.policy.tau)
-    right = [
-        _kept(each, manifest) > 0
-        and each.right is not None
-        and bool(np.float32(each.right) >= tau or (each.rank == 1 and manifest.refusal is not None))
-        for each in heldout
-    ]
+    _, rho = manifest.answer_threshold or (None, None)
+    right = [each.outcome(manifest.policy.tau, rho) == "kept" for each in heldout]
     assert right == outcomes.hit_kept.tolist()
     assert len(listed) - manifest.data.answerable == 34  # off-topic questions in English
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from taugate.calibration.report.tradeoff import shortened
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.calibration.study.questions import calibration_questions
-from taugate.retrieval.release.questions import CalibrationQuestion, Outcome
+from taugate.retrieval.release.questions import CalibrationQuestion, Outcome, QuestionKind
 
 # More than anybody reads, few enough for a page that opens from a mail (60 kB); the playground lists all.
 MAX_ROWS = 300
@@ -54,7 +54,7 @@ class QuestionTable:
     """
 
     rows: list[QuestionRow]
-    counts: dict[tuple[str, Outcome], int]
+    counts: dict[tuple[QuestionKind, Outcome], int]
     total: int
 
 

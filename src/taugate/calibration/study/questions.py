@@ -56,17 +56,20 @@ class _Questions:
 
     def questions(self) -> Iterator[CalibrationQuestion]:
         """Make the records of the listed questions."""
+        best = _shortest(self.best)
+        refusal, right = (None if scores is None else _shortest(scores) for scores in (self.refusal, self.right))
         for row in self.rows.tolist():
             rank = 0 if self.ranks is None else int(self.ranks[row])
+            values = self.values[row]
             yield CalibrationQuestion(
                 text=self.texts[row],
                 kind=self.kind,
                 heldout=self.heldout is not None and bool(self.heldout[row]),
-                values=[_shortest(value) for value in self.values[row] if np.isfinite(value)],
-                best=_shortest(self.best[row]),
-                refusal=None if self.refusal is None else _shortest(self.refusal[row]),
+                values=_shortest(values[np.isfinite(values)]),
+                best=best[row],
+                refusal=refusal[row] if refusal else None,
                 rank=rank or None,
-                right=_shortest(self.right[row]) if rank and self.right is not None else None,
+                right=right[row] if right and rank else None,
             )
 
 
@@ -127,9 +130,9 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     )
 
 
-def _shortest(value: np.float32) -> float:
-    """Return the shortest decimal that float32 reads as this value: nine digits fewer in every file and page."""
-    return float(str(value))
+def _shortest(values: Float32) -> list[float]:
+    """Return the shortest decimals that float32 reads as these values: nine digits fewer in every file and page."""
+    return [float(text) for text in values.astype(str)]
 
 
 def _share(calibrated: Calibrated, count: int) -> int:
