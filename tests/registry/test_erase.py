@@ -88,7 +88,7 @@ def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure", "lexical"}
     assert created.lexical is not None
     assert created.lexical.sha256 == created.files[LEXICAL].sha256
-    assert set(created.files) == set(before.manifest.files)
+    assert set(created.files) == set(before.manifest.files) - {QUESTIONS}, "questions may quote documents"
     another = next(document.id for document in before.documents if document.id not in gone)
     again = erase(copy, created.release_id, [another]).manifest
     assert again.erasure is not None

@@ -58,7 +58,7 @@ class _Questions:
         """Make the records of the listed questions."""
         best = _shortest(self.best)
         refusal, right = (None if scores is None else _shortest(scores) for scores in (self.refusal, self.right))
-        for row in self.rows.tolist():
+        for row in map(int, self.rows):
             rank = 0 if self.ranks is None else int(self.ranks[row])
             values = self.values[row]
             yield CalibrationQuestion(
