@@ -19,7 +19,7 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms, terms
 from taugate.retrieval.policy.background import mean_and_covariance
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.layout import LEXICAL, MANIFEST
+from taugate.retrieval.release.layout import LEXICAL, MANIFEST, QUESTIONS
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
