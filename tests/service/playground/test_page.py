@@ -137,7 +137,7 @@ def test_unfolded_result_shows_parts_of_score(playground: Playground, service: S
     playground.ask()
     assert "shared words" not in (playground.results.first.text_content() or "")
     playground.results.first.get_by_role("button", name="Why this one?").click()
-    playground.results.first.get_by_text("shared words").wait_for()
+    playground.results.first.get_by_text("+ shared words").wait_for()
     result = answered(service, explain=True)["results"][0]
     parts, text = result["parts"], playground.results.first.text_content() or ""
     assert f"= similarity {parts['cosine']:.3f}+ shared words {parts['lexical']:.3f}" in text
