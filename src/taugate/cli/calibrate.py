@@ -195,6 +195,7 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         _no_refusal,
         *parameters(
             CandidateSettings,

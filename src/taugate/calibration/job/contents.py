@@ -11,12 +11,14 @@ from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
+from taugate.calibration.study.questions import calibration_questions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release import questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -25,6 +27,7 @@ from taugate.retrieval.release.layout import (
     OUTCOMES,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
 )
 
@@ -59,6 +62,7 @@ def write_files(
         accepted.index.lexical.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    questions.write(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)
     CorpusContents(

@@ -29,6 +29,7 @@ GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
 OUTCOMES = "outcomes.safetensors"
+QUESTIONS = "questions.jsonl"
 PROJECTION = "projection.safetensors"
 METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
@@ -43,6 +44,7 @@ OPTIONAL_FILES = frozenset(
         VECTORS,  # if the index stores inexact codes
         METADATA,  # if documents have metadata
         OUTCOMES,  # compared by promotion rules; not written by 0.1
+        QUESTIONS,  # not in a release with erased documents, which may be quoted; not written by 0.1
         ABSTENTION,  # if queries can be refused as a whole
         LEXICAL,  # if the score has a lexical part, or queries are refused by their words
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),

@@ -30,7 +30,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_w
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release import golden
+from taugate.retrieval.release import golden, questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
@@ -42,6 +42,7 @@ from taugate.retrieval.release.layout import (
     METADATA,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
     RELEVANCE,
 )
@@ -66,6 +67,7 @@ class Release:
         precision: Precision of the encoder in use.
         golden: Golden queries with their recorded scores.
         reference: Similarities of the calibration queries, for comparison with live ones.
+        questions: Questions of the calibration, as lines of JSON; none in releases without them.
         engine: The engine that holds vectors and texts; None if they are in the release.
         resources: What is closed with the release, such as the lock that prevents its removal.
     """
@@ -76,6 +78,7 @@ class Release:
     precision: Precision
     golden: Sequence[GoldenQuery]
     reference: Reference
+    questions: Sequence[bytes] = ()
     engine: EngineCorpus | None = None
     resources: ExitStack = field(default_factory=ExitStack)
 
@@ -206,6 +209,7 @@ def _open(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
+    listed = questions.read(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(
@@ -221,7 +225,7 @@ def _open(
         )
         _check_golden(retriever, queries, release, encoder, manifest.golden_tolerance)
         used = encoder.config.precision
-        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
+        return Release(manifest, retriever, corpus.documents, used, queries, reference, listed, corpus.engine)
 
     *preferred, last = encoder_folders(release, manifest, precision)
     for folder in preferred:

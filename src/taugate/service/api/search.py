@@ -26,6 +26,8 @@ from taugate.service.pipeline.forms import ReplyForm, SearchForm
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.settings import Settings
 
+# Whether a reply was in this process's memory (Server Timing, W3C), for people who look at a single search.
+_CACHED, _SEARCHED = {"Server-Timing": "cache;desc=hit"}, {"Server-Timing": "cache;desc=miss"}
 CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
 
 
@@ -48,8 +50,8 @@ class SearchHandlers:
         """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
-            (reply,) = await self._answer(request, [read_search(body, active, self._settings)], active)
-        return EncodedJsonResponse(reply)
+            (reply,), searched = await self._answer(request, [read_search(body, active, self._settings)], active)
+        return EncodedJsonResponse(reply, headers=_SEARCHED if searched else _CACHED)
 
     def is_known(self, body: SearchRequest) -> bool:
         """Return whether the reply to a search is in memory; raises as `search`, unless it has to wait."""
@@ -64,7 +66,7 @@ class SearchHandlers:
                 read_search(search, active, self._settings, name=f"queries.{position}.")
                 for position, search in enumerate(body.queries)
             ]
-            replies = await self._answer(request, searches, active)
+            replies, _ = await self._answer(request, searches, active)
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def answer_dialect(
@@ -82,12 +84,13 @@ class SearchHandlers:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
             queries = [(read_query(search, active, self._settings), form) for search in searches]
-            return await self._answer(request, queries, active)
+            replies, _ = await self._answer(request, queries, active)
+            return replies
 
     async def _answer(
         self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
-    ) -> list[bytes]:
-        """Run the searches that are not cached, and return every reply as JSON with a new id."""
+    ) -> tuple[list[bytes], int]:
+        """Run the searches that are not cached; returns every reply as JSON with a new id, and how many were run."""
         caller = current_caller.get()
         records = [active.search.cached(query, form) for query, form in searches]
         missing = [search for search, record in zip(searches, records, strict=True) if record is None]
@@ -101,7 +104,7 @@ class SearchHandlers:
             replies.append(record.to_json(query_id, drift))
             if len(searches) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
-        return replies
+        return replies, len(missing)
 
     def _notify(self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease) -> None:
         """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
