@@ -2,6 +2,7 @@
 
 TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
+│   └── NoEncoder   a text for a release that has no encoder
 ├── EncoderError    a model that cannot be loaded, exported or run
 └── ReleaseError    a release that is missing, damaged or of another version
     ├── NotPromoted a valid release that is not good enough to become current
@@ -27,6 +28,10 @@ class TaugateError(Exception):
 
 class InputError(TaugateError):
     """A data set, a setting or a query that cannot be used."""
+
+
+class NoEncoder(InputError):
+    """A text for a release that has no encoder, because it was calibrated on vectors."""
 
 
 class EncoderError(TaugateError):

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
+from taugate.retrieval.encoder.encoder import MAX_DIMENSIONS
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
@@ -64,10 +65,20 @@ QueryText = Annotated[
 ]
 
 
+_Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS), FailFast()]
+
+
 class SearchFields(StrictRequest):
     """The fields that decide which results a search returns."""
 
-    query: QueryText
+    query: QueryText | None = Field(
+        default=None, description="text to search for; may be left out if there is a `vector`"
+    )
+    vector: _Vector | None = Field(
+        default=None,
+        description="vector of the query, by the model that made those of the documents; for releases that were "
+        "calibrated on vectors, or with --accept-vectors. With a `query`, the text is used for its words alone",
+    )
     k: _K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
     )
@@ -94,6 +105,7 @@ class SearchRequest(SearchFields):
         {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
         {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
         {"query": "What does the contract say?", "group_by": "document"},
+        {"vector": [0.12, -0.48, 0.87]},
     )
 
     include_text: bool = Field(default=True, description="whether results include title and text")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.errors import InputError
+from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import Invalid, NotFound
+from taugate.service.errors import Invalid, NotFound, VectorNeeded
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
@@ -156,12 +156,15 @@ def read_query(request: SearchFields, active: ActiveRelease, settings: Settings,
 
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.
+        VectorNeeded: If the query is a text alone, and the release has no encoder.
     """
-    if len(request.query) > settings.requests.max_query_chars:
+    if len(request.query or "") > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     if request.k is not None and request.k > settings.requests.max_k:  # the loader has checked K of the release
         raise Invalid(f"{name}k: {request.k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     try:
         return to_query(request, active.release, current_caller.get().filter)
+    except NoEncoder as error:
+        raise VectorNeeded(f"{name}{error}") from error
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
