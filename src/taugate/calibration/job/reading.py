@@ -106,8 +106,8 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
             raise InputError(f"{option}: needs an encoder, but the data set comes with vectors; leave it out")
     if settings.refusal:
         job.report(
-            "no query is refused as a whole: the questions that choose when to refuse would need an encoder; label "
-            "unanswerable queries and give --max-answered to refuse by those"
+            "warning: no query is refused as a whole, because the questions that choose when to refuse need an "
+            "encoder; label unanswerable queries and give --max-answered to refuse by those"
         )
     candidates = settings.candidates
     if candidates.precision == "auto":

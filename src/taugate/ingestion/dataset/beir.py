@@ -60,8 +60,7 @@ class Dataset(LabelledQueries):
     @property
     def notes(self) -> list[str]:
         """Messages for the user about documents and queries that are left out, a sentence each."""
-        notes = left_out_notes(self.empty, self.own_documents)
-        return notes if self.vectors is None else [*self.vectors.notes, *notes]
+        return left_out_notes(self.empty, self.own_documents)
 
     @property
     def off_topic(self) -> list[str]:

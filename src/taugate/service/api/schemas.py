@@ -65,7 +65,7 @@ QueryText = Annotated[
 ]
 
 
-_Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS), FailFast()]
+_Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS, fail_fast=True)]
 
 
 class SearchFields(StrictRequest):
@@ -77,7 +77,7 @@ class SearchFields(StrictRequest):
     vector: _Vector | None = Field(
         default=None,
         description="vector of the query, by the model that made those of the documents; for releases that were "
-        "calibrated on vectors, or with --accept-vectors. With a `query`, the text is used for its words alone",
+        "calibrated on vectors, or with --accept-vectors; beside it, only the words of a `query` count",
     )
     k: _K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
@@ -105,7 +105,6 @@ class SearchRequest(SearchFields):
         {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
         {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
         {"query": "What does the contract say?", "group_by": "document"},
-        {"vector": [0.12, -0.48, 0.87]},
     )
 
     include_text: bool = Field(default=True, description="whether results include title and text")

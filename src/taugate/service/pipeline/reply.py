@@ -94,7 +94,7 @@ class CachedSearch:
         return record
 
     def _share(self, searched: PendingQuery, positions_key: str, vector_key: str) -> None:
-        """Cache a query's vector if it was encoded, and the positions of all results if another replica can use them."""
+        """Cache a query's vector if it was encoded, and the positions of all results if a replica can use them."""
         assert searched.vector is not None  # noqa: S101 (for the type checker: it has been searched for)
         shared = dict[str, bytes]()
         if searched.query.vector is None:
