@@ -15,6 +15,9 @@ from taugate.storage.files import sha256_json
 VECTORS = "vectors"  # names them if an encoder is to be named
 # A vector of float16 numbers that was normalized has a length of 1 ± .001, and one of bfloat16 numbers 1 ± .004.
 _UNIT = 0.005
+# A vector that was normalized in float32 keeps its bits, so that it scores as where it was made; its length is off by
+# 1e-7.
+_ROUNDING = 1e-6
 _BLOCK = 1 << 14  # rows in float64 at a time: 100 MB of 768 numbers each
 
 
@@ -91,7 +94,7 @@ def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple
         wide = vectors[rows].astype(np.float64)  # in float32, the square of a length may overflow
         lengths[rows] = np.linalg.norm(wide, axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):  # refused below
-            unit[rows] = wide / lengths[rows, None]
+            unit[rows] = wide / np.where(np.abs(lengths[rows] - 1) < _ROUNDING, 1.0, lengths[rows])[:, None]
     for wrong, problem in ((~np.isfinite(lengths), "holds NaN or infinity"), (lengths == 0, "is zero")):
         if wrong.any():
             raise InputError(f"{row_name(int(wrong.argmax()))}: {problem} (such rows in all: {wrong.sum():,})")

@@ -84,7 +84,8 @@ class CachedSearch:
                 record = self.pipeline.rescore(PendingQuery(*encoded, form), read_positions(positions))
             except ValueError:  # other clients can write to Redis: one of the two values is not what was stored
                 encoded = own or read_vector(local, query, dimension)
-        self._metrics.observe_cache("hit" if encoded is not None else "miss" if outcome == "hit" else outcome)
+        cached = record is not None or (own is None and encoded is not None)
+        self._metrics.observe_cache("hit" if cached else "miss" if outcome == "hit" else outcome)
         if record is None:
             query, vector = encoded or (query, None)
             pending = PendingQuery(query, vector, form)
@@ -102,4 +103,5 @@ class CachedSearch:
             self._cache.memory.put(vector_key, shared[vector_key])
         if searched.retrieved is not None and not self.pipeline.release.retriever.passages.remote:
             shared[positions_key] = position_bytes(searched.retrieved)
-        self._cache.share(shared)
+        if shared:
+            self._cache.share(shared)
