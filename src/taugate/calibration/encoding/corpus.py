@@ -220,7 +220,7 @@ def encode_dataset(
 
 def own_dataset(dataset: Dataset, vectors: DatasetVectors, job: Job) -> EncodedDataset:
     """Return the vectors that came with a data set, which are not encoded."""
-    job.describe("encode", f"Read {' and '.join(vectors.notes)}")
+    job.describe("encode", f"Read {'; '.join(vectors.notes)}")
     job.add("encode", 0.0)  # so that the description is shown
     queries: dict[str, Any] = {kind: vectors.of_texts(texts) for kind, texts in _query_texts(dataset).items()}
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
