@@ -116,7 +116,7 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
     """Print the encoders, and then the differences of all pairs, the better encoder first."""
     kept = f"kept at {100 * options.max_loss:g} %"
     titles = ("encoder", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
-    rows = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
+    rows: list[tuple[str, ...]] = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
     for row in map(_encoder, comparison.encoders):
         shares = [f"{row[name]:.3f}" for name in ("accuracy", "ndcg", "coe", "roe")]
         kept = "none" if row["kept"] is None else f"{row['kept']:.2f}"

@@ -18,6 +18,7 @@ from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
-MAX_DIMENSIONS, _MAX_TOKENS, _MAX_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
+_MAX_TOKENS, _MAX_PADDING = (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 # Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
 # found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of

@@ -1,14 +1,18 @@
 """Converts the fields of a search request to a query of a release, for the service and for `taugate.open`."""
 
+from typing import TYPE_CHECKING
+
 from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.encoder.own_vectors import vector_bytes
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.retrieval.vectors.unit import vector_bytes
 from taugate.service.api.schemas import SearchFields
 
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
-def to_query(request: SearchFields, release: Release, permitted: Filter = ()) -> Query:
+
+def to_query(request: SearchFields, release: "Release", permitted: Filter = ()) -> Query:
     """Return the query of a release that a request stands for; `permitted` says which documents the caller may see.
 
     Raises:
@@ -37,7 +41,7 @@ def to_query(request: SearchFields, release: Release, permitted: Filter = ()) ->
     )
 
 
-def _vector(request: SearchFields, release: Release) -> bytes | None:
+def _vector(request: SearchFields, release: "Release") -> bytes | None:
     """Return the vector of a query as in `Query`; None if it is to be encoded."""
     manifest, needs_words = release.manifest, release.retriever.needs_words
     dimension = manifest.encoder.dimension

@@ -16,11 +16,11 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.retrieval.encoder.encoder import MAX_DIMENSIONS
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.service.settings import MAX_QUERIES
 
 # Far above any limit, so that no error message repeats a larger number.
@@ -28,7 +28,7 @@ _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 RELEASE_ID = "id of the release"
 PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
-_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
+MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
 def require_text(text: str) -> str:
@@ -51,7 +51,7 @@ def _accept_integral_float(value: object) -> object:
 
 WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # placed after the bounds, so that JSON Schema has the bounds
 _Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
-_K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
+K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
@@ -79,7 +79,7 @@ class SearchFields(StrictRequest):
         description="vector of the query, by the model that made those of the documents; for releases that were "
         "calibrated on vectors, or with --accept-vectors; beside it, only the words of a `query` count",
     )
-    k: _K | None = Field(
+    k: K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
     )
     filter: FilterField = Field(default=None, description="conditions on metadata, all of which must hold")
@@ -88,8 +88,8 @@ class SearchFields(StrictRequest):
     )
     threshold: float | None = Field(
         default=None,
-        ge=-_MAX_FLOAT32,
-        le=_MAX_FLOAT32,
+        ge=-MAX_FLOAT32,
+        le=MAX_FLOAT32,
         description="use this threshold instead of the calibrated one",
     )
     group_by: GroupBy | None = Field(
@@ -118,7 +118,7 @@ class SearchRequest(SearchFields):
     )
 
 
-def _limit_batch(value: object) -> object:
+def limit_batch(value: object) -> object:
     """Count queries before validating any, so that a body full of tiny items cannot block the event loop."""
     if isinstance(value, list) and len(value) > MAX_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
@@ -138,7 +138,7 @@ class BatchRequest(StrictRequest):
 
     model_config = examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
-    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
 
 
 class Result(BaseModel):
