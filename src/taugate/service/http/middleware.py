@@ -185,7 +185,7 @@ class RequestSteps:
         if caller.authorized:
             self._authorizer.count(caller.key)
             if caller.connection is not None:
-                caller.connection.request_authorized()
+                caller.connection.request_authorized(caller.key_name)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
