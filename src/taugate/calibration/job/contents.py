@@ -53,7 +53,8 @@ def write_files(
     Raises:
         OSError: If a file cannot be written.
     """
-    _write_encoders(accepted, release)
+    if search.dataset.vectors is None:
+        _write_encoders(accepted, release)
     stored_here = accepted.engine is None
     if stored_here:
         for name in (TEXTS, OFFSETS):
@@ -93,12 +94,14 @@ def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[
     golden = TopK(top.scores[rows], top.positions[rows])
     if any(dataset.answerable[row].own_passages for row in rows.tolist()):
         golden = search.index.search(search.encoded.answerable[rows], top.scores.shape[1])
+    own = None if dataset.vectors is None else dataset.vectors.of_texts([query.text for query in dataset.answerable])
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
             relevant=_relevant_ids(dataset, judged, row),
             documents=[dataset.documents[position].id for position in positions],
             scores=scores,
+            vector=None if own is None else own[row].tolist(),
         )
         for row, positions, scores in zip(rows.tolist(), golden.positions.tolist(), golden.scores.tolist(), strict=True)
     ]

@@ -55,6 +55,9 @@ OPTIONAL_FILES = frozenset(
     }
 )
 
+# Files that a release without an encoder lacks.
+OF_ENCODERS = frozenset(name for name in FILES | OPTIONAL_FILES if name.partition("/")[0] in ENCODER_FOLDERS)
+
 # Files of a release that was calibrated on a run.
 REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
 OPTIONAL_OF_RUN = frozenset({ABSTENTION, GOLDEN, RELEVANCE})

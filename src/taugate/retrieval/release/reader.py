@@ -17,6 +17,7 @@ from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
@@ -227,6 +228,8 @@ def _open(
         used = encoder.config.precision
         return Release(manifest, retriever, corpus.documents, used, queries, reference, listed, corpus.engine)
 
+    if not manifest.reads_texts:
+        return open_with(own_vectors(release, manifest))
     *preferred, last = encoder_folders(release, manifest, precision)
     for folder in preferred:
         try:
@@ -241,6 +244,18 @@ def _open(
         except ReleaseError as error:  # another processor rounds otherwise than the one of the calibration
             _log.warning("%s; encoding queries with %s", error, last.name)
     return open_with(load_one(last))
+
+
+def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
+    """Return what stands for the encoder of a release that has none.
+
+    Raises:
+        ReleaseError: If the manifest names another digest.
+    """
+    encoder = OwnVectors(manifest.encoder.dimension)
+    if encoder.sha256 != manifest.encoder.sha256:
+        raise _disagreement(release, ENCODER_FOLDER)
+    return encoder
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
@@ -308,7 +323,8 @@ def _check_golden(
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ReleaseError(
-            f"{release}: {encoder.folder.name} or {INDEX} cannot answer the golden queries ({reason}); calibrate again"
+            f"{release}: {encoder.folder.name or GOLDEN} or {INDEX} cannot answer the golden queries ({reason}); "
+            "calibrate again"
         ) from error
 
 
