@@ -2,6 +2,7 @@
 
 TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
+│   └── NoEncoder   a text for a release that has no encoder
 ├── EncoderError    a model that cannot be loaded, exported or run
 │   ├── EncoderUnsupported  a model that this machine cannot run
 │   ├── EncoderUnavailable  an endpoint that gives no vectors
@@ -30,6 +31,10 @@ class TaugateError(Exception):
 
 class InputError(TaugateError):
     """A data set, a setting or a query that cannot be used."""
+
+
+class NoEncoder(InputError):
+    """A text for a release that has no encoder, because it was calibrated on vectors."""
 
 
 class EncoderError(TaugateError):

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -30,7 +31,9 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
+from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
 
@@ -65,7 +68,8 @@ class CalibrateOptions(InputOptions, EndpointOptions, CalibratedOptions):
     data: Data
     encoder: str | None = option(
         None,
-        f"sentence-transformers model, or openai:URL or tei:URL of an endpoint (default: {DEFAULT_ENCODER})",
+        "sentence-transformers model; openai:URL or tei:URL of an endpoint; or vectors, those that come with the data "
+        f"set (default: vectors if it has them, else {DEFAULT_ENCODER})",
         "NAME_OR_PATH",
     )
 
@@ -86,8 +90,9 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
     """
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
+    default = VECTORS if has_vectors(Path(options.data)) else DEFAULT_ENCODER
     encoder = RequestedEncoder(
-        options.encoder or DEFAULT_ENCODER,
+        options.encoder or default,
         explicit or not request.requested,
         part(InputOptions, options),
         part(EndpointOptions, options),
@@ -195,6 +200,7 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         _no_refusal,
         *parameters(
             CandidateSettings,
@@ -205,6 +211,7 @@ command = Command(
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),
+        *parameters(CalibrationSettings, "accept_vectors"),
         *parameters(CalibrationSettings, "engine", "embeddings", group=_ENGINE, embeddings=Appearance("DIR_OR_URL")),
         *parameters(PromotionOptions, group=PROMOTION),
     ],

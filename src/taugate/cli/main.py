@@ -33,6 +33,7 @@ _GROUPS = {
     "measure": {
         "calibrate": "measure a data set, choose the threshold, promote a release",
         "calibrate-run": "choose a threshold for the scores of your own retriever",
+        "compare": "compare encoders on a data set, and choose one",
         "update": "release a newer corpus if the threshold still holds",
         "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
         "adapt": "adapt an encoder to a data set, if that makes it better",

@@ -13,6 +13,7 @@ ApiError
 ├── OtherRetriever     409 other_retriever
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
+├── VectorNeeded       422 no_encoder
 ├── Overloaded         429 overloaded, with Retry-After
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
@@ -110,6 +111,12 @@ class UnsupportedByRelease(ApiError):
     status, code = 409, "unsupported_by_release"
 
 
+class OtherRetriever(ApiError):
+    """The golden questions show that the retriever is not the one that was calibrated."""
+
+    status, code = 409, "other_retriever"
+
+
 class TooLarge(ApiError):
     """The request exceeds a size limit."""
 
@@ -120,6 +127,12 @@ class Invalid(ApiError):
     """The body is well-formed JSON, but the request cannot be carried out."""
 
     status, code = 422, "invalid"
+
+
+class VectorNeeded(ApiError):
+    """The query is a text, and the release has no encoder."""
+
+    status, code = 422, "no_encoder"
 
 
 class HeadersTooLarge(ApiError):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
@@ -196,6 +197,8 @@ def encode_dataset(
         job: Reports progress and warnings, and times the stages.
         document_encoder: Encoder of the documents if it is another one.
     """
+    if dataset.vectors is not None:
+        return own_dataset(dataset, dataset.vectors, job)
     texts = (document.encoded_text for document in dataset.documents)
     document_cache = cache
     if document_encoder is None:
@@ -217,6 +220,16 @@ def encode_dataset(
         truncated_documents=documents.truncated,
         **queries.vectors,
     )
+
+
+def own_dataset(dataset: Dataset, vectors: DatasetVectors, job: Job) -> EncodedDataset:
+    """Return the vectors that came with a data set, which are not encoded."""
+    job.describe("encode", f"Read {'; '.join(vectors.notes)}")
+    job.add("encode", 0.0)  # so that the description is shown
+    queries: dict[str, Any] = {kind: vectors.of_texts(texts) for kind, texts in query_texts(dataset).items()}
+    lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
+    off_topic = vectors.queries[:0]
+    return EncodedDataset(vectors.documents, **queries, off_topic=off_topic, lengths=lengths, truncated_documents=0)
 
 
 def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:

@@ -15,6 +15,7 @@ from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
@@ -45,6 +46,11 @@ class RequestedEncoder:
     new: bool
     input_options: InputOptions = field(default_factory=InputOptions)
     endpoint_options: EndpointOptions = field(default_factory=EndpointOptions)
+
+    @property
+    def is_own(self) -> bool:
+        """True if the data set comes with vectors, so that there is no encoder."""
+        return self.name == VECTORS
 
     def check_name(self, releases: Path) -> None:
         """Raise InputError, before any work, if the current release's encoder has another name."""
@@ -188,6 +194,12 @@ class Encoders:
                 f"{document_folder}: its vectors differ in length from those of queries; adapt the encoder again"
             )
         return cls(queries, documents)
+
+    @classmethod
+    def of_vectors(cls, dimension: int) -> Self:
+        """Return what stands for the encoders of a data set that comes with vectors of this dimension."""
+        own = OwnVectors(dimension)
+        return cls(own, own)
 
     @property
     def separate_document_encoder(self) -> ExportedEncoder | None:

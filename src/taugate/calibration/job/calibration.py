@@ -15,7 +15,7 @@ from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
-from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units
+from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -100,7 +100,7 @@ class Calibration(CalibrationStages):
         job, requested, releases = self.job, self.requested, self.releases
         self.parent = current_manifest(releases)
         with job.stage("read"):
-            dataset = read_labelled(self.data, self.settings, self.spool, job)
+            dataset = read_labelled(self.data, self.settings, self.spool, job, own_vectors=requested.is_own)
         queries = len(dataset.answerable) + len(dataset.unanswerable)
         job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
         for note in dataset.notes:
@@ -115,14 +115,8 @@ class Calibration(CalibrationStages):
         evidence = AvailableEvidence.count(dataset, self.settings.k, self.adaptation)
         if evidence.because:  # reported before the work, which may take long
             job.report(f"{PROVISIONAL} {evidence.because}")
-        with job.stage("export"):
-            encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
-            self.encoders = _require_float32(encoders, requested.name)
+        self._load_encoders(dataset)
         requested.check(releases, self.encoders.queries)
-        config = self.encoders.queries.config
-        job.report(prompts_in_words(config))
-        for warning in input_warnings(config):
-            job.report(f"warning: {warning}")
         if self.adaptation is not None:
             _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
         settings = _on_the_scale_of_tau(self.parent, self.settings)
@@ -130,10 +124,25 @@ class Calibration(CalibrationStages):
         if self.inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
         self.settings = settings
-        self._begin(dataset, units, trained_similarity(requested.name))
+        self._begin(dataset, units, None if requested.is_own else trained_similarity(requested.name))
         documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
         announce(self.encoders.queries, documents, _queries(dataset, settings), job)
         return self
+
+    def _load_encoders(self, dataset: Dataset) -> None:
+        """Load the encoder, and say what it reads; with own vectors, say what an encoder would be needed for."""
+        job, requested = self.job, self.requested
+        if dataset.vectors is not None:
+            self.encoders = Encoders.of_vectors(dataset.vectors.documents.shape[1])
+            self.settings = without_encoder(self.settings, requested.input_options, job)
+            return
+        with job.stage("export"):
+            encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
+            self.encoders = _require_float32(encoders, requested.name)
+        config = self.encoders.queries.config
+        job.report(prompts_in_words(config))
+        for warning in input_warnings(config):
+            job.report(f"warning: {warning}")
 
     def study(self) -> Self:
         """See CalibrationStages.study; also reports warnings about the queries."""

@@ -137,11 +137,12 @@ class Update(CalibrationStages):
             ReleaseError: If the documents of the release cannot be read.
         """
         parent, job, split = self.current, self.job, self.requested.split or self.current.data.split
+        own = not parent.reads_texts
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        with job.stage("read"), local_folder(data, split) as source:
+        with job.stage("read"), local_folder(data, split, own_vectors=own) as source:
             self.before = CorpusDigests.of(documents_of(self.release, job))
-            dataset = read_dataset(source, split, self.spool, self.before)
+            dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own)
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
         if self.changes.is_empty:
             return self
@@ -229,6 +230,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
             gate=gate,
         ),
         engine="faiss" if engine is None else engine.kind,
+        accept_vectors=bool(manifest.accepts_vectors),
         embeddings=settings.embeddings,
     )
 

@@ -20,13 +20,14 @@ from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
-Runtime = Literal["onnxruntime", "kernel", "endpoint"]
+Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (own_vectors.py)
 _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
 FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
@@ -35,7 +36,7 @@ RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
-_MAX_DIMENSIONS, _MAX_TOKENS, _MAX_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
+_MAX_TOKENS, _MAX_PADDING = (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 # Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
 # found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of
@@ -75,7 +76,7 @@ class EncoderConfig(BaseModel):
     revision: str
     runtime: Runtime = "onnxruntime"
     precision: Precision = "float32"
-    dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
+    dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
     max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
     pooling: str
@@ -194,8 +195,8 @@ class ExportedEncoder:
             from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need
 
             return EndpointEncoder.connect(folder, access or EndpointAccess.from_environment())
-        model = _MODELS[config.runtime]
-        if not (folder / model).is_file():
+        model = _MODELS.get(config.runtime, MODEL)
+        if config.runtime not in _MODELS or not (folder / model).is_file():
             raise EncoderError(f"{folder}: {model} missing; {_REMEDY}")
         files = [name for name in (model, DATA, TOKENIZER, CONFIG) if name != DATA or (folder / DATA).is_file()]
         return cls(folder, config, sha256_files(folder, files), threads or processors())

@@ -17,6 +17,7 @@ from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
@@ -30,7 +31,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_w
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release import golden
+from taugate.retrieval.release import golden, questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
@@ -42,6 +43,7 @@ from taugate.retrieval.release.layout import (
     METADATA,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
     RELEVANCE,
 )
@@ -66,6 +68,7 @@ class Release:
         precision: Precision of the encoder in use.
         golden: Golden queries with their recorded scores.
         reference: Similarities of the calibration queries, for comparison with live ones.
+        questions: Questions of the calibration, as lines of JSON; none in releases without them.
         engine: The engine that holds vectors and texts; None if they are in the release.
         resources: What is closed with the release, such as the lock that prevents its removal.
     """
@@ -76,6 +79,7 @@ class Release:
     precision: Precision
     golden: Sequence[GoldenQuery]
     reference: Reference
+    questions: Sequence[bytes] = ()
     engine: EngineCorpus | None = None
     resources: ExitStack = field(default_factory=ExitStack)
 
@@ -206,6 +210,7 @@ def _open(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
+    listed = questions.read(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(
@@ -221,8 +226,10 @@ def _open(
         )
         _check_golden(retriever, queries, release, encoder, manifest.golden_tolerance)
         used = encoder.config.precision
-        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
+        return Release(manifest, retriever, corpus.documents, used, queries, reference, listed, corpus.engine)
 
+    if not manifest.reads_texts:
+        return open_with(own_vectors(release, manifest))
     *preferred, last = encoder_folders(release, manifest, precision)
     for folder in preferred:
         try:
@@ -237,6 +244,18 @@ def _open(
         except ReleaseError as error:  # another processor rounds otherwise than the one of the calibration
             _log.warning("%s; encoding queries with %s", error, last.name)
     return open_with(load_one(last))
+
+
+def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
+    """Return what stands for the encoder of a release that has none.
+
+    Raises:
+        ReleaseError: If the manifest names another digest.
+    """
+    encoder = OwnVectors(manifest.encoder.dimension)
+    if encoder.sha256 != manifest.encoder.sha256:
+        raise _disagreement(release, ENCODER_FOLDER)
+    return encoder
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
@@ -304,7 +323,8 @@ def _check_golden(
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ReleaseError(
-            f"{release}: {encoder.folder.name} or {INDEX} cannot answer the golden queries ({reason}); calibrate again"
+            f"{release}: {encoder.folder.name or GOLDEN} or {INDEX} cannot answer the golden queries ({reason}); "
+            "calibrate again"
         ) from error
 
 

@@ -19,6 +19,7 @@ from taugate.retrieval.release.layout import (
     IN_ENGINE,
     MANIFEST,
     MANIFEST_BYTES,
+    OF_ENCODERS,
     OPTIONAL_FILES,
     OPTIONAL_OF_RUN,
     REQUIRED_OF_RUN,
@@ -113,6 +114,8 @@ def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
     if manifest.encoder.runtime == "endpoint":
         outside |= BEHIND_ENDPOINT
+    if not manifest.reads_texts:
+        outside |= OF_ENCODERS
     return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
 
 

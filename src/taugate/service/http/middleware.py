@@ -74,7 +74,7 @@ class RequestSteps:
             return
         began = time.perf_counter()
         caller = self._identify(scope)
-        operation, scope["path_params"] = self._operations.find(scope["path"])
+        operation, scope["path_params"] = self._operations.find(scope["path"], scope["method"])
         response = None
         try:
             response = _finished(await self._reply(caller, operation, scope, receive), caller)
@@ -98,7 +98,7 @@ class RequestSteps:
         if not self._admission.is_full:
             return None
         began = time.perf_counter()
-        operation, _ = self._operations.find(scope["path"])
+        operation, _ = self._operations.find(scope["path"], scope["method"])
         if operation is None:
             return None
         caller = self._identify(scope)
@@ -254,6 +254,5 @@ def _finished(response: Response, caller: Caller) -> Response:
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:
-    allowed = ("GET", "HEAD") if operation.row.method == "GET" else (operation.row.method,)
-    if scope["method"] not in allowed:
-        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(allowed))
+    if scope["method"] not in operation.allowed:
+        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed))
