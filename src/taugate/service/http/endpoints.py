@@ -66,6 +66,8 @@ _ROWS = (
     Endpoint("playground_style", "GET", "/playground/app.css", "playground", public=True, part="playground"),
     Endpoint("playground_script", "GET", "/playground/app.js", "playground", public=True, part="playground"),
     Endpoint("openapi", "GET", "/openapi.json", None, public=True),
+    Endpoint("docs", "GET", "/docs", None, public=True),
+    Endpoint("home", "GET", "/", None, public=True),
 )
 # fmt: on
 ENDPOINTS: Mapping[str, Endpoint] = {endpoint.name: endpoint for endpoint in _ROWS}

@@ -80,6 +80,11 @@ class Operations:
         self._templates = [operation for operation in operations if operation.param_convertors]
         self._by_path = {operation.path: operation for operation in operations if not operation.param_convertors}
 
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths without a part that varies."""
+        return self._by_path.keys()
+
     def find(self, path: str) -> tuple[Operation | None, dict[str, str]]:
         """Return the operation of a request path, None if there is none, and the values of its template."""
         if operation := self._by_path.get(path):
