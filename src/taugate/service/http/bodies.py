@@ -85,10 +85,10 @@ def read_json(body: bytes | bytearray, model: type[BaseModel]) -> BaseModel:
         faults = error.errors(include_url=False)
         if faults[0]["type"] == "json_invalid":
             raise BadJson(f"the body is not JSON: {faults[0].get('ctx', {}).get('error')}") from error
-        raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(_describe(faults, model)) from error
+        raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(describe_faults(faults, model)) from error
 
 
-def _describe(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> str:
+def describe_faults(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> str:
     """Name the first invalid fields of a body, given pydantic's errors; no values, which may be the text of a query."""
     sentences = []
     for fault in faults[:_MAX_LISTED_FAULTS]:

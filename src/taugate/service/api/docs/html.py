@@ -1,23 +1,22 @@
 """Draws an OpenAPI document as one HTML page without scripts: operations by tag, their fields, examples and errors."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
-import regex
-
 from taugate.service.http.endpoints import ENDPOINTS
 
 _SCHEMAS = "#/components/schemas/"
-_CODE = regex.compile(r"`([^`]+)`")
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def style() -> str:
     """Return the style of the pages, which they contain, so that one request fetches a page."""
-    return files(__package__).joinpath("page.css").read_text("utf-8")
+    return files("taugate.service.api.docs").joinpath("page.css").read_text("utf-8")
 
 
 def html_page(title: str, body: str) -> str:
