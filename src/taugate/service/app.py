@@ -110,7 +110,7 @@ def _operations(
         *OperatorHandlers(serving, reloading.reload, metrics).operations(),
         openapi_operation(app),
         *docs_operations(app, serving, has_playground=settings.listen.has_playground),
-        *(playground_operations() if settings.listen.has_playground else ()),
+        *(playground_operations(settings, serving) if settings.listen.has_playground else ()),
     ]
 
 
