@@ -193,6 +193,9 @@ class CalibrationSettings(Options):
         default="faiss",
         description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL",
     )
+    accept_vectors: bool = Field(
+        default=False, description="let requests have the vector of a query, made by the same encoder, instead of text"
+    )
     embeddings: str | None = Field(default=None, description="folder or URL of the vectors that `taugate encode` wrote")
 
     def __post_init__(self) -> None:

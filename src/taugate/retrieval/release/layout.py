@@ -55,12 +55,20 @@ OPTIONAL_FILES = frozenset(
     }
 )
 
+# Files that a release without an encoder lacks.
+OF_ENCODERS = frozenset(name for name in FILES | OPTIONAL_FILES if name.partition("/")[0] in ENCODER_FOLDERS)
+
 # Files of a release that was calibrated on a run.
 REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
-OPTIONAL_OF_RUN = frozenset({ABSTENTION, RELEVANCE})
+OPTIONAL_OF_RUN = frozenset({ABSTENTION, GOLDEN, RELEVANCE})
 
 # Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
+
+# Files that an encoder behind an endpoint does not have.
+BEHIND_ENDPOINT = frozenset(
+    {f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in encoder.FILES if name != encoder.CONFIG}
+)
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.errors import InputError
+from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import Invalid, NotFound
+from taugate.service.errors import Invalid, NotFound, VectorNeeded
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
@@ -25,6 +26,9 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm, SearchForm
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
 # Whether a reply was in this process's memory (Server Timing, W3C), for people who look at a single search.
 _CACHED, _SEARCHED = {"Server-Timing": "cache;desc=hit"}, {"Server-Timing": "cache;desc=miss"}
@@ -83,7 +87,7 @@ class SearchHandlers:
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
-            queries = [(read_query(search, active, self._settings), form) for search in searches]
+            queries = [(read_query(search, active.release, self._settings), form) for search in searches]
             replies, _ = await self._answer(request, queries, active)
             return replies
 
@@ -137,7 +141,7 @@ def read_search(
     request: SearchRequest, active: ActiveRelease, settings: Settings, *, name: str = ""
 ) -> tuple[Query, SearchForm]:
     """Return the query of a request and the form of its reply; parameters and errors are those of `read_query`."""
-    query = read_query(request, active, settings, name=name)
+    query = read_query(request, active.release, settings, name=name)
     if request.explain:
         query = replace(query, with_parts=True)
     share = settings.drift.explore_share
@@ -154,16 +158,18 @@ def _may_explore(query: Query) -> bool:
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
-def read_query(request: SearchFields, active: ActiveRelease, settings: Settings, *, name: str = "") -> Query:
-    """Convert the fields of a request to a query of the caller; `name` is a prefix of field names in messages.
+def read_query(request: SearchFields, release: "Release", settings: Settings, *, name: str = "") -> Query:
+    """Convert the fields of a request to the caller's query; `name` is a prefix of field names in messages.
 
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.
+        VectorNeeded: If the query is a text alone, and the release has no encoder.
     """
-    release = active.release
-    check_limits(request.query, request.k, settings, name)
+    check_limits(request.query or "", request.k, settings, name)
     try:
         return to_query(request, release, current_caller.get().filter)
+    except NoEncoder as error:
+        raise VectorNeeded(f"{name}{error}") from error
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
 
