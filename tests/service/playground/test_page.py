@@ -56,6 +56,12 @@ def test_results_come_first_on_every_screen(playground: Playground, width: int, 
     boxes = [box for result in playground.results.all() if (box := result.bounding_box()) is not None]
     assert boxes[0]["y"] < first
     assert sum(box["y"] + box["height"] <= 900 for box in boxes) >= visible
+    playground["questions"].scroll_into_view_if_needed()
+    playground.page.evaluate("document.getElementById('compare').scrollIntoView()")
+    drawing, below = playground["threshold"].bounding_box(), playground["compare"].bounding_box()
+    assert drawing is not None
+    assert below is not None
+    assert drawing["y"] + drawing["height"] <= below["y"], "the drawing is beside results and questions alone"
 
 
 def test_markdown_is_shown_as_elements(playground: Playground) -> None:
