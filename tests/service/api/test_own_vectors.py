@@ -13,6 +13,7 @@ import taugate
 from taugate.cli import main as cli
 from taugate.errors import InputError, NoEncoder
 from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
 from taugate_client import InvalidRequest, TaugateClient
 from tests.own_vectors import texts_of, with_vectors
 from tests.prometheus_process import until
@@ -82,6 +83,13 @@ def test_vector_of_a_query_gets_the_reply_that_its_text_gets_from_the_encoder(
             from_vector = by_vector(own, queries[row]) | CHANGING
             assert from_vector == encoded.search(texts[row]) | CHANGING
             assert by_vector(encoded, queries[row]) | CHANGING == from_vector, "the option --accept-vectors"
+        body = {"queries": [texts[0], {"vector": queries[1].tolist()}, texts[2]]}
+        mixed = encoded.http.post("/search/batch", json=body).json()["responses"]
+        assert [reply | CHANGING for reply in mixed] == [encoded.search(texts[row]) | CHANGING for row in range(3)]
+    with taugate.open(encoded_releases) as retriever:
+        searched = [Query(texts[0], 5), Query("", 5, vector=queries[1].tobytes()), Query(texts[2], 5)]
+        together = retriever._release.retriever.search(searched)
+        assert [answer.best_score for answer in together] == [reply["best_score"] for reply in mixed]
 
 
 def test_vector_of_another_length_and_type_is_normalized(own: ServiceProcess, queries: NDArray[np.float32]) -> None:
