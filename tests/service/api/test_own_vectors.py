@@ -1,5 +1,6 @@
 """A release without an encoder over HTTP: requests have the vector of the query, and get what a text would get."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,9 @@ def own(own_releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     log = tmp_path_factory.mktemp("log") / "queries.jsonl"
     with ServiceProcess(own_releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_EXPLORE_SHARE="0.1") as process:
         yield process.ready()
+        process.stop()
+    assert len({json.loads(line)["query"] for line in log.read_text().splitlines()}) > 100, "digests, not texts"
+    assert cli.main(["drift", "replay", str(log), "--releases", str(own_releases)]) == 0
 
 
 def by_vector(service: ServiceProcess, vector: Any, **fields: Any) -> dict[str, Any]:
@@ -189,6 +193,20 @@ def test_equal_vectors_share_the_cache_of_replicas_and_others_do_not(
             assert by_vector(two, queries[0]) | CHANGING == first | CHANGING
             until(lambda: by_vector(two, queries[0]) and scrape(two)["taugate_cache_requests_total{hit}"] > 0)
             assert by_vector(two, queries[1]) | CHANGING != first | CHANGING
+
+
+def test_shadow_with_vectors_of_the_same_length_is_compared(
+    data: Path, own_releases: Path, encoder: Path, queries: NDArray[np.float32], tmp_path: Path
+) -> None:
+    releases = tmp_path / "releases"
+    shutil.copytree(own_releases, releases)
+    calibrated(data, releases, "--k", "3", "--no-promote")
+    shadow = max(path.name for path in releases.glob("2*"))
+    assert cli.main(["release", "shadow", shadow, "--releases", str(releases)]) == 0
+    with ServiceProcess(releases, TAUGATE_SHADOW_SHARE="1") as service:
+        service.ready()
+        until(lambda: by_vector(service, queries[9]) and scrape(service)["taugate_shadow_queries_total{compared}"] > 0)
+        assert scrape(service)["taugate_shadow_queries_total{failed}"] == 0
 
 
 def test_python_retriever_searches_a_release_by_vector(own_releases: Path, queries: NDArray[np.float32]) -> None:
