@@ -22,6 +22,7 @@ ApiError
 ├── NotReady           503 not_ready, with Retry-After
 ├── TooManyConnections 503 overloaded, with Retry-After, of a connection
 ├── EngineAway         503 engine_unavailable, with Retry-After
+├── EncoderAway        503 encoder_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
 Every package of the service raises these; service/http/middleware.py counts them and turns them into replies.
@@ -110,6 +111,12 @@ class UnsupportedByRelease(ApiError):
     status, code = 409, "unsupported_by_release"
 
 
+class OtherRetriever(ApiError):
+    """The golden questions show that the retriever is not the one that was calibrated."""
+
+    status, code = 409, "other_retriever"
+
+
 class TooLarge(ApiError):
     """The request exceeds a size limit."""
 
@@ -188,6 +195,15 @@ class EngineAway(ApiError):
 
     def __init__(self) -> None:
         super().__init__("the engine that holds the documents is not responding; the service retries every second")
+
+
+class EncoderAway(ApiError):
+    """The endpoint that encodes queries gives no vectors. It is tried every second; Retry-After is two seconds."""
+
+    status, code, headers = 503, "encoder_unavailable", {"Retry-After": "2"}
+
+    def __init__(self) -> None:
+        super().__init__("the endpoint that encodes queries is not responding; the service retries every second")
 
 
 class DeadlineExceeded(ApiError):

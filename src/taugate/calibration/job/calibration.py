@@ -2,12 +2,16 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 from taugate.calibration.encoding.changes import ReusableVectors
+from taugate.calibration.encoding.corpus import query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
+from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
@@ -20,6 +24,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -120,6 +125,8 @@ class Calibration(CalibrationStages):
             settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
         self.settings = settings
         self._begin(dataset, units, None if requested.is_own else trained_similarity(requested.name))
+        documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
+        announce(self.encoders.queries, documents, _queries(dataset, settings), job)
         return self
 
     def _load_encoders(self, dataset: Dataset) -> None:
@@ -130,7 +137,7 @@ class Calibration(CalibrationStages):
             self.settings = without_encoder(self.settings, requested.input_options, job)
             return
         with job.stage("export"):
-            encoders = Encoders.load(requested.name, requested.input_options)
+            encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
             self.encoders = _require_float32(encoders, requested.name)
         config = self.encoders.queries.config
         job.report(prompts_in_words(config))
@@ -153,6 +160,14 @@ class Calibration(CalibrationStages):
         dataset, documents = self.inputs.dataset, self.encoders.documents
         parent = self.parent if isinstance(self.parent, Manifest) else None
         return vectors_reusable_from_current(parent, documents, kind, dataset, self.job)
+
+
+def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
+    """Yield the texts of all queries that a calibration encodes."""
+    yield from chain.from_iterable(query_texts(dataset).values())
+    yield from dataset.off_topic
+    if settings.refusal:
+        yield from (question.text for question in near_misses(dataset, settings.seed))
 
 
 def _require_float32(encoders: Encoders, name: str) -> Encoders:

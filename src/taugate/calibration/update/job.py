@@ -2,12 +2,16 @@
 
 import tempfile
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from taugate.calibration.comparison.publish import Promotion, Published, publish
-from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
+from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
+from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
@@ -145,6 +149,9 @@ class Update(CalibrationStages):
         _check_dataset(dataset, self.settings, job)
         units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
         self._begin(dataset, units, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity)
+        new = np.flatnonzero(self.changes.sources == UNKNOWN).tolist()
+        texts = (dataset.documents[position].encoded_text for position in new)
+        announce(self.encoders.queries, texts, chain.from_iterable(query_texts(dataset).values()), job)
         return self
 
     def decide(self) -> Self:

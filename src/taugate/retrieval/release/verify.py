@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
+    BEHIND_ENDPOINT,
     FILES,
     IN_ENGINE,
     MANIFEST,
@@ -111,6 +112,8 @@ def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     if not isinstance(manifest, Manifest):
         return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
     outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
+    if manifest.encoder.runtime == "endpoint":
+        outside |= BEHIND_ENDPOINT
     if not manifest.reads_texts:
         outside |= OF_ENCODERS
     return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
