@@ -11,12 +11,14 @@ from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
+from taugate.calibration.study.questions import calibration_questions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release import questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -25,6 +27,7 @@ from taugate.retrieval.release.layout import (
     OUTCOMES,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
 )
 
@@ -50,7 +53,8 @@ def write_files(
     Raises:
         OSError: If a file cannot be written.
     """
-    _write_encoders(accepted, release)
+    if search.dataset.vectors is None:
+        _write_encoders(accepted, release)
     stored_here = accepted.engine is None
     if stored_here:
         for name in (TEXTS, OFFSETS):
@@ -59,6 +63,7 @@ def write_files(
         accepted.index.lexical.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    questions.write(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)
     CorpusContents(
@@ -89,12 +94,14 @@ def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[
     golden = TopK(top.scores[rows], top.positions[rows])
     if any(dataset.answerable[row].own_passages for row in rows.tolist()):
         golden = search.index.search(search.encoded.answerable[rows], top.scores.shape[1])
+    own = None if dataset.vectors is None else dataset.vectors.of_texts([query.text for query in dataset.answerable])
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
             relevant=_relevant_ids(dataset, judged, row),
             documents=[dataset.documents[position].id for position in positions],
             scores=scores,
+            vector=None if own is None else own[row].tolist(),
         )
         for row, positions, scores in zip(rows.tolist(), golden.positions.tolist(), golden.scores.tolist(), strict=True)
     ]

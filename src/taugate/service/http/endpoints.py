@@ -72,6 +72,10 @@ _ROWS = (
     Endpoint("playground", "GET", "/playground", "playground", public=True, part="playground"),
     Endpoint("playground_style", "GET", "/playground/app.css", "playground", public=True, part="playground"),
     Endpoint("playground_script", "GET", "/playground/app.js", "playground", public=True, part="playground"),
+    # For the page alone, and not in openapi.json: they change with it.
+    Endpoint("playground_questions", "GET", "/playground/questions", None, "search", part="playground"),
+    Endpoint("playground_documents", "POST", "/playground/documents", None, "search", cost="one", part="playground"),
+    Endpoint("playground_shadow", "POST", "/playground/shadow", None, "search", cost="one", part="playground"),
     Endpoint("openapi", "GET", "/openapi.json", None, public=True),
 )
 # fmt: on

@@ -13,15 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from taugate.errors import EngineUnavailable
+from taugate.errors import EncoderUnavailable, EngineUnavailable, TextRefused
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
 from taugate.service.errors import (
     ApiError,
     BadRequest,
+    EncoderAway,
     EngineAway,
     HeadersTooLarge,
     Internal,
+    Invalid,
     MethodNotAllowed,
     NotFound,
     RateLimited,
@@ -142,6 +144,10 @@ class RequestSteps:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
             error = EngineAway()
+        except EncoderUnavailable:
+            error = EncoderAway()
+        except TextRefused:
+            error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
             error = Internal()
