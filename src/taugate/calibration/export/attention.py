@@ -6,6 +6,7 @@ of a model for long texts, a loop computes them for some queries at a time, with
 text is slower.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,6 @@ _BLOCK = 256  # queries at a time: 100 MB of scores with 8,192 keys and twelve h
 _LEAST = torch.finfo(torch.float32).min  # instead of -inf: the mean of all values for a query without any key, not NaN
 
 
-@torch.jit.script
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, block: int, least: float
 ) -> torch.Tensor:
@@ -82,6 +82,9 @@ def _by_index(function: Callable[..., Any], *, small: bool) -> Callable[..., Any
 
 def _in_blocks(attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return scaled_dot_product_attention with a loop over blocks of queries if there is a mask of Booleans."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, like the tracer, which knows no other loops
+        loop = torch.jit.script(_attend)
 
     def attention(
         query: torch.Tensor,
@@ -96,7 +99,7 @@ def _in_blocks(attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
             return attend(query, key, value, attn_mask, *more, **options)
         scale = options.get("scale") or int(query.shape[-1]) ** -0.5
         mask = attn_mask.expand(-1, -1, query.shape[2], -1) if attn_mask.shape[2] == 1 else attn_mask
-        attended: torch.Tensor = _attend(query * scale, key, value, mask, _BLOCK, _LEAST)
+        attended: torch.Tensor = loop(query * scale, key, value, mask, _BLOCK, _LEAST)
         return attended
 
     return attention
