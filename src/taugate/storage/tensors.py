@@ -21,6 +21,7 @@ _TYPES = {
     "F32": "<f4",
     "U32": "<u4",
     "I32": "<i4",
+    "F16": "<f2",
     "U16": "<u2",
     "I8": "i1",
     "U8": "u1",
@@ -29,6 +30,7 @@ _TYPES = {
 _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 _ORDER = [*_TYPES]
 _UNMAPPED = "BOOL"  # whose bytes must be 0 or 1
+_BFLOAT16 = "BF16"  # the upper half of a float32, which NumPy lacks
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -87,6 +89,8 @@ def read_tensors(path: Path) -> Arrays:
 def map_tensors(path: Path) -> Arrays:
     """Map all arrays of a safetensors file into memory, read-only, by name; values are read when they are used.
 
+    Arrays of bfloat16 are read at once, as float32.
+
     Raises:
         ReleaseError: If it cannot be read as safetensors.
     """
@@ -106,4 +110,7 @@ def _mapped(stored: NDArray[np.uint8], record: Mapping[str, Any]) -> NDArray[Any
     if record["dtype"] == _UNMAPPED:
         raise ValueError("an array of Booleans")
     start, end = record["data_offsets"]
+    if record["dtype"] == _BFLOAT16:
+        upper = stored[start:end].view("<u2").astype(np.uint32) << 16
+        return upper.view(np.float32).reshape(record["shape"])
     return stored[start:end].view(_TYPES[record["dtype"]]).reshape(record["shape"])

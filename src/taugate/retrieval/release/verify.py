@@ -5,6 +5,7 @@ every file. Nothing else reads the files before that.
 """
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
+    BEHIND_ENDPOINT,
     FILES,
     IN_ENGINE,
     MANIFEST,
     MANIFEST_BYTES,
+    OF_ENCODERS,
     OPTIONAL_FILES,
     OPTIONAL_OF_RUN,
     REQUIRED_OF_RUN,
@@ -59,6 +62,16 @@ def verify_searchable(release: Path, trusted: TrustedKeys | None = None) -> Mani
     return manifest
 
 
+def is_of_run(release: Path) -> bool:
+    """Return whether a release says that it was calibrated on a run; False if its manifest cannot be read.
+
+    Nothing else is checked: opening the release verifies it.
+    """
+    with suppress(ReleaseError):
+        return "retriever" in _parsed(release / MANIFEST, _manifest_bytes(release / MANIFEST))
+    return False
+
+
 def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[ReleaseManifest, bytes]:
     """Verify a release like `verify`; returns the manifest and the bytes that it was read from."""
     content = _manifest_bytes(release / MANIFEST)
@@ -98,7 +111,11 @@ def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     """Return the missing and the unexpected files of a release."""
     if not isinstance(manifest, Manifest):
         return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
-    outside = frozenset() if manifest.engine is None else IN_ENGINE
+    outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
+    if manifest.encoder.runtime == "endpoint":
+        outside |= BEHIND_ENDPOINT
+    if not manifest.reads_texts:
+        outside |= OF_ENCODERS
     return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
 
 

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
-from taugate.retrieval.explanation import Explanation, UnknownDocument
+from taugate.retrieval.explained import Explanation, UnknownDocument
 from taugate.service.api.schemas import RELEASE_ID, SearchFields, examples
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound
@@ -43,7 +43,7 @@ def explain_operation(settings: Settings, serving: Serving) -> Operation:
         """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
         active = serving.active
         with active.in_flight:
-            query = read_query(body, active, settings)
+            query = read_query(body, active.release, settings)
             try:
                 explanation = await while_connected(request, active.search.explain(query, body.document_id))
             except UnknownDocument as error:

@@ -20,6 +20,7 @@ from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.service.settings import MAX_QUERIES
 
 # Far above any limit, so that no error message repeats a larger number.
@@ -27,7 +28,7 @@ _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 RELEASE_ID = "id of the release"
 PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
-_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
+MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
 def require_text(text: str) -> str:
@@ -50,7 +51,7 @@ def _accept_integral_float(value: object) -> object:
 
 WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # placed after the bounds, so that JSON Schema has the bounds
 _Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
-_K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
+K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
@@ -64,11 +65,21 @@ QueryText = Annotated[
 ]
 
 
+_Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS, fail_fast=True)]
+
+
 class SearchFields(StrictRequest):
     """The fields that decide which results a search returns."""
 
-    query: QueryText
-    k: _K | None = Field(
+    query: QueryText | None = Field(
+        default=None, description="text to search for; may be left out if there is a `vector`"
+    )
+    vector: _Vector | None = Field(
+        default=None,
+        description="vector of the query, by the model that made those of the documents; for releases that were "
+        "calibrated on vectors, or with --accept-vectors; beside it, only the words of a `query` count",
+    )
+    k: K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
     )
     filter: FilterField = Field(default=None, description="conditions on metadata, all of which must hold")
@@ -77,8 +88,8 @@ class SearchFields(StrictRequest):
     )
     threshold: float | None = Field(
         default=None,
-        ge=-_MAX_FLOAT32,
-        le=_MAX_FLOAT32,
+        ge=-MAX_FLOAT32,
+        le=MAX_FLOAT32,
         description="use this threshold instead of the calibrated one",
     )
     group_by: GroupBy | None = Field(
@@ -107,7 +118,7 @@ class SearchRequest(SearchFields):
     )
 
 
-def _limit_batch(value: object) -> object:
+def limit_batch(value: object) -> object:
     """Count queries before validating any, so that a body full of tiny items cannot block the event loop."""
     if isinstance(value, list) and len(value) > MAX_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
@@ -127,7 +138,7 @@ class BatchRequest(StrictRequest):
 
     model_config = examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
-    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
 
 
 class Result(BaseModel):

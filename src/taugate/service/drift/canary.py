@@ -1,13 +1,16 @@
 """Runs the golden queries regularly, so that a changed encoder or index is noticed even without traffic."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taugate.errors import EncoderError, ReleaseError
+from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError
 from taugate.retrieval.release.golden import differences, overall, search
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class CanaryResult:
 class Canary:
     """The golden queries of a release."""
 
-    def __init__(self, release: Release, retriever: Retriever) -> None:
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
         """Prepare the canary; a retriever on one thread disturbs requests least."""
         self._release, self._retriever = release, retriever
 
@@ -41,13 +44,20 @@ class Canary:
         return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
 
     def run(self) -> CanaryResult:
-        """Search for the golden queries one after another."""
+        """Search for the golden queries one after another.
+
+        Raises:
+            EncoderUnavailable: If the endpoint of the encoder gives no vectors.
+            EngineUnavailable: If the engine does not respond.
+        """
         manifest = self._release.manifest
         in_engine = manifest.engine is not None
         hits, distances = list[bool](), list[float]()
         for query in self._release.golden:
             try:
                 top = search(self._retriever, [query])
+            except EncoderUnavailable:
+                raise
             except EncoderError:  # the vectors are not finite
                 hits.append(False)
                 distances.append(np.inf)

@@ -10,13 +10,15 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from taugate.errors import EngineUnavailable, InputError, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, TaugateError
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache
+from taugate.service.drift.canary import Canary
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import EngineAway, NotReady, ReloadFailed
+from taugate.service.errors import EncoderAway, EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
@@ -25,7 +27,7 @@ from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
-_ENGINE_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine is not responding
+_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine or encoder is not responding
 
 
 class ReloadResponse(BaseModel):
@@ -73,7 +75,8 @@ class Serving:
         self._cache = TieredCache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._stopping = self._ending_announced = self._engine_away = False
+        self._stopping = self._ending_announced = False
+        self._away: type[EngineAway | EncoderAway] | None = None  # what keeps the first release from being loaded
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
@@ -88,11 +91,12 @@ class Serving:
         Raises:
             NotReady: If no release is loaded yet, or the service is shutting down.
             EngineAway: If no release is loaded because its engine is not responding.
+            EncoderAway: If no release is loaded because the endpoint of its encoder is not responding.
         """
         if self._stopping:
             raise NotReady("the service is shutting down")
-        if self._active is None and self._engine_away:
-            raise EngineAway
+        if self._active is None and self._away is not None:
+            raise self._away()
         if self._active is None:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
         return self._active
@@ -113,8 +117,8 @@ class Serving:
         if self._ending_announced:
             raise NotReady("the service is shutting down")
         active = self.active
-        if active.release.engine is not None:
-            active.release.engine.check()
+        if active.pipeline is not None and active.pipeline.release.engine is not None:
+            active.pipeline.release.engine.check()
         return active
 
     async def is_behind(self) -> bool:
@@ -135,30 +139,38 @@ class Serving:
             while not (self._gave_up.is_set() or await self._started()):
                 self.attempted.set()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._gave_up.wait(), _ENGINE_RETRY_SECONDS)
+                    await asyncio.wait_for(self._gave_up.wait(), _RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 (every error ends the process; serve() raises it again)
             self.failure = error
             self.on_failure()
         self.attempted.set()
 
     async def _started(self) -> bool:
-        """Load and activate the current release; False if its engine is not responding."""
+        """Load and activate the current release; False if its engine or its encoder is not responding."""
         try:
             async with self._loading:
                 active = await self._activate(await self._loader.current(at_start=True))
-                self._engine_away = False
+                self._away = None
                 self.on_ready()
-                await self.shadowing.renew(active.search.pipeline)
+                await self.shadowing.renew(active.pipeline)
         except EngineUnavailable as error:
             self._loader.engine.mark_unreachable()
-            if not self._engine_away:
-                _log.warning("cannot load the release yet: no engine", extra={"fields": {"reason": str(error)}})
-            self._engine_away = True
+            self._wait_for("engine", EngineAway, error)
+            return False
+        except EncoderUnavailable as error:
+            if error.lasting:
+                raise
+            self._wait_for("encoder", EncoderAway, error)
             return False
         return True
 
+    def _wait_for(self, name: str, away: type[EngineAway | EncoderAway], error: TaugateError) -> None:
+        if self._away is not away:
+            _log.warning("cannot load the release yet: no %s", name, extra={"fields": {"reason": str(error)}})
+        self._away = away
+
     def give_up(self) -> None:
-        """Stop waiting for an engine that keeps the first release from being loaded."""
+        """Stop waiting for an engine or an encoder that keeps the first release from being loaded."""
         self._gave_up.set()
 
     async def reload(self) -> ReloadResponse:
@@ -178,7 +190,7 @@ class Serving:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
-                if isinstance(error, EngineUnavailable):  # the next attempt may succeed
+                if isinstance(error, EncoderUnavailable | EngineUnavailable):  # the next attempt may succeed
                     self.refused = None
                 expected = isinstance(error, TaugateError | OSError)
                 fields = {"reason": str(error), "release": previous}
@@ -187,7 +199,7 @@ class Serving:
                 reason = str(error) if expected else "see the log for the reason"
                 raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
-            await self.shadowing.renew(active.search.pipeline)
+            await self.shadowing.renew(active.pipeline)
             status: Literal["loaded", "unchanged"] = "unchanged" if active.release_id == previous else "loaded"
             self._metrics.observe_reload(status)
             return ReloadResponse(
@@ -213,24 +225,32 @@ class Serving:
             NotReady: If the service is shutting down.
             InputError: If the release lacks fields that the filters of API keys name.
         """
-        pipeline = await self._loader.open(folder)
+        opened = await self._loader.open(folder)
+        release = opened if isinstance(opened, GateRelease) else opened.release
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(pipeline.release.fields)
+            self._access.serve(release.fields)
         except (NotReady, InputError):
-            await asyncio.to_thread(pipeline.close)
-            await asyncio.to_thread(pipeline.release.close)
+            await asyncio.to_thread(opened.close)
+            await asyncio.to_thread(release.close)
             raise
         # Nothing is awaited from here on, so that no request comes in between.
-        metrics, release = self._metrics, pipeline.release
+        metrics = self._metrics
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
+        serves: CachedSearch | GateRelease
+        if isinstance(opened, GateRelease):
+            serves, canary, kind = opened, None, {"retriever": opened.manifest.retriever.name}
+        else:
+            serves = CachedSearch(opened, self._cache, self._admission, metrics)
+            canary = Canary(opened.release, opened.single_threaded)
+            kind = {"precision": opened.release.precision}
         drift = None
         if self._settings.drift.enabled:
-            drift = DriftWatch(pipeline, self._settings, metrics.new_release_registry())
-        self._active = ActiveRelease(CachedSearch(pipeline, self._cache, self._admission, metrics), drift)
-        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
+            drift = DriftWatch(release, canary, self._settings, metrics.new_release_registry())
+        self._active = ActiveRelease(serves, drift)
+        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, **kind}})
         return self._active
 
     async def _close_drained(self, old: ActiveRelease) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from taugate.retrieval.explanation import Explanation
+from taugate.retrieval.explained import Explanation
 from taugate.retrieval.query import Query
 from taugate.service.access.admission import Admission
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
@@ -12,13 +13,15 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm
 from taugate.service.pipeline.queue import PendingQuery
 from taugate.service.pipeline.record import SearchRecord, position_bytes, read_positions, read_vector, vector_bytes
-from taugate.service.pipeline.search import SearchPipeline
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.service.pipeline.search import SearchPipeline
 
 
 class CachedSearch:
     """Searches one release, through the caches. Belongs to one event loop."""
 
-    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
+    def __init__(self, pipeline: "SearchPipeline", cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
         """Search with a pipeline; cache, admission and metrics are those of the process, shared by its releases."""
         self.pipeline = pipeline
         self._cache, self._admission, self._metrics = cache, admission, metrics
@@ -76,14 +79,16 @@ class CachedSearch:
         if self._cache.shared:
             self._metrics.observe_stage("cache", began, time.perf_counter())
         local, dimension = memory.get(vector_key), retriever.index.dimension
-        encoded = read_vector(shared_vector if local is None else local, query, dimension)
+        own = None if query.vector is None else (query, retriever.own_vector(query.vector))
+        encoded = own or read_vector(shared_vector if local is None else local, query, dimension)
         record = None
         if positions is not None and encoded is not None and retriever.rescores(query):
             try:
                 record = self.pipeline.rescore(PendingQuery(*encoded, form), read_positions(positions))
             except ValueError:  # other clients can write to Redis: one of the two values is not what was stored
-                encoded = read_vector(local, query, dimension)
-        self._metrics.observe_cache("hit" if encoded is not None else "miss" if outcome == "hit" else outcome)
+                encoded = own or read_vector(local, query, dimension)
+        cached = record is not None or (own is None and encoded is not None)
+        self._metrics.observe_cache("hit" if cached else "miss" if outcome == "hit" else outcome)
         if record is None:
             query, vector = encoded or (query, None)
             pending = PendingQuery(query, vector, form)
@@ -93,10 +98,13 @@ class CachedSearch:
         return record
 
     def _share(self, searched: PendingQuery, positions_key: str, vector_key: str) -> None:
-        """Cache a query's vector, and the positions of all results before the cut if another replica can use them."""
+        """Cache a query's vector if it was encoded, and the positions of all results if a replica can use them."""
         assert searched.vector is not None  # noqa: S101 (for the type checker: it has been searched for)
-        shared = {vector_key: vector_bytes(searched.query, searched.vector)}
-        self._cache.memory.put(vector_key, shared[vector_key])
+        shared = dict[str, bytes]()
+        if searched.query.vector is None:
+            shared[vector_key] = vector_bytes(searched.query, searched.vector)
+            self._cache.memory.put(vector_key, shared[vector_key])
         if searched.retrieved is not None and not self.pipeline.release.retriever.passages.remote:
             shared[positions_key] = position_bytes(searched.retrieved)
-        self._cache.share(shared)
+        if shared:
+            self._cache.share(shared)

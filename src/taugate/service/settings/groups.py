@@ -25,7 +25,7 @@ from taugate.drift.rules import (
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.exploration import MAX_EXPLORED
-from taugate.retrieval.index.flat import gpu_count
+from taugate.retrieval.index.gpu import gpu_count
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.
@@ -182,14 +182,17 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     max_k: Count = 100
     """largest `k` of a search"""
     max_batch: Count = Field(
-        default=64, le=MAX_QUERIES, description=f"maximum number of queries in /search/batch; at most {MAX_QUERIES}"
+        default=64,
+        le=MAX_QUERIES,
+        description=f"maximum number of queries in /search/batch and /gate/batch; at most {MAX_QUERIES}",
     )
     max_query_chars: Count = 8192
     """maximum length of a query in characters; the default is about four times what a 512-token encoder reads"""
     max_body_bytes: Count = 64 << 10
     """maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half of the default"""
     max_batch_bytes: Count = 1 << 20
-    """maximum size of the body of /search/batch in bytes; the default is enough for a full batch of 16 kB queries"""
+    """maximum size of the body of /search/batch, /gate and /gate/batch in bytes; the default is enough for a full batch
+    of 16 kB queries, or for 10,000 results"""
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
         default="",
         description=f"APIs of other products to provide as well, separated by commas: {', '.join(DIALECTS)}",
@@ -226,6 +229,19 @@ class EngineSettings(SettingGroup, title="Engine"):
     def seconds(self) -> float:
         """Longest wait for the engine, in seconds."""
         return self.timeout_ms / 1000
+
+
+class EndpointSettings(SettingGroup, title="Encoder behind an endpoint"):
+    """How to reach the endpoint that encodes queries. Ignored for a release that contains its encoder."""
+
+    url: str | None = Field(None, validation_alias="encoder_url")
+    """base URL of the endpoint, such as https://api.example.com/v1, if it is not the one that the release names, or if
+    ENCODER_KEY_FILE is set"""
+    key_file: Path | None = Field(None, validation_alias="encoder_key_file")
+    """file with the endpoint's key; the key is sent to ENCODER_URL only"""
+    timeout_ms: Count = Field(2000, validation_alias="encoder_timeout_ms")
+    """longest wait for the endpoint in milliseconds before a query gets 503; never more than nine tenths of
+    DEADLINE_MS"""
 
 
 class CacheSettings(SettingGroup, title="Cache and Redis"):
