@@ -20,7 +20,7 @@ from taugate.errors import EncoderError
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
-_OPSET = 17  # the first with LayerNormalization as one operator
+OPSET = 17  # the first with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
@@ -178,7 +178,7 @@ def write_graph(
     try:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            stack.enter_context(_masks_by_index())
+            stack.enter_context(masks_by_index())
             stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
             if separate:
                 stack.enter_context(_short_embeddings(model))
@@ -191,7 +191,7 @@ def write_graph(
                 input_names=["input_ids", "attention_mask"],
                 output_names=["sentence_embedding"],
                 dynamic_axes=axes,
-                opset_version=_OPSET,
+                opset_version=OPSET,
                 export_params=not separate,
                 do_constant_folding=not separate,  # which copies weights
                 dynamo=False,  # with dynamo=True onnxruntime rejects the graph (torch 2.13, onnxscript of 2026-11)
@@ -208,7 +208,7 @@ def write_graph(
 
 
 @contextmanager
-def _masks_by_index() -> Iterator[None]:
+def masks_by_index() -> Iterator[None]:
     """Make transformers compute attention masks from indices of tokens, not with torch.vmap, which cannot be traced.
 
     It uses vmap for masks with functions of the model's own, such as those of bidirectional Gemma 3. If such a function
