@@ -47,9 +47,10 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
     model = _loaded(folder, name)
     activation = _ACTIVATIONS.get(type(model.activation_fn).__name__)
     if model.num_labels != 1 or activation is None:
+        function = type(model.activation_fn).__name__
         raise EncoderError(
-            f"reranker {name!r}: has {model.num_labels} labels and the activation {type(model.activation_fn).__name__}; "
-            "choose a cross-encoder with one label and Sigmoid or Identity"
+            f"reranker {name!r}: has {model.num_labels} labels and the activation {function}; choose a "
+            "cross-encoder with one label and Sigmoid or Identity"
         )
     pair_model: Any = model  # has what `tokenizer_of` reads of an encoder
     tokenizer, max_length = tokenizer_of(pair_model, name)
@@ -71,8 +72,8 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
     )
     if not difference <= TOLERANCE:
         raise EncoderError(
-            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe pairs, more than "
-            f"{TOLERANCE:g}; this model cannot be served; choose another one"
+            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe pairs, more "
+            f"than {TOLERANCE:g}; this model cannot be served; choose another one"
         )
     _write_config(config.model_copy(update={"max_difference": difference}), target)
 
@@ -82,9 +83,13 @@ def _loaded(folder: Path, name: str) -> TorchCrossEncoder:
     disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading one file of weights
     try:
         stored = {"dtype": torch.float32}
-        return TorchCrossEncoder(str(folder), device="cpu", local_files_only=True, model_kwargs=stored).float().eval()
+        model: TorchCrossEncoder = TorchCrossEncoder(
+            str(folder), device="cpu", local_files_only=True, model_kwargs=stored
+        )
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
         raise EncoderError(f"reranker {name!r}: {folder} is not a cross-encoder ({error})") from error
+    model.float().eval()
+    return model
 
 
 def _scores(model: TorchCrossEncoder, query: str, texts: list[str]) -> Float32:

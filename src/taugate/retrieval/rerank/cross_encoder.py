@@ -111,6 +111,9 @@ class CrossEncoder:
             outputs = (1 / (1 + np.exp(-outputs.astype(np.float64)))).astype(np.float32)
         return checked_scores(outputs, len(texts), self.config.name)
 
+    def forget(self) -> None:
+        """Do nothing: every score is computed again."""
+
     def close(self) -> None:
         """Do nothing: the session is freed with this object."""
 

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +27,7 @@ from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import read_bounded
 
-URL, MODEL_NAME, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_MODEL", "TAUGATE_RERANK_KEY_FILE"
+URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
 _BATCH = 32  # texts of a request: text-embeddings-inference takes no more unless it is told to
 _MAX_REPLY = 1 << 20  # bytes: some servers return the texts, of which 32 take 200 kB
 _PARALLEL = 8  # requests at the same time, of which a server makes one batch
@@ -40,30 +40,37 @@ _KEY = re.compile(r"[!-~]+")  # characters allowed in a header after "Bearer "
 _MAX_KEY_BYTES = 64 << 10
 
 
-def reranker_endpoint(model: str | None, environ: Mapping[str, str] = os.environ) -> "RerankerEndpoint":
-    """Return the endpoint that the environment names; nothing is sent to it yet.
+def reranker_endpoint(model: str | None) -> "RerankerEndpoint":
+    """Return the endpoint that the environment names; see `endpoint_at`."""
+    key_file = os.environ.get(KEY_FILE)
+    return endpoint_at(model, os.environ.get(URL, ""), Path(key_file) if key_file else None)
+
+
+def endpoint_at(model: str | None, url: str, key_file: Path | None) -> "RerankerEndpoint":
+    """Return the endpoint at a URL; nothing is sent to it yet.
 
     Args:
         model: Name of the model in requests; None for text-embeddings-inference, which serves one.
-        environ: Environment variables.
+        url: URL with or without /rerank at its end.
+        key_file: File with the key, None without one.
 
     Raises:
-        InputError: If URL is missing or invalid, or the file with the key cannot be read.
+        InputError: If the URL is missing or invalid, or the file cannot be read.
     """
-    url = environ.get(URL, "").rstrip("/")
+    url = url.rstrip("/")
     if not url:
         raise InputError(f"{URL} is not set; set it to the URL of the reranker, such as http://localhost:8080")
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise InputError(f"{URL}: not http://HOST:PORT or https://…; put a key into the file that {KEY_FILE} names")
-    return RerankerEndpoint(url if url.endswith("/rerank") else f"{url}/rerank", model, _key(environ.get(KEY_FILE)))
+    return RerankerEndpoint(url if url.endswith("/rerank") else f"{url}/rerank", model, _key(key_file))
 
 
-def _key(path: str | None) -> str | None:
-    if not path:
+def _key(path: Path | None) -> str | None:
+    if path is None:
         return None
     try:
-        key = read_bounded(Path(path).resolve(), _MAX_KEY_BYTES).decode().strip()
+        key = read_bounded(path.resolve(), _MAX_KEY_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{KEY_FILE}: {path} cannot be read as text; name a file with the key alone") from error
     if not _KEY.fullmatch(key):
@@ -142,7 +149,7 @@ class RerankerEndpoint:
                     break
             if deadline is not None and time.monotonic() >= deadline:
                 break
-        raise RerankerUnavailable(f"{self.name}: {failure}; check {URL}, {MODEL_NAME} and {KEY_FILE}")
+        raise RerankerUnavailable(f"{self.name}: {failure}; check {URL} and {KEY_FILE}")
 
     def _body(self, query: str, texts: list[str]) -> dict[str, Any]:
         if self._model is None:
@@ -205,7 +212,7 @@ class RerankerEndpoint:
                 scores[row["index"]] = row[field]
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
             raise RerankerUnavailable(
-                f"{self.name}: the reply does not give {texts} texts one score each; check {URL} and {MODEL_NAME}"
+                f"{self.name}: the reply does not give {texts} texts one score each; check {URL}, and the model"
             ) from None
         return checked_scores(scores, texts, self.name)
 

@@ -35,6 +35,10 @@ class Reranker(Protocol):
         """
         ...
 
+    def forget(self) -> None:
+        """Forget scores that it remembers."""
+        ...
+
     def close(self) -> None:
         """Release connections."""
         ...

@@ -24,7 +24,7 @@ from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
+from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class TrafficAnalysis:
         self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
         self._canary = Canary(release, pipeline.single_threaded)
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
-        self._k = release.reference.top.shape[1]
+        self._k, self._random = release.reference.top.shape[1], pipeline.random_documents
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self._log_path, self._log_days = path, settings.drift.query_log_days
@@ -145,7 +145,7 @@ class TrafficAnalysis:
             shown = {reply.query_id: reply.record.results for reply in served}
             for store in self._stores:
                 store.remember(served[-1].at, shown)
-        self._queries.append(observations(served, self._k, RANDOM_DOCUMENTS))
+        self._queries.append(observations(served, self._k, self._random))
         if self._query_log is not None:
             self._to_log += served
         self._judged += judged
@@ -171,7 +171,7 @@ class TrafficAnalysis:
         self._gauges.close()
 
     def _update_alarms(self) -> None:
-        queries = Observations.joined([observations([], self._k, RANDOM_DOCUMENTS), *self._queries])
+        queries = Observations.joined([observations([], self._k, self._random), *self._queries])
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):

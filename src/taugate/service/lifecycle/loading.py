@@ -20,9 +20,11 @@ from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.rerank.endpoint import endpoint_at
+from taugate.retrieval.rerank.reranker import Reranker
 from taugate.service.lifecycle.engine import EngineWatch
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.search import SearchPipeline
+from taugate.service.pipeline.search import SearchPipeline, TwoStages
 from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
@@ -73,10 +75,13 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     folder that only this user can write to.
     """
 
+    def endpoint(model: str | None) -> Reranker:
+        return endpoint_at(model, settings.rerank.url, settings.rerank.key_file)
+
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
-            return load(release, threads, precision, engine=engine)
+            return load(release, threads, precision, engine=engine, endpoint=endpoint)
         with ExitStack() as stack:
             private = stack.enter_context(
                 private_in_place(release)
@@ -84,7 +89,7 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
                 else private_copy(release, settings.releases.copies / PRIVATE, trusted)
             )
             try:
-                loaded = load(private, threads, precision, trusted, engine)
+                loaded = load(private, threads, precision, trusted, engine, endpoint)
             except TaugateError as error:  # name the release, not its copy
                 raise type(error)(str(error).replace(str(private), str(release))) from error
             loaded.resources.push(stack.pop_all())
@@ -168,6 +173,7 @@ class ReleaseLoader:
             search_threads=settings.compute.search_threads,
             observe=self._metrics.observe_stage,
             observe_batch=self._metrics.batch_size.observe,
+            two_stages=TwoStages(settings.rerank.seconds, self._metrics.observe_answering_stage),
         )
         with ExitStack() as stack:
             stack.callback(pipeline.close)

@@ -44,6 +44,7 @@ class SearchRecord:
         reason: Why no document is kept.
         truncated: See Query.
         unreadable: See Query.
+        passing: Whether the next equal query may get a better reply: a second stage was not in time.
     """
 
     body: bytes
@@ -55,6 +56,7 @@ class SearchRecord:
     reason: Reason | None
     truncated: bool
     unreadable: bool
+    passing: bool = False
 
     @classmethod
     def of(cls, query: Query, answer: Answer, random: Float32, body: bytes) -> Self:
@@ -79,6 +81,7 @@ class SearchRecord:
             answer.reason,
             query.truncated,
             query.unreadable,
+            answer.skipped is not None,
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:

@@ -24,6 +24,7 @@ from taugate.service.settings.groups import (
     Part,
     ReleaseSettings,
     RequestSettings,
+    RerankSettings,
     SettingGroup,
     TelemetrySettings,
 )
@@ -42,6 +43,7 @@ class Settings(BaseModel):
     requests: RequestSettings
     admission: AdmissionSettings
     engine: EngineSettings
+    rerank: RerankSettings
     cache: CacheSettings
     drift: DriftSettings
     lifecycle: LifecycleSettings
