@@ -28,6 +28,7 @@ from taugate.retrieval.rerank.cross_encoder import (
 )
 from taugate.retrieval.vectors.similarity import Float32
 
+_STEPS = (0, 1, 5)  # from a probe to the probes that it is paired with: itself, a neighbour, and one of another length
 _ACTIVATIONS: dict[str, Activation] = {"Sigmoid": "sigmoid", "Identity": "identity"}
 
 
@@ -64,11 +65,12 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
         max_difference=0.0,
     )
     _write_config(config, target)
-    expected = [_scores(model, query, PROBES) for query in PROBES]
+    texts = [[PROBES[(place + step) % len(PROBES)] for step in _STEPS] for place in range(len(PROBES))]
+    expected = [_scores(model, query, own) for query, own in zip(PROBES, texts, strict=True)]
     exported = CrossEncoder(target)
     difference = max(
-        float(np.abs(scores - exported.score(query, PROBES)).max())
-        for query, scores in zip(PROBES, expected, strict=True)
+        float(np.abs(scores - exported.score(query, own)).max())
+        for query, own, scores in zip(PROBES, texts, expected, strict=True)
     )
     if not difference <= TOLERANCE:
         raise EncoderError(
@@ -94,7 +96,7 @@ def _loaded(folder: Path, name: str) -> TorchCrossEncoder:
 
 def _scores(model: TorchCrossEncoder, query: str, texts: list[str]) -> Float32:
     pairs: list[Any] = [[query, text] for text in texts]
-    return np.asarray(model.predict(pairs, batch_size=4, show_progress_bar=False), dtype=np.float32)
+    return np.asarray(model.predict(pairs, batch_size=len(_STEPS), show_progress_bar=False), dtype=np.float32)
 
 
 class _Logits(torch.nn.Module):

@@ -137,6 +137,8 @@ class SecondStage:
     def pause(self) -> None:
         """Let queries go without this stage for a while; then the known pairs are compared before it is used again."""
         with self._lock:
+            if time.monotonic() < self._paused_until:  # of queries that fail together, one counts
+                return
             self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
             self._paused_until = time.monotonic() + self._pause
 
@@ -158,7 +160,7 @@ class SecondStage:
         if self._threads is None:
             return [one(row) for row in range(len(queries))]
         waiting = [self._threads.submit(one, row) for row in range(len(queries))]
-        return [_in_time(ranked, deadline) for ranked, deadline in zip(waiting, deadlines, strict=True)]
+        return [self._in_time(ranked, deadline) for ranked, deadline in zip(waiting, deadlines, strict=True)]
 
     def close(self) -> None:
         """End the threads, and close the reranker."""
@@ -197,14 +199,14 @@ class SecondStage:
         order = np.argsort(-scores, kind="stable")
         return Ranked(positions[order], scores[order], first[order])
 
+    def _in_time(self, ranked: "Future[Ranked | Skipped]", deadline: float | None) -> Ranked | Skipped:
+        """Wait for a ranking until its deadline, whatever the reranker is waiting for."""
+        try:
+            return ranked.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            if not ranked.cancel():
+                self.pause()
+            return "deadline"
+
     def _texts(self, positions: NDArray[np.int64]) -> list[str]:
         return [document.encoded_text for document in self._documents.at(positions)]
-
-
-def _in_time(ranked: "Future[Ranked | Skipped]", deadline: float | None) -> Ranked | Skipped:
-    """Wait for a ranking until its deadline, whatever the reranker is waiting for."""
-    try:
-        return ranked.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except TimeoutError:
-        ranked.cancel()
-        return "deadline"
