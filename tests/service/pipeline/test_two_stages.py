@@ -70,16 +70,16 @@ def test_reply_that_is_late_is_the_first_stages_and_not_kept(two_stages: Path) -
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("fault", ["stall", "flood", "nan", "status"])
 def test_endpoint_that_fails_costs_no_reply(
-    fault: str, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RerankServer(lambda query, text: len({*query.split()} & {*text.split()}) / 100) as server:
         monkeypatch.setenv("TAUGATE_RERANK_URL", server.url)
         releases = calibrated(tmp_path / "releases", sample, encoder, "endpoint")
-        app = create_app(Settings(releases=releases, rerank_deadline_ms=500, rerank_url=server.url))
 
-        async def run() -> None:
+        async def run(fault: str) -> None:
+            server.fault = ""
+            app = create_app(Settings(releases=releases, rerank_deadline_ms=500, rerank_url=server.url))
             async with serving(app) as http:
                 await until(lambda: status(http, "/readyz", 200))
                 server.fault = fault
@@ -87,4 +87,5 @@ def test_endpoint_that_fails_costs_no_reply(
                     reply = await http.post("/search", json={"query": entry["q"] + "?"})
                     assert (reply.status_code, reply.json()["stage"]) == (200, "first")
 
-        asyncio.run(run())
+        for fault in ("stall", "drip", "flood", "nan", "short", "status"):
+            asyncio.run(run(fault))
