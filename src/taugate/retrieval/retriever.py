@@ -64,12 +64,16 @@ class _SearchGroup:
         depth: Number of passages to search for.
         scope: Filter to search within.
         documents: Number of documents to find passages of; None if results are not grouped.
+        policy: The policy that will cut the results.
+        rule: Rule that refuses queries; None if none is refused.
     """
 
     rows: list[int]
     depth: int
     scope: Filter
     documents: int | None
+    policy: Policy
+    rule: AnswerRule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +221,8 @@ class Retriever:
         """Answer queries by the first stage alone; see `answer`."""
         start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
-        groups = self._search_groups(queries, self.policy.k)
-        lists = [
-            listed
-            for group in groups
-            for listed in self._search(compared, group, self.policy, self.abstention, observe)
-        ]
+        groups = self._search_groups(queries, self.policy.k, self.policy, self.abstention)
+        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", start, searched)
         answers: dict[int, Answer] = {}
@@ -243,12 +243,9 @@ class Retriever:
         """Answer queries by the second stage; returns why, for a query that it does not answer."""
         start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
-        groups, rule = self._search_groups(queries, second.rule.candidates), second.rule
-        lists = [
-            listed
-            for group in groups
-            for listed in self._search(compared, group, rule.policy, rule.abstention, observe)
-        ]
+        rule = second.rule
+        groups = self._search_groups(queries, rule.candidates, rule.policy, rule.abstention)
+        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", start, searched)
         ranked: list[tuple[_Listed, list[Ranked]]] = []
@@ -321,10 +318,12 @@ class Retriever:
         (answer,) = self._cut_first([query], vector[None], listed)
         return answer
 
-    def _search_groups(self, queries: Sequence[Query], depth: int) -> list[_SearchGroup]:
+    def _search_groups(
+        self, queries: Sequence[Query], depth: int, policy: Policy, rule: AnswerRule | None
+    ) -> list[_SearchGroup]:
         """Group queries of the same depth and filter, and of the same k if results are grouped.
 
-        Each depth is at least `depth`, and k.
+        Each depth is at least `depth`, and k. `policy` and `rule` are those of a stage.
 
         Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
         not depend on the other queries of the batch.
@@ -335,15 +334,15 @@ class Retriever:
             key = max(depth, query.k), query.permitted, query.filter or (), documents
             rows_of.setdefault(key, []).append(row)
         return [
-            _SearchGroup(rows, deep, both(permitted, query_filter) if query_filter else permitted, documents)
+            _SearchGroup(
+                rows, deep, both(permitted, query_filter) if query_filter else permitted, documents, policy, rule
+            )
             for (deep, permitted, query_filter, documents), rows in rows_of.items()
         ]
 
-    def _search(
-        self, compared: QueryVectors, group: _SearchGroup, policy: Policy, rule: AnswerRule | None, observe: Observe
-    ) -> Iterator[_Listed]:
-        """Search for the queries of a group, given those of the whole batch, and the policy and the rule of a stage."""
-        queries, policy = compared[group.rows], policy.within(group.scope)
+    def _search(self, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+        """Search for the queries of a group, given those of the whole batch."""
+        queries, policy, rule = compared[group.rows], group.policy.within(group.scope), group.rule
         if self.parents is None or group.documents is None:
             found = self.passages.find(queries, group.depth, group.scope, observe)
             yield _Listed(group.rows, found, policy, rule)

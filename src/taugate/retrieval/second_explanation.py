@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.explanation import Explanation, Rule, explain
+from taugate.retrieval.explained import Explanation, Rule
+from taugate.retrieval.explanation import explain
 from taugate.retrieval.policy.policy import decision_scores
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever

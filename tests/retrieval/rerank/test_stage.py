@@ -12,7 +12,8 @@ from taugate.retrieval.documents.store import Document, DocumentStore, DocumentW
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
-from taugate.retrieval.rerank.stage import KnownPair, Ranked, SecondStage, SecondStageRule
+from taugate.retrieval.rerank.reranker import KnownPair
+from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
 from tests.rerank_server import RerankServer
 
 TEXTS = ["aaaa", "b", "ccc", "dd", "e"]

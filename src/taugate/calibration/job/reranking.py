@@ -30,7 +30,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, write_pairs
 from taugate.retrieval.rerank import cross_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.stage import KnownPair
+from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import sha256_json
 
 # Enough to tell another model, few enough to score whenever an endpoint comes back.

@@ -11,8 +11,7 @@ from taugate.retrieval.release.evidence import Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.search_records import PairedLoss
-from taugate.retrieval.rerank.reranker import RerankerKind
-from taugate.retrieval.rerank.stage import KnownPair
+from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
 from taugate.storage.files import read_bounded
 
 _PAIRS = TypeAdapter(list[KnownPair])

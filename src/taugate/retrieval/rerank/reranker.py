@@ -1,6 +1,7 @@
 """The interface of rerankers: score the pairs of a query and several texts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -9,6 +10,15 @@ from taugate.errors import RerankerUnavailable
 from taugate.retrieval.vectors.similarity import Float32
 
 RerankerKind = Literal["cross-encoder", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPair:
+    """A pair of a query and a document with its score at calibration, to check a reranker."""
+
+    query: str
+    document: str
+    score: float
 
 
 class Reranker(Protocol):

@@ -21,7 +21,7 @@ from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Skipped
-from taugate.retrieval.rerank.reranker import Reranker
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.retrieval.vectors.similarity import Float32
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
@@ -30,15 +30,6 @@ FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of r
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
 _SMOOTHING = 0.2  # weight of the latest duration in the mean of the past ones
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPair:
-    """A pair of a query and a document with its score at calibration, to check a reranker."""
-
-    query: str
-    document: str
-    score: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taugate.errors import EncoderError, ReleaseError, TaugateError
 from taugate.retrieval.release.golden import differences, overall, search
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.retriever import Retriever
 
 _SECONDS = 5.0  # for a second stage to score its known pairs, as at load
 
@@ -33,7 +36,7 @@ class CanaryResult:
 class Canary:
     """The golden queries of a release."""
 
-    def __init__(self, release: Release, retriever: Retriever) -> None:
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
         """Prepare the canary; a retriever on one thread disturbs requests least."""
         self._release, self._retriever = release, retriever
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.explanation import Explanation
+from taugate.retrieval.explained import Explanation
 from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
@@ -28,12 +28,9 @@ from taugate.retrieval.second_explanation import explain_stages
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
-
-# Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
-RANDOM_DOCUMENTS = 4
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,6 @@ class SearchPipeline:
     Attributes:
         release: The release.
         single_threaded: The release's retriever with an encoder on one thread.
-        random_documents: Number of random documents that each query is compared with.
     """
 
     # Tokens encoded together, about 28 queries of 18 tokens. More would gain little or nothing: the encoder is hardly
@@ -92,7 +88,7 @@ class SearchPipeline:
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
         self._two_stages = two_stages
-        self.random_documents = RANDOM_DOCUMENTS if release.retriever.second is None else 1
+        self._random_documents = random_documents(release.manifest)
         self._retriever = release.retriever
         self.single_threaded = release.retriever.single_threaded() if encoder_threads > 1 else release.retriever
         self._search_threads = search_threads
@@ -235,13 +231,14 @@ class SearchPipeline:
         index, second = self._retriever.index, self._retriever.second
         if second is None:
             compared = self._retriever.with_words([pending.query.text for pending in group], vectors)
-            scores: Float32 = index.score(compared, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
+            size = len(answers), self._random_documents
+            scores: Float32 = index.score(compared, rng.integers(0, len(index), size=size))
             return list(scores)
         none = np.zeros(0, dtype=np.float32)
         random: list[Float32] = [none] * len(answers)
         rows = [row for row, answer in enumerate(answers) if answer.uncut is not None]
         if rows:
-            positions = rng.integers(0, len(index), size=(len(rows), self.random_documents))
+            positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
             top = TopK(np.zeros(positions.shape, dtype=np.float32), positions)
             limit = self._two_stages.deadline(time.monotonic())
             ranked = second.rank([group[row].query.text for row in rows], top, [limit] * len(rows))
