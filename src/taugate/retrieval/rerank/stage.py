@@ -164,6 +164,8 @@ class SecondStage:
     ) -> Ranked | Skipped:
         if not len(positions):
             return Ranked(positions, first, first)
+        if not query:
+            return "no_text"
         began = time.monotonic()
         with self._lock:
             paused, failing = began < self._paused_until, self._pause > 0

@@ -18,6 +18,7 @@ from taugate.service.settings.groups import (
     ComputeSettings,
     ConnectionSettings,
     DriftSettings,
+    EndpointSettings,
     EngineSettings,
     LifecycleSettings,
     ListenSettings,
@@ -43,6 +44,7 @@ class Settings(BaseModel):
     requests: RequestSettings
     admission: AdmissionSettings
     engine: EngineSettings
+    endpoint: EndpointSettings
     rerank: RerankSettings
     cache: CacheSettings
     drift: DriftSettings
