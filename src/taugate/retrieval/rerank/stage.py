@@ -28,6 +28,8 @@ FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of r
 # After a failure, queries go without the second stage for a while, which doubles with every further failure: a quarter
 # of a second lets a short queue drain, and four seconds are what a restarted endpoint is missed at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
+# Seconds for callers without a deadline, such as an explanation, which a stalled endpoint must not hold for minutes.
+_PATIENCE = 30.0
 _SMOOTHING = 0.2  # weight of the latest duration in the mean of the past ones
 _log = logging.getLogger(__name__)
 
@@ -139,19 +141,21 @@ class SecondStage:
         Args:
             queries: Texts of the n queries.
             top: Their (n, c) candidates of the first stage, best first.
-            deadlines: Times of `time.monotonic` by which each query needs its scores; None for no limit.
+            deadlines: Times of `time.monotonic` by which each query needs its scores; None for one that is far away.
 
         Returns:
             For each query its ranking, or why there is none.
         """
+        far = time.monotonic() + _PATIENCE
+        limits = [far if deadline is None else deadline for deadline in deadlines]
 
         def one(row: int) -> Ranked | Skipped:
-            return self._rank(queries[row], top.positions[row], top.scores[row], deadlines[row])
+            return self._rank(queries[row], top.positions[row], top.scores[row], limits[row])
 
         if self._threads is None:
             return [one(row) for row in range(len(queries))]
         waiting = [self._threads.submit(one, row) for row in range(len(queries))]
-        return [self._in_time(ranked, deadline) for ranked, deadline in zip(waiting, deadlines, strict=True)]
+        return [self._in_time(ranked, deadline) for ranked, deadline in zip(waiting, limits, strict=True)]
 
     def close(self) -> None:
         """End the threads, and close the reranker."""
@@ -159,9 +163,7 @@ class SecondStage:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self.reranker.close()
 
-    def _rank(
-        self, query: str, positions: NDArray[np.int64], first: Float32, deadline: float | None
-    ) -> Ranked | Skipped:
+    def _rank(self, query: str, positions: NDArray[np.int64], first: Float32, deadline: float) -> Ranked | Skipped:
         if not len(positions):
             return Ranked(positions, first, first)
         if not query:
@@ -169,7 +171,7 @@ class SecondStage:
         began = time.monotonic()
         with self._lock:
             paused, failing = began < self._paused_until, self._pause > 0
-            late = deadline is not None and began + self._typical >= deadline
+            late = began + self._typical >= deadline
             if late:  # less and less, so that a stage that was slow once is tried again
                 self._typical *= 1 - _SMOOTHING
         if paused or late:
@@ -179,7 +181,7 @@ class SecondStage:
                 self.check(deadline)
             scores = self.reranker.score(query, self._texts(positions), deadline)
         except TaugateError as error:
-            in_time = deadline is None or time.monotonic() < deadline
+            in_time = time.monotonic() < deadline
             if not failing:
                 _log.warning(
                     "second stage skipped; answering with the first stage", extra={"fields": {"reason": str(error)}}
@@ -192,10 +194,10 @@ class SecondStage:
         order = np.argsort(-scores, kind="stable")
         return Ranked(positions[order], scores[order], first[order])
 
-    def _in_time(self, ranked: "Future[Ranked | Skipped]", deadline: float | None) -> Ranked | Skipped:
+    def _in_time(self, ranked: "Future[Ranked | Skipped]", deadline: float) -> Ranked | Skipped:
         """Wait for a ranking until its deadline, whatever the reranker is waiting for."""
         try:
-            return ranked.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            return ranked.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             if not ranked.cancel():
                 self.pause()
