@@ -9,6 +9,7 @@ import orjson
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
 from taugate.retrieval.release.records import State
+from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
 _TRUNCATED = {"truncated": True}  # if the encoder reads only the beginning of the query
@@ -56,9 +57,9 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
             "id": document.id,
             "document_id": document.document_id,
             "rank": rank,
-            "score": score,
+            "score": shortest_decimal(score),
             **first,
-            "relevance": relevance,
+            "relevance": _shortest(relevance),
             "below_threshold": below,
             **(_EXPLORED if propensity < 1 else {}),
             **parts,
@@ -80,7 +81,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
     ]
     return {
         "results": results,
-        "threshold": answer.threshold,
+        "threshold": _shortest(answer.threshold),
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": state,
@@ -89,11 +90,15 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         **({} if answer.stage is None else {"stage": answer.stage}),
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
-        "best_score": answer.best_score,
+        "best_score": _shortest(answer.best_score),
         "reason": answer.reason,
-        **({} if answer.refusal is None else {"refusal": answer.refusal._asdict()}),
+        **_refusal(answer),
         "release": release,
     }
+
+
+def _shortest(value: float | None) -> float | None:
+    return None if value is None else shortest_decimal(value)
 
 
 def _relevance(answer: Answer) -> list[float] | list[None]:
@@ -105,7 +110,14 @@ def _first_scores(answer: Answer) -> list[dict[str, float]]:
     """Return the field with the first stage's score of each result; empty unless a second stage ranked them."""
     if answer.first_scores is None:
         return [{} for _ in answer.scores]
-    return [{"first_stage_score": score} for score in answer.first_scores.tolist()]
+    return [{"first_stage_score": shortest_decimal(score)} for score in answer.first_scores.tolist()]
+
+
+def _refusal(answer: Answer) -> dict[str, Any]:
+    """Return the field with the score of the query as a whole; empty if it was compared with nothing."""
+    if answer.refusal is None:
+        return {}
+    return {"refusal": {name: shortest_decimal(value) for name, value in answer.refusal._asdict().items()}}
 
 
 def _parts(answer: Answer) -> list[dict[str, Any]]:
