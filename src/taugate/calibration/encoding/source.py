@@ -88,14 +88,14 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
         return _with_input(path, "", options)
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
-    revision = _source_digest(folder)
+    revision = source_digest(folder)
     declared = ModelFolder.read(folder, name)
     if (options.query_prompt or options.document_prompt) and not declared.pools_prompt:
         raise EncoderError(
             f"encoder {name!r}: its pooling leaves the prompt out, which cannot be exported; leave out "
             "--query-prompt and --document-prompt, or choose another model"
         )
-    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
+    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, export_versions()])[:32]
     if not cached.is_dir():
         declared.check_memory(name)
         _export(folder, name, revision, cached)
@@ -245,7 +245,8 @@ def _downloaded(name: str) -> Path:
         ) from error
 
 
-def _source_digest(folder: Path) -> str:
+def source_digest(folder: Path) -> str:
+    """Return the digest of a model's files; raises EncoderError if the folder has none."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     if not {"config.json", "modules.json"} & set(names):
         raise EncoderError(
@@ -255,7 +256,8 @@ def _source_digest(folder: Path) -> str:
     return sha256_files(folder, names)
 
 
-def _versions() -> list[str]:
+def export_versions() -> list[str]:
+    """Return the versions of the packages that export a model; raises EncoderError if one is missing."""
     try:
         return [version(package) for package in ("torch", "transformers", "sentence-transformers", "onnx")]
     except PackageNotFoundError as error:

@@ -20,7 +20,7 @@ from taugate.errors import EncoderError
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
-_OPSET = 17  # the first with LayerNormalization as one operator
+OPSET = 17  # the first with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
@@ -192,7 +192,7 @@ def write_graph(
                 input_names=["input_ids", "attention_mask"],
                 output_names=["sentence_embedding"],
                 dynamic_axes=axes,
-                opset_version=_OPSET,
+                opset_version=OPSET,
                 export_params=not separate,
                 do_constant_folding=not separate,  # which copies weights
                 dynamo=False,  # with dynamo=True onnxruntime rejects the graph (torch 2.13, onnxscript of 2026-11)

@@ -24,7 +24,7 @@ from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.record import RANDOM_DOCUMENTS
+from taugate.service.pipeline.record import random_documents
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
@@ -130,7 +130,7 @@ class TrafficAnalysis:
             self._gauges.canary_timestamp.set(math.nan)  # so that no alert takes it for one that no longer runs
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
         self._k = release.reference.top.shape[1]
-        self._random = 0 if release.documents is None else RANDOM_DOCUMENTS
+        self._random = random_documents(release.manifest)
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self._log_path, self._log_days = path, settings.drift.query_log_days
