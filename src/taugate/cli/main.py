@@ -32,6 +32,7 @@ _GROUPS = {
     },
     "measure": {
         "calibrate": "measure a data set, choose the threshold, promote a release",
+        "run": "send queries to your own search engine, and write its results",
         "calibrate-run": "choose a threshold for the scores of your own retriever",
         "update": "release a newer corpus if the threshold still holds",
         "recalibrate": "calibrate on newer data, compare, try on traffic, promote",

@@ -27,7 +27,7 @@ _MAX_RETRY_AFTER = 600.0  # seconds; a longer wait means that the quota is exhau
 _MAX_BYTES = 4 << 20  # of a response, which holds one line of text
 _KEY = re.compile(r"[!-~]+")  # characters allowed in a header after "Bearer "
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
-_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
 class Endpoint:
@@ -96,10 +96,10 @@ class Endpoint:
             else:
                 if status == 200 and (reply := self._parse(headers, content, seconds)):
                     return reply
-                if status != 200 and status not in _TRANSIENT:
+                if status != 200 and status not in TRANSIENT:
                     raise InputError(f"{self._url}: {self._refusal(status, content)}")
                 failure = "the response was incomplete" if status == 200 else f"the status was {status}"
-                self._hold(_retry_after(headers))
+                self._hold(retry_after(headers))
             if attempt + 1 < TRIES:
                 # Jitter, so that clients that failed together do not retry together.
                 self._sleep(min(self._first_wait * 2**attempt, _MAX_WAIT) * random.uniform(0.5, 1))  # noqa: S311
@@ -207,7 +207,7 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float:
+def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds of Retry-After, which is a number of seconds or a date; 0 if there is none."""
     value = headers.get("retry-after", "").strip()
     if value.isdecimal():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
+from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.retrieval.release.manifest import ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
@@ -34,6 +35,7 @@ class RunQuery:
     Attributes:
         id: Id of the query.
         text: Text of the query; None if the run does not have it.
+        origin: Source of the query.
         line: Number of its first line in the file.
         documents: (w,) int64, numbers of the documents.
         scores: (w,) float32, higher is better: distances are negative.
@@ -42,6 +44,7 @@ class RunQuery:
 
     id: str
     text: str | None
+    origin: Origin
     line: int
     documents: NDArray[np.int64]
     scores: Float32
@@ -104,6 +107,7 @@ class _Results:
 
     line: int
     text: str | None = None
+    origin: Origin = "human"
     numbers: dict[int, None] = field(default_factory=dict)  # keeps the order
     scores: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
@@ -145,7 +149,7 @@ class _Builder:
         listed = record.get("results")
         if not isinstance(listed, list):
             raise LineError(self.path, line, 'no "results", a list of results', 'write {"query_id", "results"}')
-        results = self.queries.setdefault(identifier, _Results(line, text))
+        results = self.queries.setdefault(identifier, _Results(line, text, read_origin(self.path, line, record)))
         for result in listed:
             self._add_result(line, results, result)
 
@@ -200,4 +204,4 @@ class _Builder:
                 components[name] = values
             documents = np.fromiter(results.numbers, dtype=np.int64, count=len(results.numbers))
             scores = np.array(results.scores, dtype=np.float32)
-            yield RunQuery(identifier, results.text, results.line, documents, scores, components)
+            yield RunQuery(identifier, results.text, results.origin, results.line, documents, scores, components)

@@ -45,7 +45,7 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
     if not servers:
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
     try:
-        return connect(kind, servers, "" if token_file is None else _secret(token_file))
+        return connect(kind, servers, "" if token_file is None else read_token(token_file))
     except ModuleNotFoundError as error:
         raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
 
@@ -84,8 +84,12 @@ def _logging_kept() -> Iterator[None]:
             logging.config.dictConfig = configure
 
 
-def _secret(path: Path) -> str:
-    """Read a secret without the trailing newline that editors add."""
+def read_token(path: Path) -> str:
+    """Read a token, without the trailing newline that editors add.
+
+    Raises:
+        InputError: If the file cannot be read as text.
+    """
     try:
         # Kubernetes mounts the files of a Secret as symbolic links.
         return read_bounded(path.resolve(), _MAX_SECRET_BYTES).decode().strip()
