@@ -113,15 +113,15 @@ def _request(options: RunOptions, *, has_vectors: bool) -> SearchRequest:
     """Return the built-in request with the parts that the user replaces."""
     fields = (options.id_field, options.vector_field, options.text_field)
     names = Names(options.collection, *fields, reads_texts=options.texts is not None)
-    own = {} if options.request is None else _own_request(options.request)
-    builtin: Mapping[str, Any] = {}
-    if not own or options.collection is not None:
+    replaced = {} if options.request is None else _request_of_user(options.request)
+    builtin: dict[str, Any] = {}
+    if not replaced or options.collection is not None:
         names.check(options.store)
         builtin = preset(options.store, names, has_vectors=has_vectors)
-    return SearchRequest.parse({**builtin, **own}, str(options.request or f"--as {options.store}"))
+    return SearchRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
 
 
-def _own_request(path: Path) -> dict[str, Any]:
+def _request_of_user(path: Path) -> dict[str, Any]:
     """Read a request: JSON, or a SELECT."""
     try:
         content = path.read_text(encoding="utf-8")

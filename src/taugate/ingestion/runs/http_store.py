@@ -72,8 +72,8 @@ class HttpStore:
                     return self._parsed(address, received)
                 failure = f"status {status}"
                 if status not in TRANSIENT:
-                    said = received[:200].decode(errors="replace")
-                    raise InputError(f"{address}: status {status}: {said}; correct the request, or give a key")
+                    message = received[:200].decode(errors="replace")
+                    raise InputError(f"{address}: status {status}: {message}; correct the request, or give a key")
             if attempt + 1 < TRIES:
                 time.sleep(min(max(waits, self._first_wait * 2**attempt), _MAX_WAIT))
         raise ConnectionError(

@@ -75,18 +75,19 @@ class Run:
     sha256: str
 
     @classmethod
-    def read(cls, path: Path, scale: ScoreScale = "similarity") -> Self:
+    def read(cls, path: Path, scale: ScoreScale = "similarity", *, ordered: bool = True) -> Self:
         """Read a run.
 
         Args:
             path: The file.
             scale: What the scores are. Results are listed by falling score, or by rising distance.
+            ordered: Whether to check that order.
 
         Raises:
             InputError: If the file cannot be read or has no query; LineError if a line is invalid.
         """
         path = stored_file(path)
-        builder = _Builder(path, scale)
+        builder = _Builder(path, scale, ordered=ordered)
         first = next((text for _, text in read_lines(path, _MISSING) if text.strip()), "")
         name = path.name.removesuffix(".gz").rsplit(".", 1)[0]
         if first.lstrip().startswith("{"):
@@ -117,8 +118,8 @@ class _Results:
 class _Builder:
     """Collects the results of queries, and checks every one."""
 
-    def __init__(self, path: Path, scale: ScoreScale) -> None:
-        self.path, self.scale = path, scale
+    def __init__(self, path: Path, scale: ScoreScale, *, ordered: bool) -> None:
+        self.path, self.scale, self.ordered = path, scale, ordered
         self.numbers: dict[str, int] = {}
         self.queries: dict[str, _Results] = {}
 
@@ -170,7 +171,7 @@ class _Builder:
         if number in results.numbers:
             raise LineError(self.path, line, f"document {document!r} twice for one query", "list every document once")
         score = -score if self.scale == "distance" else score
-        if results.scores and score > results.scores[-1]:
+        if self.ordered and results.scores and score > results.scores[-1]:
             before, after = abs(results.scores[-1]), abs(score)
             remedy = (
                 "list distances in rising order, or leave out --scores distance"

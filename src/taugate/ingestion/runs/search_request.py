@@ -232,16 +232,16 @@ def at(value: Any, place: str, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
     Raises:
         InputError: If nothing is there and there is no default.
     """
-    found = value
+    part = value
     for name in place.split("."):
         try:
-            found = found[int(name) if isinstance(found, list) else name]
+            part = part[int(name) if isinstance(part, list) else name]
         except (KeyError, IndexError, TypeError, ValueError):
             if default is not _REQUIRED:
                 return default
             shown = orjson.dumps(value, default=str).decode()[:_QUOTED]
             raise InputError(f"the reply has nothing at {place!r}: {shown}; correct the place in the request") from None
-    return found
+    return part
 
 
 def listed(reply: Any, part: ResultList) -> list[Any]:  # noqa: ANN401 (JSON)
