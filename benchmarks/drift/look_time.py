@@ -14,6 +14,7 @@ from benchmarks.drift.worlds import DriftWorld
 from taugate.drift.observations import query_keys
 from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
+from taugate.service.drift.canary import Canary
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.record import RESULT, SearchRecord
@@ -55,7 +56,8 @@ def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, flo
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
     analysis = TrafficAnalysis(
-        pipeline,
+        release,
+        Canary(release, pipeline.single_threaded),
         Settings(releases=release.manifest.release_id),
         CollectorRegistry(),
         WorkerStore(None, release.manifest.release_id, 3600),

@@ -17,7 +17,8 @@ import numpy as np
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
-from taugate.retrieval.explanation import Explanation, explain
+from taugate.retrieval.explained import Explanation
+from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import query_terms

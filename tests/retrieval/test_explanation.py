@@ -10,7 +10,8 @@ import pytest
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import Filter, OneOf, all_of
-from taugate.retrieval.explanation import Explanation, UnknownDocument, explain
+from taugate.retrieval.explained import Explanation, UnknownDocument
+from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals

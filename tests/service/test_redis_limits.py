@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from taugate.service.access.rate_limit import SharedRates
+from taugate.service.access.shared_rates import SharedRates
 from taugate.service.cache.redis_cache import RedisCache
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet

@@ -10,7 +10,7 @@ from taugate.cli.terminal.output import print_result, printable, say_labelled
 from taugate.registry.catalog import find
 
 if TYPE_CHECKING:
-    from taugate.retrieval.explanation import Explanation
+    from taugate.retrieval.explained import Explanation
 
 
 @click.command("explain", cls=Command)

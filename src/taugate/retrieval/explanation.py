@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, both, on_fields
 from taugate.retrieval.documents.store import Document, Documents
+from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -18,12 +18,8 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import MATCHED_WORDS, Parts, score_parts
+from taugate.retrieval.score_parts import score_parts
 
-# The outcome for the document: it is kept, or dropped by this rule first.
-Rule = Literal[
-    "kept", "min_results", "threshold", "unanswerable", "unreadable", "rank", "chunk", "index", "filter", "key_filter"
-]
 # The name of the score that a policy compares with τ, given that of the index.
 _COMPARED: Mapping[PolicyKind, str] = {
     "similarity": "{score}",
@@ -33,48 +29,6 @@ _COMPARED: Mapping[PolicyKind, str] = {
     "none": "{score}",
 }
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
-
-
-class UnknownDocument(InputError):
-    """The release has no document with this id."""
-
-
-class Explanation(BaseModel):
-    """What a search does with one document, as POST /explain and `taugate explain` tell it.
-
-    If the key's filter hides the document, the explanation says only that. If the request's own filter excludes it, the
-    explanation has no rank and no score.
-    """
-
-    document_id: str = Field(description="id of the document")
-    id: str | None = Field(
-        description="the chunk that is explained: the one that the search returns, else the one with the highest score"
-    )
-    # Exact for every kind of index in the process; with an engine the place in the search's list. If results are
-    # grouped, documents are counted.
-    rank: int | None = Field(ge=1, description="exact rank among all passages that the filters permit")
-    ranked: int | None = Field(ge=1, description="number of passages that have a rank")
-    score: float | None = Field(
-        description="similarity to the query: the cosine, or the sum of `parts` if there are two"
-    )
-    relevance: float | None = Field(
-        ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
-    )
-    policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
-    compared: float | None = Field(description="the value that the policy compares with `threshold`")
-    threshold: float | None = Field(description="threshold in force; null if there is none")
-    kept: bool = Field(description="true if the search returns the passage")
-    rule: Rule = Field(description="the rule that decided; every value except `kept` and `min_results` means dropped")
-    why: str = Field(description="the same as a sentence, including how near the document was")
-    truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
-    query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
-    filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
-    parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
-    matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)
-
-    def to_reply(self, release: str) -> dict[str, Any]:
-        """Return the JSON object to send, which names the release; optional fields only if they say something."""
-        return {**self.model_dump(exclude_defaults=True), "release": release}
 
 
 def explain(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:

@@ -6,14 +6,14 @@ It needs the scores of results alone: no encoder, no index and no texts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
-from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
 from taugate.retrieval.release.manifest import RunManifest
@@ -22,8 +22,9 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.vectors.similarity import Float32
 
-# Far more than anybody lists, and few enough to check in milliseconds.
+# Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000
+GateReason = Literal["no_results", "all_below_threshold", "unanswerable"]
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -67,6 +68,7 @@ class GateReply:
         results: The kept results, best first.
         considered: Number of results that were compared with the threshold.
         dropped: Number of these that are not kept.
+        best_score: Score of the best result, as it was given; None without a result.
         threshold: τ; None if the release has none. For distances it is negative.
         policy: What is compared with τ.
         calibrated: Whether the certificate of the threshold covers these results.
@@ -80,11 +82,12 @@ class GateReply:
     results: list[KeptResult]
     considered: int
     dropped: int
+    best_score: float | None
     threshold: float | None
-    policy: str
+    policy: PolicyKind
     calibrated: bool
     why_not: str | None
-    reason: str | None
+    reason: GateReason | None
     refusal: RefusalScore | None
     top: Float32 | None
     uncut_kept: int
@@ -185,6 +188,7 @@ class Gate:
             ],
             considered=len(passing),
             dropped=len(passing) - len(kept),
+            best_score=given[0].score,
             threshold=self._threshold,
             policy=self.policy.kind,
             calibrated=why_not is None,
@@ -203,7 +207,7 @@ class Gate:
     def _nothing(self) -> GateReply:
         """Return the reply to a query without results."""
         return GateReply(
-            [], 0, 0, self._threshold, self.policy.kind, False, "fewer_than_k", "no_results", None, None, 0
+            [], 0, 0, None, self._threshold, self.policy.kind, False, "fewer_than_k", "no_results", None, None, 0
         )
 
     def _refusal(self, scores: Float32) -> tuple[RefusalScore | None, Mask | None]:
@@ -232,7 +236,7 @@ class Gate:
         return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _reason(kept: Sequence[int], answered: Mask | None) -> str | None:
+def _reason(kept: Sequence[int], answered: Mask | None) -> GateReason | None:
     """Return why nothing is kept; None if any result is."""
     if kept:
         return None

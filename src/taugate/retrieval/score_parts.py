@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
@@ -59,6 +58,8 @@ def score_parts(index: Index, text: str, vector: Float32, positions: NDArray[np.
         positions: (n,) int64 positions of the documents.
         scores: (n,) float32.
     """
+    from taugate.retrieval.index.hybrid import HybridIndex  # loads FAISS, which a service that only cuts does not need
+
     if not isinstance(index, HybridIndex):
         return ScoreParts(scores)
     terms = query_terms(text)

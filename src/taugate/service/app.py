@@ -21,6 +21,7 @@ from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
 from taugate.service.api.explain import explain_operation
 from taugate.service.api.feedback import feedback_operation
+from taugate.service.api.gate import GateHandlers, gate_operations
 from taugate.service.api.operations import OperatorHandlers, openapi_operation
 from taugate.service.api.playground.routes import playground_operations
 from taugate.service.api.search import SearchHandlers, search_operations
@@ -102,6 +103,7 @@ def _operations(
     return [
         *search_operations(searching),
         *(dialects[name](searching) for name in settings.requests.dialect_names),
+        *gate_operations(GateHandlers(settings, serving, metrics)),
         explain_operation(settings, serving),
         feedback_operation(settings, serving, metrics),
         *OperatorHandlers(serving, reloading.reload, metrics).operations(),

@@ -9,6 +9,8 @@ ApiError
 ├── MethodNotAllowed   405 method_not_allowed, with Allow
 ├── RequestTimeout     408 request_timeout, of a connection: there is no whole request yet
 ├── ReloadFailed       409 reload_failed
+├── UnsupportedByRelease 409 unsupported_by_release
+├── OtherRetriever     409 other_retriever
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
@@ -99,6 +101,12 @@ class ReloadFailed(ApiError):
     """The current release cannot be loaded; the previous one keeps serving."""
 
     status, code = 409, "reload_failed"
+
+
+class UnsupportedByRelease(ApiError):
+    """The release in service is of another kind than the path: one that is searched, or one that cuts results."""
+
+    status, code = 409, "unsupported_by_release"
 
 
 class TooLarge(ApiError):

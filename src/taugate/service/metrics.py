@@ -16,8 +16,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from taugate.retrieval.gate import GateReason
 from taugate.retrieval.query import Reason
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"
@@ -122,7 +123,10 @@ class Metrics(MetricGroup):
     )
     explored = counter("taugate_explored", "Results below the threshold that were returned in order to be judged.")
     empty_responses = counter(
-        "taugate_empty_responses", "Searches that returned no results, by reason.", "reason", values=get_args(Reason)
+        "taugate_empty_responses",
+        "Searches that returned no results, by reason.",
+        "reason",
+        values=dict.fromkeys((*get_args(Reason), *get_args(GateReason))),
     )
     queries_truncated = counter(
         "taugate_queries_truncated", "Queries longer than the encoder can read; their replies are not calibrated."
@@ -197,7 +201,7 @@ class Metrics(MetricGroup):
         """Record the outcome of a cache lookup: hit, miss, error or bypass."""
         self._cache_outcomes[outcome].inc()
 
-    def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
+    def observe_reply(self, kept: int, considered: int, reason: Reason | GateReason | None, explored: int = 0) -> None:
         """Record a reply with `kept` of the documents considered; `reason` says why there are none.
 
         Of those kept, `explored` are below the threshold, and were returned in order to be judged.
@@ -234,13 +238,13 @@ class Metrics(MetricGroup):
         self.reloads.labels(outcome).inc()
         self.reload_failed.set(outcome == "failed")
 
-    def set_release(self, manifest: Manifest, loaded_at: float) -> None:
+    def set_release(self, manifest: ReleaseManifest, loaded_at: float) -> None:
         """Describe the release in service, which was loaded at a Unix time in seconds."""
         if self._release_labels is not None:
             self.release_info.labels(*self._release_labels).set(0)
             if SHARED_FOLDER not in os.environ:  # a series that is shared by workers cannot be removed
                 self.release_info.remove(*self._release_labels)
-        self._release_labels = (manifest.release_id, manifest.answering.name, manifest.policy.kind)
+        self._release_labels = (manifest.release_id, manifest.scorer.name, manifest.policy.kind)
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_provisional.set(manifest.state == "provisional")

@@ -13,7 +13,7 @@ import pytest
 from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
 from taugate.retrieval.engines import hybrid
-from taugate.retrieval.engines.corpus import EngineAccess
+from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.engine import Collection
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.engines.index import EngineIndex

@@ -11,8 +11,8 @@ import pytest
 
 from taugate.errors import EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter, Not, OneOf
+from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.connect import connect
-from taugate.retrieval.engines.corpus import EngineAccess
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import IN_ENGINE
 from taugate.retrieval.release.reader import Release, load

@@ -231,7 +231,7 @@ def test_drift_is_hidden_from_filtered_key(release: Release) -> None:
     class Alarmed:
         report = drift_field(["topk_similarity"])
 
-    active = ActiveRelease(search=None, drift=Alarmed())  # type: ignore[arg-type]
+    active = ActiveRelease(serves=None, drift=Alarmed())  # type: ignore[arg-type]
     assert json.loads(active.drift_report(()))["alarm"]
     assert json.loads(active.drift_report(all_of(OneOf.of("tenant", "a")))) == {"alarm": False, "signals": []}
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from taugate.service.access.rate_limit import SharedRates
+from taugate.service.access.shared_rates import SharedRates
 from tests.redis_process import RedisProcess
 from tests.service.access.files import APP, bearer, entry, write
 from tests.service_process import ServiceProcess

@@ -11,7 +11,8 @@ import pytest
 from fastapi import FastAPI
 
 from taugate.registry.catalog import find
-from taugate.retrieval.explanation import Explanation, explain
+from taugate.retrieval.explained import Explanation
+from taugate.retrieval.explanation import explain
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.api.explain import ExplainResponse
 from taugate.service.pipeline import search

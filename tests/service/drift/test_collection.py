@@ -18,8 +18,7 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
-from taugate.service.pipeline.record import SearchRecord
-from taugate.service.pipeline.search import RANDOM_DOCUMENTS
+from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord
 from tests.service.records import record
 
 

@@ -31,7 +31,19 @@ def test_error_descriptions_ignore_python_version() -> None:
 def test_operations_have_unique_short_names() -> None:
     operations = [operation for path in openapi_document()["paths"].values() for operation in path.values()]
     assert {operation["operationId"] for operation in operations} == {
-        *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "reference"),
+        *(
+            "search",
+            "search_batch",
+            "gate",
+            "gate_batch",
+            "explain",
+            "feedback",
+            "reload",
+            "livez",
+            "readyz",
+            "release",
+            "reference",
+        ),
         *("metrics", "playground", "playground_style", "playground_script"),
     }
 

@@ -282,7 +282,7 @@ class ReleaseResponse:
         calibration: `provisional` if the threshold rests on too little evidence.
         shadow: Id of the shadow release; None if there is none.
         loaded_at: Time at which the release was loaded, in ISO 8601.
-        precision: Precision of the encoder.
+        precision: Precision of the encoder; None if the release has none.
         manifest: The manifest of the release, see docs/calibration.md.
         drift: Alarms and live overlap; None if drift detection is off.
     """
@@ -291,6 +291,6 @@ class ReleaseResponse:
     calibration: Literal["calibrated", "provisional"]
     shadow: str | None
     loaded_at: str
-    precision: Literal["float32", "bfloat16", "int8"]
+    precision: Literal["float32", "bfloat16", "int8"] | None
     manifest: Mapping[str, Any]
     drift: LiveDrift | None = None

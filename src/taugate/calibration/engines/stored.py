@@ -12,7 +12,8 @@ from taugate.errors import EngineUnavailable, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.engines.corpus import EngineAccess, open_corpus
+from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines.corpus import open_corpus
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.engines.index import EngineIndex

@@ -1,9 +1,8 @@
 """Searches, filters and reads the corpus of a release whose vectors and documents are in an engine."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,7 @@ from taugate.retrieval.documents.field_types import FieldTypes
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import holds
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import Collection, Engine, EngineKind
+from taugate.retrieval.engines.access import EngineAccess, MonitoredCollection
 from taugate.retrieval.engines.filters import check_comparable
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.engines.index import EngineIndex
@@ -23,35 +21,6 @@ from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
 from taugate.retrieval.vectors.queries import QueryVectors
 
 _BLOCK = 1024  # documents read at a time when iterating over all
-
-
-class MonitoredCollection(Collection, Protocol):
-    """A collection whose availability is monitored."""
-
-    def check(self) -> None:
-        """Raise EngineUnavailable if the collection is known not to respond; sends no request."""
-        ...
-
-    def close(self) -> None:
-        """Stop monitoring; a second call does nothing."""
-        ...
-
-
-@dataclass(frozen=True)
-class EngineAccess:
-    """How a release reaches its engine.
-
-    Attributes:
-        connect: Returns the engine of a kind.
-        opening: Timeout in seconds for checking the collection.
-        seconds: Timeout in seconds of each later request.
-        watch: Wraps the checked collection in one that monitors it; None if it is not monitored.
-    """
-
-    connect: Callable[[EngineKind], Engine] = engine_from_environment
-    opening: float = 120.0
-    seconds: float = 30.0
-    watch: Callable[[EngineRecord, Collection], MonitoredCollection] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from taugate.retrieval.index.flat import (
     FaissIndex,
     FlatIndex,
     brute_force_top_k,
-    copy_to_gpu,
     rerank,
 )
+from taugate.retrieval.index.gpu import copy_to_gpu
 from taugate.retrieval.index.int8 import query_codes
 from taugate.retrieval.index.kinds import padded, stored_vectors
 from taugate.retrieval.index.names import Kind

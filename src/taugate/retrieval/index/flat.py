@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.index.gpu import copy_to_gpu
 from taugate.retrieval.index.int8 import Int8Codes
 from taugate.retrieval.index.kinds import QUANTIZERS, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.names import Kind
@@ -274,15 +275,3 @@ def _parameters(index: Any, within: DocumentSubset | None) -> faiss.SearchParame
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(sel=within.selector, nprobe=index.nlist)
     return faiss.SearchParameters(sel=within.selector)
-
-
-def gpu_count() -> int:
-    """Return how many GPUs this faiss build can use."""
-    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
-
-
-def copy_to_gpu(index: Any) -> Any:  # noqa: ANN401 (faiss has no types)
-    """Return a copy of an index of FAISS on the first GPU, or None if this faiss build or machine has none."""
-    if not gpu_count():
-        return None
-    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -11,9 +11,11 @@ import orjson
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import read_bounded
+
+if TYPE_CHECKING:  # loads FAISS
+    from taugate.retrieval.retriever import Retriever
 
 # Between the effect of another processor's order of sums (5e-7) and the smallest effect of int8 weights (1e-2):
 # docs/benchmarks/encoder.md has the measurements.
@@ -83,7 +85,7 @@ def _parse(record: dict[str, Any]) -> GoldenQuery:
     return query
 
 
-def search(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
+def search(retriever: "Retriever", queries: Sequence[GoldenQuery]) -> TopK:
     """Search n ≥ 1 golden queries again, each for as many documents as recorded; returns n rows."""
     return retriever.index.search(retriever.encode([query.text for query in queries]), len(queries[0].scores))
 
@@ -126,11 +128,11 @@ def overall(differences: Float32, *, in_engine: bool = False) -> float:
     return float(np.median(differences) if in_engine else differences.max())
 
 
-def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
+def check(retriever: "Retriever", queries: Sequence[GoldenQuery], tolerance: float) -> None:
     """Check that golden queries score as at calibration.
 
     Args:
-        retriever: Retriever to check.
+        retriever: "Retriever" to check.
         queries: Queries with recorded scores.
         tolerance: Largest allowed difference of a score.
 

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 from pydantic import (
     Field,
     field_validator,
@@ -218,6 +219,11 @@ class ReleaseManifest(Record):
         """What scored the results."""
 
     @property
+    @abstractmethod
+    def max_score(self) -> float:
+        """Upper limit of scores, as numbers without a sign."""
+
+    @property
     def answer_threshold(self) -> tuple[str, float] | None:
         """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
         if self.abstention is not None:
@@ -328,3 +334,8 @@ class RunManifest(ReleaseManifest):
     def scorer(self) -> Scorer:
         """Name of the retriever, and the digest of what its scores are."""
         return Scorer(self.retriever.name, self.retriever.sha256)
+
+    @property
+    def max_score(self) -> float:
+        """The largest float32: a retriever may have any scale."""
+        return float(np.finfo(np.float32).max)

@@ -16,7 +16,8 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
-from taugate.retrieval.engines.corpus import EngineAccess, EngineCorpus, open_corpus
+from taugate.retrieval.engines.access import EngineAccess
+from taugate.retrieval.engines.corpus import EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
 from taugate.retrieval.index import files
 from taugate.retrieval.index.hybrid import HybridIndex

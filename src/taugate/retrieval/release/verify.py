@@ -5,6 +5,7 @@ every file. Nothing else reads the files before that.
 """
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def verify_searchable(release: Path, trusted: TrustedKeys | None = None) -> Mani
             "`taugate calibrate`"
         )
     return manifest
+
+
+def is_of_run(release: Path) -> bool:
+    """Return whether a release says that it was calibrated on a run; False if its manifest cannot be read.
+
+    Nothing else is checked: opening the release verifies it.
+    """
+    with suppress(ReleaseError):
+        return "retriever" in _parsed(release / MANIFEST, _manifest_bytes(release / MANIFEST))
+    return False
 
 
 def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[ReleaseManifest, bytes]:

@@ -7,14 +7,16 @@ charged: no batch is too large to pass, later requests wait for it, and the long
 Forum, Traffic Management Specification 4.0, "Generic Cell Rate Algorithm", virtual scheduling.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.errors import RateLimited
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
-from taugate.service.settings import MAX_QUERIES, Settings
+from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.access.shared_rates import SharedRates
 
 _BURST_SECONDS = 1.0
 _ROUNDING_SECONDS = 5e-6  # rounding error of sums of Unix times
@@ -45,52 +47,6 @@ class LocalRates:
             return wait
         self._paid_until[name] = paid_until + queries / rate
         return 0.0
-
-
-_PREFIX = "taugate:rate:1:"
-# A time further ahead than the largest batch can have paid for was written before the clock was set back.
-_SPEND = """
-local time = redis.call('TIME')
-local now = time[1] + time[2] / 1000000
-local cost, tolerance, furthest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local paid = tonumber(redis.call('GET', KEYS[1])) or now
-if not (paid >= now and paid <= now + furthest) then paid = now end
-local wait = paid - now - tolerance
-if wait > 0 then return tostring(wait) end
-paid = paid + cost
-redis.call('SET', KEYS[1], string.format('%.6f', paid), 'PX', math.ceil((paid - now) * 1000) + 1)
-return '0'
-"""
-
-
-class SharedRates:
-    """Rate limits over all replicas, in Redis; belongs to one event loop."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        """Make a client that waits at most `timeout` seconds for a reply, without connecting yet."""
-        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
-        self._spend = self._redis.register_script(_SPEND)
-        self._timeout = timeout
-        self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
-
-    async def spend(self, name: str, rate: float, queries: int) -> float | None:
-        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
-        furthest = tolerance(rate) + MAX_QUERIES / rate
-        arguments = [repr(seconds) for seconds in (queries / rate, tolerance(rate), furthest)]
-        try:
-            with self._breaker.attempt():
-                async with asyncio.timeout(self._timeout):
-                    reply = await self._spend(keys=[_PREFIX + name], args=arguments)
-                wait = float(reply)
-                if not (isinstance(reply, bytes) and 0 <= wait <= furthest):
-                    raise ValueError("unexpected reply from Redis")
-        except RedisUnavailable:
-            return None
-        return wait
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._redis.aclose()
 
 
 _WITHOUT_KEY = ""  # stands for the name of the key if none are configured: all callers share one rate
@@ -131,6 +87,8 @@ class RateLimiter:
         wait = None
         if self._redis_url is not None and self.is_shared(key):
             if self._shared is None:
+                from taugate.service.access.shared_rates import SharedRates
+
                 self._shared = SharedRates(self._redis_url.get_secret_value(), self._timeout)
             wait = await self._shared.spend(_name(key), self._rate(key), queries)
         if wait is None:

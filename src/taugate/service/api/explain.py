@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError
-from taugate.retrieval.explanation import Explanation, UnknownDocument
+from taugate.retrieval.explained import Explanation, UnknownDocument
 from taugate.service.api.schemas import RELEASE_ID, SearchFields, examples
 from taugate.service.api.search import read_query
 from taugate.service.errors import Invalid, NotFound

@@ -46,7 +46,9 @@ class ReleaseResponse(BaseModel):
     loaded_at: str = Field(
         json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
     )
-    precision: Literal["float32", "bfloat16", "int8"] = Field(description="precision of the encoder")
+    precision: Literal["float32", "bfloat16", "int8"] | None = Field(
+        description="precision of the encoder; null if the release has none"
+    )
     drift: LiveDrift | None = Field(description="alarms and live overlap; null if drift detection is off")
     manifest: dict[str, Any] = Field(description="the manifest of the release, see docs/calibration.md")
 
@@ -78,7 +80,7 @@ class OperatorHandlers:
     async def release(self, request: Request) -> Response:
         """Get the release in service and its manifest."""
         serving, active = self._serving, self._serving.active
-        manifest = active.release.manifest
+        manifest = active.watched.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
         return model_reply(
@@ -87,7 +89,7 @@ class OperatorHandlers:
                 calibration=manifest.state,
                 shadow=serving.shadowing.release_id,
                 loaded_at=serving.loaded_at.isoformat(),
-                precision=active.release.precision,
+                precision=None if active.pipeline is None else active.pipeline.release.precision,
                 drift=None if active.drift is None else _live_drift(active.drift),
                 manifest=manifest.model_dump(),
             )

@@ -1,13 +1,17 @@
 """Converts the fields of a search request to a query of a release, for the service and for `taugate.open`."""
 
+from typing import TYPE_CHECKING
+
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
 from taugate.service.api.schemas import SearchFields
 
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
-def to_query(request: SearchFields, release: Release, permitted: Filter = ()) -> Query:
+
+def to_query(request: SearchFields, release: "Release", permitted: Filter = ()) -> Query:
     """Return the query of a release that a request stands for; `permitted` says which documents the caller may see.
 
     Raises:

@@ -27,7 +27,7 @@ _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 RELEASE_ID = "id of the release"
 PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
-_MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
+MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
 def require_text(text: str) -> str:
@@ -50,7 +50,7 @@ def _accept_integral_float(value: object) -> object:
 
 WHOLE_NUMBER = BeforeValidator(_accept_integral_float)  # placed after the bounds, so that JSON Schema has the bounds
 _Count = Annotated[int, Field(ge=0, le=_MAX_INT), WHOLE_NUMBER]
-_K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
+K = Annotated[int, Field(ge=1, le=_MAX_INT), WHOLE_NUMBER]
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
@@ -68,7 +68,7 @@ class SearchFields(StrictRequest):
     """The fields that decide which results a search returns."""
 
     query: QueryText
-    k: _K | None = Field(
+    k: K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
     )
     filter: FilterField = Field(default=None, description="conditions on metadata, all of which must hold")
@@ -77,8 +77,8 @@ class SearchFields(StrictRequest):
     )
     threshold: float | None = Field(
         default=None,
-        ge=-_MAX_FLOAT32,
-        le=_MAX_FLOAT32,
+        ge=-MAX_FLOAT32,
+        le=MAX_FLOAT32,
         description="use this threshold instead of the calibrated one",
     )
     group_by: GroupBy | None = Field(
@@ -107,7 +107,7 @@ class SearchRequest(SearchFields):
     )
 
 
-def _limit_batch(value: object) -> object:
+def limit_batch(value: object) -> object:
     """Count queries before validating any, so that a body full of tiny items cannot block the event loop."""
     if isinstance(value, list) and len(value) > MAX_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
@@ -127,7 +127,7 @@ class BatchRequest(StrictRequest):
 
     model_config = examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
-    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
 
 
 class Result(BaseModel):

@@ -157,11 +157,17 @@ def read_query(request: SearchFields, active: ActiveRelease, settings: Settings,
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.
     """
-    if len(request.query) > settings.requests.max_query_chars:
-        raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
-    if request.k is not None and request.k > settings.requests.max_k:  # the loader has checked K of the release
-        raise Invalid(f"{name}k: {request.k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
+    release = active.release
+    check_limits(request.query, request.k, settings, name)
     try:
-        return to_query(request, active.release, current_caller.get().filter)
+        return to_query(request, release, current_caller.get().filter)
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
+
+
+def check_limits(query: str, k: int | None, settings: Settings, name: str) -> None:
+    """Raise Invalid if a query is too long or k is too large; `name` is a prefix of field names in messages."""
+    if len(query) > settings.requests.max_query_chars:
+        raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
+    if k is not None and k > settings.requests.max_k:  # the loader has checked K of the release
+        raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")

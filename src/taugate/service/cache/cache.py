@@ -7,15 +7,17 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from sys import getsizeof
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
-from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads FAISS and redis-py, which not every service needs
+    from taugate.retrieval.release.reader import Release
+    from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 
 # Version of the format of values; values that were written with another number are not read.
 _SCHEMA = 5
@@ -32,7 +34,7 @@ class CacheKeys:
     A release never changes, so entries are evicted but never invalidated.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: "Release") -> None:
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
     def vector(self, query: Query) -> str:
@@ -126,12 +128,11 @@ class TieredCache:
         self.shared: RedisCache | None = None
         if settings.cache.redis_url is None:
             metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert fires
-            return
-        url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
-        lifetime = settings.cache.redis_ttl_seconds
-        self.shared = RedisCache(url, timeout, lifetime, lambda up: metrics.redis_up.set(int(up)))
+        else:
+            url = settings.cache.redis_url.get_secret_value()
+            self.shared = _redis_cache(url, settings, lambda up: metrics.redis_up.set(int(up)))
 
-    async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
+    async def fetch(self, keys: Sequence[str]) -> "tuple[CacheOutcome, list[bytes | None]]":
         """Return the outcome of the lookup, and the shared value of each key, None if it is absent.
 
         Values are untrusted: validate them before use.
@@ -149,3 +150,10 @@ class TieredCache:
         """Close the connections to Redis."""
         if self.shared is not None:
             await self.shared.close()
+
+
+def _redis_cache(url: str, settings: Settings, on_change: Callable[[bool], None]) -> "RedisCache":
+    from taugate.service.cache.redis_cache import RedisCache
+
+    timeout, lifetime = settings.cache.redis_timeout_ms / 1000, settings.cache.redis_ttl_seconds
+    return RedisCache(url, timeout, lifetime, on_change)

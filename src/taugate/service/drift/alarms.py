@@ -4,6 +4,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -14,11 +15,13 @@ from taugate.drift.rules import Rules
 from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
-from taugate.retrieval.release.reader import Release
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 _MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: enough to show any drift that can be detected
@@ -36,7 +39,7 @@ class DriftAlarms:
     """The alarms of one release. Belongs to one thread at a time; any may read `report`, a field of replies."""
 
     def __init__(
-        self, release: Release, settings: Settings, gauges: DriftGauges, shared: Fleet | WorkerStore | None
+        self, release: WatchedRelease, settings: Settings, gauges: DriftGauges, shared: "Fleet | WorkerStore | None"
     ) -> None:
         """Start without evidence, or with that of the processes that share their state; None for a single process."""
         self._gauges, self._shared = gauges, shared
@@ -119,7 +122,7 @@ class DriftAlarms:
         self.report = drift_field([*on, "canary"] if self._canary_failed else on)
 
 
-def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monitor:
+def _monitor(release: WatchedRelease, settings: Settings, gauges: DriftGauges) -> Monitor:
     """Build the monitor, with the baseline if one is configured and fits; log and count one that does not fit."""
     reference, name = release.reference, release.manifest.release_id
     theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)

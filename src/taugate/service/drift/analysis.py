@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -15,17 +16,19 @@ from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
 from taugate.errors import EngineUnavailable
-from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
+from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
+from taugate.service.pipeline.record import RANDOM_DOCUMENTS
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 _MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
@@ -44,7 +47,7 @@ _FORGET_SECONDS = 600.0  # between two checks for old texts; of all workers, one
 class LiveWindow:
     """The latest queries and judgements. Belongs to one thread at a time; any may read `overlap`, their COE and ROE."""
 
-    def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
+    def __init__(self, release: WatchedRelease, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
         self._gauges, self._monitor = gauges, monitor
         max_queries, seconds = settings.drift.window_queries, settings.drift.window_seconds
@@ -110,20 +113,24 @@ class TrafficAnalysis:
 
     def __init__(
         self,
-        pipeline: SearchPipeline,
+        release: WatchedRelease,
+        canary: Canary | None,
         settings: Settings,
         registry: CollectorRegistry,
         workers: WorkerStore,
-        fleet: Fleet | None = None,
+        fleet: "Fleet | None" = None,
     ) -> None:
-        release = pipeline.release
+        """Start without traffic; `canary` is None if the release cannot search for its golden queries itself."""
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
         self.alarms = DriftAlarms(release, settings, self._gauges, fleet or (workers if workers.shared else None))
         self.live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
-        self._canary = Canary(release, pipeline.single_threaded)
+        self._canary = canary
+        if canary is None:
+            self._gauges.canary_timestamp.set(math.nan)  # so that no alert takes it for one that no longer runs
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
         self._k = release.reference.top.shape[1]
+        self._random = 0 if release.documents is None else RANDOM_DOCUMENTS
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self._log_path, self._log_days = path, settings.drift.query_log_days
@@ -145,7 +152,7 @@ class TrafficAnalysis:
             shown = {reply.query_id: reply.record.results for reply in served}
             for store in self._stores:
                 store.remember(served[-1].at, shown)
-        self._queries.append(observations(served, self._k, RANDOM_DOCUMENTS))
+        self._queries.append(observations(served, self._k, self._random))
         if self._query_log is not None:
             self._to_log += served
         self._judged += judged
@@ -159,9 +166,9 @@ class TrafficAnalysis:
         if now >= self._texts_forgotten_at + _FORGET_SECONDS:
             self._texts_forgotten_at = now
             self._forget_texts()
-        if now >= self._canary_run_at + self._canary_seconds:
+        if self._canary is not None and now >= self._canary_run_at + self._canary_seconds:
             self._canary_run_at = now
-            self._run_canaries()
+            self._run_canary(self._canary)
 
     def close(self, *, forget: bool) -> None:
         """Update the alarms with the remaining traffic and reset the metrics; see DriftWatch.close."""
@@ -171,7 +178,7 @@ class TrafficAnalysis:
         self._gauges.close()
 
     def _update_alarms(self) -> None:
-        queries = Observations.joined([observations([], self._k, RANDOM_DOCUMENTS), *self._queries])
+        queries = Observations.joined([observations([], self._k, self._random), *self._queries])
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
@@ -193,15 +200,15 @@ class TrafficAnalysis:
             if changed:
                 _log.info("replaced old texts in the query log by hashes", extra={"fields": {"lines": changed}})
 
-    def _run_canaries(self) -> None:
+    def _run_canary(self, canary: Canary) -> None:
         try:
-            result = self._canary.run()
+            result = canary.run()
         except EngineUnavailable:  # says nothing about the encoder, and has an alert of its own
             self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
         gauges = self._gauges
         gauges.canary_accuracy.set(result.accuracy)
-        gauges.canary_accuracy_reference.set(self._canary.accuracy_at_calibration)
+        gauges.canary_accuracy_reference.set(canary.accuracy_at_calibration)
         gauges.canary_difference.set(result.difference)
         gauges.canary_timestamp.set_to_current_time()
         gauges.set_alarm("canary", on=not result.alike, evidence=float(not result.alike))

@@ -1,13 +1,16 @@
 """Runs the golden queries regularly, so that a changed encoder or index is noticed even without traffic."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taugate.errors import EncoderError, ReleaseError
 from taugate.retrieval.release.golden import differences, overall, search
-from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Retriever
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+    from taugate.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class CanaryResult:
 class Canary:
     """The golden queries of a release."""
 
-    def __init__(self, release: Release, retriever: Retriever) -> None:
+    def __init__(self, release: "Release", retriever: "Retriever") -> None:
         """Prepare the canary; a retriever on one thread disturbs requests least."""
         self._release, self._retriever = release, retriever
 

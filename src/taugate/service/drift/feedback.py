@@ -5,17 +5,19 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taugate.drift.query_log import LoggedJudgement
-from taugate.retrieval.documents.store import Document
-from taugate.retrieval.release.reader import Release
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import Judged
+from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.record import Results, read_shown
+from taugate.service.pipeline.record import MAX_NUMBER, Results, id_number, read_shown
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 STORE_SECONDS = 1.0  # between two moments at which a process stores its replies
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -30,8 +32,8 @@ class Feedback:
     def __init__(
         self,
         workers: WorkerStore,
-        fleet: Fleet | None,
-        release: Release,
+        fleet: "Fleet | None",
+        release: WatchedRelease,
         seconds: float,
         store_replies: Callable[[], Awaitable[None]],
     ) -> None:
@@ -97,7 +99,7 @@ class Feedback:
         Raises:
             Invalid: If the document was not shown.
         """
-        row, passage = await self._row_of(shown, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
+        row, passage_id = await self._row_of(shown, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
         judgement = f"{query_id}:{int(shown['position'][row])}{'+' if relevant else ''}"
         is_new = await asyncio.to_thread(self._is_first, judgement)
         if is_new:
@@ -106,7 +108,7 @@ class Feedback:
                 at=time.time(),
                 query_id=query_id if query is None else None,
                 query=query,
-                document_id=passage.id,
+                document_id=passage_id,
                 relevant=relevant,
                 rank=None if query is None else int(shown["rank"][row]),
                 score=float(shown["score"][row]),
@@ -129,12 +131,17 @@ class Feedback:
         judged, self._judged = self._judged, []
         return judged
 
-    async def _row_of(self, shown: Results, document_id: str, problem: str) -> tuple[int, Document]:
-        """Return the row of a document among the results, and its passage.
+    async def _row_of(self, shown: Results, document_id: str, problem: str) -> tuple[int, str]:
+        """Return the row of a document among the results, and the id of its passage.
 
         Raises:
             Invalid: If it is not among them; the message starts with `problem` and lists their ids.
         """
+        if self._documents is None:
+            rows = np.flatnonzero(shown["position"] == id_number(document_id))
+            if not len(rows):
+                raise Invalid(f"document_id: {problem} {len(shown)} others")
+            return int(rows[0]), document_id
         # In a thread, because an engine may take its time to read them.
         passages = await asyncio.to_thread(self._documents.at, shown["position"].astype(np.int64))
         ids = [passage.id for passage in passages]
@@ -144,14 +151,15 @@ class Feedback:
             row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), -1)
         if row < 0:
             raise Invalid(f"document_id: {problem} {', '.join(ids[:_MAX_LISTED_IDS]) or 'nothing'}")
-        return row, passages[row]
+        return row, ids[row]
 
     def _look_up(self, query_id: str) -> Results | None:
         """Return what a reply showed, None if nothing valid is stored: other clients can write to Redis."""
+        documents = MAX_NUMBER if self._documents is None else len(self._documents)
         for store in self._stores:
             if (stored := store.find(query_id, time.time())) is not None:
                 with suppress(ValueError):
-                    return read_shown(stored, len(self._documents), self._manifest.max_score)
+                    return read_shown(stored, documents, self._manifest.max_score)
         return None
 
     def _is_first(self, judgement: str) -> bool:

@@ -15,7 +15,7 @@ from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, h
 from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filter_schema import write_filter
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
+from taugate.service.drift.watched import WatchedRelease
 from taugate.service.pipeline.record import SearchRecord
 from taugate.storage.files import append_lines
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
@@ -79,12 +79,12 @@ _MAX_LATE = 1 << 14  # replies that wait for an engine
 class QueryLog:
     """Appends lines to a file, and creates it again after it was moved away, as by logrotate."""
 
-    def __init__(self, path: Path, release: Release, *, texts: bool) -> None:
+    def __init__(self, path: Path, release: WatchedRelease, *, texts: bool) -> None:
         """Write the traffic of a release to `path`, with queries and filters as they are if `texts`, else hashed."""
         self._path, self._texts = path, texts
         self._release, self._collection = release.manifest.release_id, release.manifest.data.name
         self._k = release.reference.top.shape[1]
-        self._documents = release.documents
+        self._documents = release.documents  # None if every record names its results itself
         self._ids: dict[int, str] = {}  # by position
         self._late: list[ServedReply] = []  # replies whose documents the engine could not provide yet
         self._writable = True
@@ -108,6 +108,8 @@ class QueryLog:
 
     def _with_known_ids(self, served: list[ServedReply]) -> list[ServedReply]:
         """Read the ids of all results together, and return the replies; empty for now if the engine is unavailable."""
+        if self._documents is None:
+            return served
         records = {reply.record for reply in served}
         shown = {position for record in records for position in record.results["position"].tolist()}
         missing = np.array(sorted(shown - {*self._ids}), dtype=np.int64)
@@ -152,9 +154,11 @@ class QueryLog:
             )
 
     def _shown(self, record: SearchRecord) -> list[ShownResult]:
+        results = record.results.tolist()
+        names = record.ids or [self._ids[position] for position, *_ in results]
         return [
-            ShownResult(id=self._ids[position], rank=rank, score=score, propensity=propensity)
-            for position, score, rank, propensity in record.results.tolist()
+            ShownResult(id=name, rank=rank, score=score, propensity=propensity)
+            for name, (_, score, rank, propensity) in zip(names, results, strict=True)
         ]
 
     def _judgement(self, line: LoggedJudgement) -> bytes:

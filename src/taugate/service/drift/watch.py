@@ -6,6 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -13,15 +14,18 @@ from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.query import Query
 from taugate.service.drift import feedback
 from taugate.service.drift.analysis import TrafficAnalysis
+from taugate.service.drift.canary import Canary
 from taugate.service.drift.feedback import Feedback
-from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import ServedReply
+from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.record import SearchRecord
-from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
+    from taugate.service.drift.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 # Queries in an interval, far more than any process answers in a second, and their characters: 40 MB together, or
@@ -32,16 +36,18 @@ _MAX_QUERIES, _MAX_CHARACTERS = 100_000, 16 << 20
 class DriftWatch:
     """Watches the traffic of one release. Belongs to one event loop; the analysis has a thread of low priority."""
 
-    def __init__(self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry) -> None:
-        """Start watching; `registry` is for the drift metrics."""
-        release_id, url = pipeline.release.manifest.release_id, settings.cache.redis_url
+    def __init__(
+        self, release: WatchedRelease, canary: Canary | None, settings: Settings, registry: CollectorRegistry
+    ) -> None:
+        """Start watching; `registry` is for the drift metrics. See TrafficAnalysis for `canary`."""
+        release_id, url = release.manifest.release_id, settings.cache.redis_url
         seconds = settings.drift.feedback_seconds
         folder = os.environ.get(SHARED_FOLDER)
         self._workers = WorkerStore(Path(folder) if folder else None, release_id, seconds)
-        self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
-        self._analysis = TrafficAnalysis(pipeline, settings, registry, self._workers, self._fleet)
+        self._fleet = None if url is None else _fleet(url.get_secret_value(), release_id, seconds)
+        self._analysis = TrafficAnalysis(release, canary, settings, registry, self._workers, self._fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
-        self.feedback = Feedback(self._workers, self._fleet, pipeline.release, seconds, self._analyze)
+        self.feedback = Feedback(self._workers, self._fleet, release, seconds, self._analyze)
         self._served: list[ServedReply] = []
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
@@ -49,7 +55,7 @@ class DriftWatch:
     def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
         """Take a reply that is being sent, cached or not: drift counts what users see. See ServedReply."""
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
-            self._characters += len(query.text)
+            self._characters += len(query.text) + sum(map(len, record.ids or ()))
             self._served.append(ServedReply(time.time(), query_id, query, key, record))
         else:
             self._lost += 1
@@ -91,3 +97,9 @@ class DriftWatch:
             await loop.run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
         except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
             _log.exception("drift analysis failed")
+
+
+def _fleet(url: str, release: str, seconds: float) -> "Fleet":
+    from taugate.service.drift.fleet import Fleet
+
+    return Fleet(url, release, seconds)

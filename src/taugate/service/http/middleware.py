@@ -163,7 +163,7 @@ class RequestSteps:
         request = Request(scope, receive)
         if operation.model is None:
             return await operation.handler(request)
-        is_batch = operation.row.body_limit == "max_batch_bytes"
+        is_batch = operation.row.cost == "queries" and operation.row.body_limit == "max_batch_bytes"
         with self._admission.body(caller.key_name, batch=is_batch) as count:
             body = await self._read_and_charge(caller, operation, operation.model, receive, count)
             return await operation.handler(request, body)

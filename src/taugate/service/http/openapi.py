@@ -45,7 +45,7 @@ _ERRORS = {
     403: "The API key lacks the scope of this path, or has a filter that this path does not allow",
     404: "Unknown name or id",
     408: "The request was not received in time",
-    409: "The current release could not be loaded; the previous release keeps serving",
+    409: "The release in service is of another kind than the path, or could not be replaced",
     413: "The body is too large",
     422: "The body is invalid; the message names the fields",
     429: "The queue is full, or the key is over its rate limit; Retry-After says when to try again",
@@ -58,7 +58,8 @@ _ERRORS = {
 _LIMITED = {
     **dict.fromkeys(("SearchRequest", "ExplainRequest"), ("query", "k", "min_results")),
     **dict.fromkeys(("FeedbackRequest", "VectorStoreQuery", "DifyQuery"), ("query",)),
-    "BatchRequest": ("queries",),
+    "GateRequest": ("query", "k"),
+    **dict.fromkeys(("BatchRequest", "GateBatchRequest"), ("queries",)),
     "RetrievalSetting": ("top_k",),
 }
 

@@ -1,13 +1,20 @@
 """A release that serves requests."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.release.reader import Release
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
+from taugate.service.drift.watched import WatchedRelease
+from taugate.service.errors import UnsupportedByRelease
+from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.lifecycle.reference import ComputedOnce, reference_report
 from taugate.service.pipeline.reply import CachedSearch
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+    from taugate.service.pipeline.search import SearchPipeline
 
 
 class InFlight:
@@ -33,23 +40,63 @@ class InFlight:
 
 
 class ActiveRelease:
-    """A release that serves requests: its searches, the watch over its traffic, and its requests in flight."""
+    """A release that serves requests: it is searched, or cuts results of another retriever.
 
-    def __init__(self, search: CachedSearch, drift: DriftWatch | None) -> None:
-        """Start serving; `drift` is None if traffic is not watched."""
-        self.search, self.drift = search, drift
-        self.reference = ComputedOnce(lambda: reference_report(self.release))
+    Attributes:
+        drift: The watch over its traffic, None if traffic is not watched.
+        reference: Its calibration, for charts.
+        in_flight: Its requests in flight.
+    """
+
+    def __init__(self, serves: CachedSearch | GateRelease, drift: DriftWatch | None) -> None:
+        """Start serving searches or a gate."""
+        self._serves, self.drift = serves, drift
+        self.reference = ComputedOnce(lambda: reference_report(self.watched))
         self.in_flight = InFlight()
 
     @property
-    def release(self) -> Release:
-        """The release itself."""
+    def search(self) -> CachedSearch:
+        """The searches; raises UnsupportedByRelease if the release has no documents."""
+        if isinstance(self._serves, GateRelease):
+            raise UnsupportedByRelease(
+                "the release in service was calibrated on a run of another retriever, so it has no documents to "
+                "search; send the retriever's results to /gate"
+            )
+        return self._serves
+
+    @property
+    def gate(self) -> GateRelease:
+        """The gate; raises UnsupportedByRelease if the release has documents of its own."""
+        if not isinstance(self._serves, GateRelease):
+            raise UnsupportedByRelease(
+                "the release in service has documents of its own, which /search searches; to cut results of another "
+                "retriever, serve a release of `taugate calibrate-run`"
+            )
+        return self._serves
+
+    @property
+    def pipeline(self) -> "SearchPipeline | None":
+        """The search pipeline; None if the release has no documents."""
+        return None if isinstance(self._serves, GateRelease) else self._serves.pipeline
+
+    @property
+    def release(self) -> "Release":
+        """The release that is searched; raises UnsupportedByRelease if it has no documents."""
         return self.search.pipeline.release
+
+    @property
+    def watched(self) -> WatchedRelease:
+        """What both kinds of releases have: manifest, reference and, if they are searched, documents."""
+        return self._release
+
+    @property
+    def _release(self) -> "Release | GateRelease":
+        return self._serves if isinstance(self._serves, GateRelease) else self._serves.pipeline.release
 
     @property
     def release_id(self) -> str:
         """Id of the release."""
-        return self.release.manifest.release_id
+        return self.watched.manifest.release_id
 
     def drift_report(self, permitted: Filter) -> bytes:
         """Return the field `drift` of replies, as JSON.
@@ -63,7 +110,8 @@ class ActiveRelease:
 
         If another release has `replaced` this one, its drift alarms are deleted.
         """
-        await asyncio.to_thread(self.search.pipeline.close)
+        if self.pipeline is not None:
+            await asyncio.to_thread(self.pipeline.close)
         if self.drift is not None:
             await self.drift.close(forget=replaced)
-        await asyncio.to_thread(self.release.close)
+        await asyncio.to_thread(self._release.close)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
@@ -15,20 +15,24 @@ from taugate.registry.remote.copy import update_copy
 from taugate.registry.remote.download import remote_current_id
 from taugate.registry.remote.private import PRIVATE, private_copy, private_in_place
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.engines.corpus import EngineAccess
-from taugate.retrieval.release import golden
+from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.release.verify import is_of_run
 from taugate.service.lifecycle.engine import EngineWatch
+from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+    from taugate.service.pipeline.search import SearchPipeline
+
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
-Load = Callable[[Path, int, RequestedPrecision], Release]
+Load = Callable[[Path, int, RequestedPrecision], "Release"]
 _log = logging.getLogger(__name__)
 
 
@@ -73,24 +77,43 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     folder that only this user can write to.
     """
 
-    def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
-        trusted = trusted_keys(settings)
-        if trusted is None:
-            return load(release, threads, precision, engine=engine)
-        with ExitStack() as stack:
-            private = stack.enter_context(
-                private_in_place(release)
-                if isinstance(settings.releases.location, str)
-                else private_copy(release, settings.releases.copies / PRIVATE, trusted)
-            )
-            try:
-                loaded = load(private, threads, precision, trusted, engine)
-            except TaugateError as error:  # name the release, not its copy
-                raise type(error)(str(error).replace(str(private), str(release))) from error
-            loaded.resources.push(stack.pop_all())
-            return loaded
+    def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
+        from taugate.retrieval.release.reader import load
+
+        return open_trusted(
+            settings, release, lambda folder, trusted: load(folder, threads, precision, trusted, engine)
+        )
 
     return load_trusted
+
+
+class _Opened(Protocol):
+    """An open release; `resources` are closed with it."""
+
+    @property
+    def resources(self) -> ExitStack: ...
+
+
+OpenedT = TypeVar("OpenedT", bound=_Opened)
+
+
+def open_trusted(settings: Settings, release: Path, load: Callable[[Path, TrustedKeys | None], OpenedT]) -> OpenedT:
+    """Open a release with `load`, given its folder and the trusted keys; if keys are trusted, from a private folder."""
+    trusted = trusted_keys(settings)
+    if trusted is None:
+        return load(release, None)
+    with ExitStack() as stack:
+        private = stack.enter_context(
+            private_in_place(release)
+            if isinstance(settings.releases.location, str)
+            else private_copy(release, settings.releases.copies / PRIVATE, trusted)
+        )
+        try:
+            opened = load(private, trusted)
+        except TaugateError as error:  # name the release, not its copy
+            raise type(error)(str(error).replace(str(private), str(release))) from error
+        opened.resources.push(stack.pop_all())
+        return opened
 
 
 def trusted_keys(settings: Settings) -> TrustedKeys | None:
@@ -132,12 +155,15 @@ class ReleaseLoader:
         """Return the ids of the current release and of the shadow, None for one that is not set."""
         return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.releases.directory)))
 
-    async def load(self, release: Path, threads: int) -> Release:
+    async def load(self, release: Path, threads: int) -> "Release":
         """Load and verify a release, and check its golden queries; it cannot be pruned until it is closed."""
-        return await self._run(lambda: self._load_locked(release, threads))
+        precision = self._settings.compute.precision
+        return await self._run(lambda: _locked(release, lambda: self._load(release, threads, precision)))
 
-    async def open(self, release: Path) -> SearchPipeline:
-        """Load a release from its folder, and start a pipeline with warm encoders."""
+    async def open(self, release: Path) -> "SearchPipeline | GateRelease":
+        """Load a release from its folder: a gate if it was calibrated on a run, else a pipeline with warm encoders."""
+        if await self._run(lambda: is_of_run(release)):
+            return await self._run(lambda: _locked(release, lambda: self._open_gate(release)))
         loaded = await self.load(release, self._settings.compute.encoder_threads)
         try:
             return await self._run(lambda: self._start_pipeline(loaded))
@@ -149,19 +175,22 @@ class ReleaseLoader:
         """End the thread."""
         self._thread.shutdown(wait=False)
 
-    def _load_locked(self, release: Path, threads: int) -> Release:
-        with lock_for_reading(release) as lock:
-            loaded = self._load(release, threads, self._settings.compute.precision)
-            loaded.resources.push(lock.pop_all())
-            return loaded
+    def _open_gate(self, release: Path) -> GateRelease:
+        gate = open_trusted(self._settings, release, GateRelease.load)
+        self._check_k(gate.manifest)
+        return gate
 
-    def _start_pipeline(self, release: Release) -> SearchPipeline:
+    def _check_k(self, manifest: ReleaseManifest) -> None:
+        k, max_k = manifest.policy.k, self._settings.requests.max_k
+        if k > max_k:
+            raise InputError(f"TAUGATE_MAX_K {max_k}: the release was calibrated at K = {k}; raise it")
+
+    def _start_pipeline(self, release: "Release") -> "SearchPipeline":
+        from taugate.retrieval.release import golden
+        from taugate.service.pipeline.search import SearchPipeline
+
         settings, manifest = self._settings, release.manifest
-        if manifest.policy.k > settings.requests.max_k:
-            k = manifest.policy.k
-            raise InputError(
-                f"TAUGATE_MAX_K {settings.requests.max_k}: the release was calibrated at K = {k}; raise it"
-            )
+        self._check_k(manifest)
         pipeline = SearchPipeline(
             release,
             encoder_threads=settings.compute.encoder_threads,
@@ -178,3 +207,11 @@ class ReleaseLoader:
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _locked(release: Path, load: Callable[[], OpenedT]) -> OpenedT:
+    """Load a release, which cannot be pruned until it is closed."""
+    with lock_for_reading(release) as lock:
+        loaded = load()
+        loaded.resources.push(lock.pop_all())
+        return loaded

@@ -7,8 +7,8 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, Field
 
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.reader import Release
 from taugate.retrieval.release.threshold_curve import CurvePoint, quantiles, threshold_curve
+from taugate.service.drift.watched import WatchedRelease
 
 Result = TypeVar("Result")
 _Quantiles = Annotated[list[float], Field(min_length=101, max_length=101)]
@@ -28,7 +28,9 @@ class ReferenceResponse(BaseModel):
     k: int = Field(ge=1, description="results considered per query")
     topk: _Quantiles
     correct: _Quantiles
-    random: _Quantiles
+    random: _Quantiles | None = Field(
+        default=None, description="absent if the release was calibrated on a run, which scores no other documents"
+    )
     curve: list[CurvePoint] = Field(
         description="at most 203 points in ascending order of threshold; empty if the policy is `probability` and the "
         "release does not record the relevance of its calibration results"
@@ -50,7 +52,7 @@ class ComputedOnce(Generic[Result]):
         return await asyncio.shield(self._result)
 
 
-def reference_report(release: Release) -> bytes:
+def reference_report(release: WatchedRelease) -> bytes:
     """Return the reply of GET /release/reference, a ReferenceResponse.
 
     JSON of some 20 kB. Takes milliseconds, or half a second with 100,000 queries.
@@ -65,7 +67,8 @@ def reference_report(release: Release) -> bytes:
         k=k,
         topk=quantiles(reference.top),
         correct=quantiles(reference.correct),
-        random=quantiles(reference.random),
+        random=quantiles(reference.random) if len(reference.random) else None,
         curve=threshold_curve(reference, policy.kind, policy.tau),
     )
-    return response.model_dump_json().encode()
+    absent = {"random"} if response.random is None else None
+    return response.model_dump_json(exclude=absent).encode()

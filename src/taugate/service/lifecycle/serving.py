@@ -14,9 +14,11 @@ from taugate.errors import EngineUnavailable, InputError, TaugateError
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache
+from taugate.service.drift.canary import Canary
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
@@ -113,8 +115,8 @@ class Serving:
         if self._ending_announced:
             raise NotReady("the service is shutting down")
         active = self.active
-        if active.release.engine is not None:
-            active.release.engine.check()
+        if active.pipeline is not None and active.pipeline.release.engine is not None:
+            active.pipeline.release.engine.check()
         return active
 
     async def is_behind(self) -> bool:
@@ -148,7 +150,7 @@ class Serving:
                 active = await self._activate(await self._loader.current(at_start=True))
                 self._engine_away = False
                 self.on_ready()
-                await self.shadowing.renew(active.search.pipeline)
+                await self.shadowing.renew(active.pipeline)
         except EngineUnavailable as error:
             self._loader.engine.mark_unreachable()
             if not self._engine_away:
@@ -187,7 +189,7 @@ class Serving:
                 reason = str(error) if expected else "see the log for the reason"
                 raise ReloadFailed(f"{previous} remains in service: {reason}") from error
             self.refused = None
-            await self.shadowing.renew(active.search.pipeline)
+            await self.shadowing.renew(active.pipeline)
             status: Literal["loaded", "unchanged"] = "unchanged" if active.release_id == previous else "loaded"
             self._metrics.observe_reload(status)
             return ReloadResponse(
@@ -213,24 +215,32 @@ class Serving:
             NotReady: If the service is shutting down.
             InputError: If the release lacks fields that the filters of API keys name.
         """
-        pipeline = await self._loader.open(folder)
+        opened = await self._loader.open(folder)
+        release = opened if isinstance(opened, GateRelease) else opened.release
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(pipeline.release.fields)
+            self._access.serve(release.fields)
         except (NotReady, InputError):
-            await asyncio.to_thread(pipeline.close)
-            await asyncio.to_thread(pipeline.release.close)
+            await asyncio.to_thread(opened.close)
+            await asyncio.to_thread(release.close)
             raise
         # Nothing is awaited from here on, so that no request comes in between.
-        metrics, release = self._metrics, pipeline.release
+        metrics = self._metrics
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
+        serves: CachedSearch | GateRelease
+        if isinstance(opened, GateRelease):
+            serves, canary, kind = opened, None, {"retriever": opened.manifest.retriever.name}
+        else:
+            serves = CachedSearch(opened, self._cache, self._admission, metrics)
+            canary = Canary(opened.release, opened.single_threaded)
+            kind = {"precision": opened.release.precision}
         drift = None
         if self._settings.drift.enabled:
-            drift = DriftWatch(pipeline, self._settings, metrics.new_release_registry())
-        self._active = ActiveRelease(CachedSearch(pipeline, self._cache, self._admission, metrics), drift)
-        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
+            drift = DriftWatch(release, canary, self._settings, metrics.new_release_registry())
+        self._active = ActiveRelease(serves, drift)
+        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, **kind}})
         return self._active
 
     async def _close_drained(self, old: ActiveRelease) -> None:

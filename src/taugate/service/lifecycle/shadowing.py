@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from taugate.errors import EngineUnavailable, TaugateError
 from taugate.service.lifecycle.loading import ReleaseLoader
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.shadow.shadow import Shadow
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.service.pipeline.search import SearchPipeline
+    from taugate.service.shadow.shadow import Shadow
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +40,10 @@ class Shadowing:
             return False
         return (None if configured == active else configured) != self.release_id
 
-    async def renew(self, current: SearchPipeline) -> None:
+    async def renew(self, current: "SearchPipeline | None") -> None:
         """Load the configured shadow, unless it is the active release itself, whose pipeline is `current`.
+
+        Without a pipeline, the active release cuts the results of another retriever, and has no shadow.
 
         Errors are logged and leave the service without a shadow, because searches do not depend on one.
         """
@@ -47,12 +52,16 @@ class Shadowing:
         folder = None
         try:
             folder = await self._loader.shadow()
-            name = None if folder is None or folder.name == current.release.manifest.release_id else folder.name
-            if self.active is not None and name == self.release_id:
+            if current is None or (folder is not None and folder.name == current.release.manifest.release_id):
+                folder = None
+            name = None if folder is None else folder.name
+            if current is not None and self.active is not None and name == self.release_id:
                 self.active.current = current
                 return
             await self.close()
-            if name is not None and folder is not None:
+            if folder is not None and current is not None:
+                from taugate.service.shadow.shadow import Shadow
+
                 release = await self._loader.load(folder, threads=1)
                 self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
                 _log.info("shadow release loaded", extra={"fields": {"release": name}})

@@ -4,6 +4,7 @@ The arrays become bytes only in Redis. The functions below are the only ones tha
 read may have been written by others.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from sys import getsizeof
 from typing import Self
@@ -11,17 +12,21 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.gate import GateReason, GateReply
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 
-# A result that was shown: the position of its document, and its similarity with the query.
+# Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
+RANDOM_DOCUMENTS = 4
+# A result that was shown: the position of its document, or `id_number` if the release has no documents, and its score.
 SHOWN = np.dtype([("position", np.int32), ("score", np.float32)])
 # With its rank among the results considered, from 1, and the probability that the query shows it.
 RESULT = np.dtype([*SHOWN.descr, ("rank", np.int32), ("propensity", np.float32)])
 Results = NDArray[np.void]
 
-_NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
+MAX_NUMBER = 1 << 31  # of `id_number`
+NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
 # The square of a vector's length: queries have unit length, or 0 if a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
 _ROUNDING = 0.01  # more than that of a score
@@ -44,6 +49,7 @@ class SearchRecord:
         reason: Why no document is kept.
         truncated: See Query.
         unreadable: See Query.
+        ids: Ids of the results if the release has no documents, so that `results` cannot lead to them; else None.
     """
 
     body: bytes
@@ -52,9 +58,10 @@ class SearchRecord:
     uncut_kept: int
     considered: int
     explored: int
-    reason: Reason | None
+    reason: Reason | GateReason | None
     truncated: bool
     unreadable: bool
+    ids: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, query: Query, answer: Answer, random: Float32, body: bytes) -> Self:
@@ -72,7 +79,7 @@ class SearchRecord:
         return cls(
             body,
             results,
-            _NOT_COMPARED if answer.uncut is None else np.concatenate((answer.uncut, random)),
+            NOT_COMPARED if answer.uncut is None else np.concatenate((answer.uncut, random)),
             answer.uncut_kept,
             answer.considered,
             int(np.count_nonzero(answer.propensities < 1)),
@@ -90,6 +97,35 @@ class SearchRecord:
         return object.__sizeof__(self) + getsizeof(self.body) + getsizeof(self.results) + getsizeof(self.similarities)
 
 
+def gate_record(reply: GateReply) -> SearchRecord:
+    """Return the record of results that a gate cut; it has no body, because it is not cached."""
+    results = np.empty(len(reply.results), dtype=RESULT)
+    results["position"] = [id_number(kept.id) for kept in reply.results]
+    results["score"] = [kept.score for kept in reply.results]
+    results["rank"] = [kept.rank for kept in reply.results]
+    results["propensity"] = 1.0
+    return SearchRecord(
+        body=b"",
+        results=results,
+        similarities=NOT_COMPARED if reply.top is None else reply.top,
+        uncut_kept=reply.uncut_kept,
+        considered=reply.considered,
+        explored=0,
+        reason=reply.reason,
+        truncated=False,
+        unreadable=False,
+        ids=tuple(kept.id for kept in reply.results),
+    )
+
+
+def id_number(document_id: str) -> int:
+    """Return a number below 2³¹ for the id of a document without a position, equal in every replica.
+
+    A reply of 100 results holds an id that it did not show with a probability of 100/2³¹.
+    """
+    return int.from_bytes(hashlib.sha256(document_id.encode()).digest()[:4]) >> 1
+
+
 def shown_results(positions: NDArray[np.int32], scores: Float32) -> Results:
     """Return (n,) SHOWN from positions, (n,) int32, and similarities, (n,) float32."""
     shown = np.empty(len(positions), dtype=SHOWN)
@@ -103,7 +139,9 @@ def shown_bytes(results: Results) -> bytes:
 
 
 def read_shown(stored: bytes, documents: int, max_score: float) -> Results:
-    """Parse the bytes of `shown_bytes` for a release with so many documents; returns (n,) SHOWN.
+    """Parse the bytes of `shown_bytes`; returns (n,) SHOWN.
+
+    `documents` is the number of documents of the release, MAX_NUMBER if it has none.
 
     Raises:
         ValueError: If no reply shows such results.

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from taugate.retrieval.explanation import Explanation
+from taugate.retrieval.explained import Explanation
 from taugate.retrieval.query import Query
 from taugate.service.access.admission import Admission
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
@@ -12,13 +13,15 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm
 from taugate.service.pipeline.queue import PendingQuery
 from taugate.service.pipeline.record import SearchRecord, position_bytes, read_positions, read_vector, vector_bytes
-from taugate.service.pipeline.search import SearchPipeline
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.service.pipeline.search import SearchPipeline
 
 
 class CachedSearch:
     """Searches one release, through the caches. Belongs to one event loop."""
 
-    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
+    def __init__(self, pipeline: "SearchPipeline", cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
         """Search with a pipeline; cache, admission and metrics are those of the process, shared by its releases."""
         self.pipeline = pipeline
         self._cache, self._admission, self._metrics = cache, admission, metrics

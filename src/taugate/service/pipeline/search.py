@@ -18,19 +18,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.explanation import Explanation, explain
+from taugate.retrieval.explained import Explanation
+from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
-
-# Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
-RANDOM_DOCUMENTS = 4
 
 
 class SearchPipeline:

@@ -9,7 +9,6 @@ import sys
 import threading
 from pathlib import Path
 
-import faiss
 from threadpoolctl import threadpool_limits
 
 from taugate.errors import InputError
@@ -42,7 +41,8 @@ def lower_priority() -> None:
 
 def search_in_background(threads: int = 1) -> None:
     """Lower the priority of the calling thread, for whose searches FAISS uses so many threads, including itself."""
-    faiss.omp_set_num_threads(threads)
+    if (faiss := sys.modules.get("faiss")) is not None:  # else this process does not search
+        faiss.omp_set_num_threads(threads)
     lower_priority()
 
 

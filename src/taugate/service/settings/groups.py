@@ -25,7 +25,7 @@ from taugate.drift.rules import (
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.exploration import MAX_EXPLORED
-from taugate.retrieval.index.flat import gpu_count
+from taugate.retrieval.index.gpu import gpu_count
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.
@@ -182,14 +182,17 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
     max_k: Count = 100
     """largest `k` of a search"""
     max_batch: Count = Field(
-        default=64, le=MAX_QUERIES, description=f"maximum number of queries in /search/batch; at most {MAX_QUERIES}"
+        default=64,
+        le=MAX_QUERIES,
+        description=f"maximum number of queries in /search/batch and /gate/batch; at most {MAX_QUERIES}",
     )
     max_query_chars: Count = 8192
     """maximum length of a query in characters; the default is about four times what a 512-token encoder reads"""
     max_body_bytes: Count = 64 << 10
     """maximum size of a request body in bytes; a query of MAX_QUERY_CHARS takes at most half of the default"""
     max_batch_bytes: Count = 1 << 20
-    """maximum size of the body of /search/batch in bytes; the default is enough for a full batch of 16 kB queries"""
+    """maximum size of the body of /search/batch, /gate and /gate/batch in bytes; the default is enough for a full batch
+    of 16 kB queries, or for 10,000 results"""
     dialects: Annotated[str, AfterValidator(_dialects)] = Field(
         default="",
         description=f"APIs of other products to provide as well, separated by commas: {', '.join(DIALECTS)}",

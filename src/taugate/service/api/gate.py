@@ -1,0 +1,123 @@
+"""POST /gate and POST /gate/batch: cut the results of another retriever by its calibrated threshold."""
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from taugate.drift.observations import hashed
+from taugate.errors import InputError
+from taugate.retrieval.gate import GateReply, ScoredResult
+from taugate.retrieval.query import Query
+from taugate.service.api.gate_schemas import GateBatchRequest, GateBatchResponse, GateRequest, GateResponse
+from taugate.service.api.search import check_limits
+from taugate.service.errors import Invalid
+from taugate.service.http.caller import current_caller
+from taugate.service.http.ids import reply_id
+from taugate.service.http.openapi import judging
+from taugate.service.http.operation import Operation
+from taugate.service.http.replies import EncodedJsonResponse
+from taugate.service.lifecycle.active import ActiveRelease
+from taugate.service.lifecycle.serving import Serving
+from taugate.service.metrics import Metrics
+from taugate.service.pipeline.record import gate_record
+from taugate.service.settings import Settings
+
+
+class GateHandlers:
+    """The handlers of the two endpoints."""
+
+    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
+        self._settings, self._serving, self._metrics = settings, serving, metrics
+
+    async def gate(self, request: Request, body: GateRequest) -> Response:
+        """Keep the results of a retriever that pass the threshold that was calibrated on a run of it."""
+        active = self._serving.active
+        with active.in_flight:
+            return EncodedJsonResponse(self._answer(body, active))
+
+    async def gate_batch(self, request: Request, body: GateBatchRequest) -> Response:
+        """Cut the results of several queries. Replies come back in request order; limits apply per query."""
+        active = self._serving.active
+        with active.in_flight:
+            replies = []
+            for position, query in enumerate(body.queries):
+                replies.append(self._answer(query, active, name=f"queries.{position}."))
+                await asyncio.sleep(0)  # yield to other requests
+        return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
+
+    def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:
+        """Cut the results of a query, and count them; returns the reply as JSON. `name` is a prefix of fields.
+
+        Raises:
+            UnsupportedByRelease: If the release in service has documents of its own.
+            Invalid: If a field exceeds a limit, or the results cannot be cut.
+        """
+        gate = active.gate.gate
+        check_limits(body.query or "", body.k, self._settings, name)
+        results = [
+            ScoredResult(
+                str(result.id),
+                result.score,
+                {key: value for key, value in (result.scores or {}).items() if value is not None},
+            )
+            for result in body.results
+        ]
+        began = time.perf_counter()
+        try:
+            reply = gate.cut(results, body.k)
+        except InputError as error:
+            raise Invalid(f"{name}{error}") from error
+        self._metrics.observe_stage("gate", began, time.perf_counter())
+        self._metrics.observe_reply(len(reply.results), reply.considered, reply.reason)
+        caller = current_caller.get()
+        query_id = reply_id(caller.filter)
+        if active.drift is not None:
+            k = gate.policy.k if body.k is None else body.k
+            query = Query(_counted_text(body), k)
+            active.drift.observe(query_id, query, gate_record(reply), caller.key_name)
+        drift = orjson.Fragment(active.drift_report(caller.filter))
+        return orjson.dumps(_fields(reply, active) | {"drift": drift, "query_id": query_id})
+
+
+def gate_operations(handlers: GateHandlers) -> list[Operation]:
+    """Return the operations of the two endpoints."""
+    return [
+        Operation("gate", handlers.gate, GateResponse, described={"links": judging("")}),
+        Operation(
+            "gate_batch",
+            handlers.gate_batch,
+            GateBatchResponse,
+            described={"links": judging("/responses/0")},
+            queries=lambda body: len(body.queries),
+        ),
+    ]
+
+
+def _counted_text(body: GateRequest) -> str:
+    """Return the text of a query; without one a hash of its results, so that drift counts equal lists once."""
+    return body.query or hashed("\n".join(f"{result.id} {result.score!r}" for result in body.results))
+
+
+def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
+    """Return the fields of GateResponse, except those that depend on the request."""
+    return {
+        "results": [
+            {"id": kept.id, "rank": kept.rank, "score": kept.score, "relevance": kept.relevance}
+            for kept in reply.results
+        ],
+        "threshold": reply.threshold,
+        "policy": reply.policy,
+        "calibrated": reply.calibrated,
+        "why_not": reply.why_not,
+        "calibration": active.gate.manifest.state,
+        "considered": reply.considered,
+        "dropped": reply.dropped,
+        "best_score": reply.best_score,
+        "reason": reply.reason,
+        **({} if reply.refusal is None else {"refusal": reply.refusal._asdict()}),
+        "release": active.release_id,
+    }

@@ -1,0 +1,109 @@
+"""Pydantic models of the requests and replies of /gate."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+
+from taugate.retrieval.gate import MAX_RESULTS, GateReason
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.records import State
+from taugate.service.api.schemas import (
+    MAX_FLOAT32,
+    PROVISIONAL,
+    RELEASE_ID,
+    Drift,
+    K,
+    QueryText,
+    Refusal,
+    StrictRequest,
+    examples,
+    limit_batch,
+)
+
+_Score = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
+
+
+def _as_text(value: object) -> object:
+    """Convert a number to text: many engines have numbers as ids."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class ScoredResultFields(BaseModel):
+    """A result of the retriever. Other fields, such as a text, are ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    id: Annotated[Annotated[str, Field(min_length=1, max_length=1024)] | int, BeforeValidator(_as_text)] = Field(
+        description="id of the document; a whole number is read as text"
+    )
+    score: _Score = Field(description="score of the retriever, on the scale that was calibrated")
+    scores: dict[str, _Score | None] | None = Field(
+        default=None,
+        description="further scores by name, if they were calibrated; null for a missing one",
+    )
+
+
+class GateRequest(StrictRequest):
+    """The results of the retriever for a query, best first. `k` defaults to the K of the calibration.
+
+    `query` does not change the reply. It is logged, and equal queries count once for drift.
+    """
+
+    model_config = examples(
+        {
+            "query": "How long does a permit take?",
+            "results": [
+                {"id": "permit-002", "score": 0.0325, "scores": {"bm25": 14.2, "cosine": 0.71}},
+                {"id": "permit-017", "score": 0.0161, "scores": {"bm25": 9.8, "cosine": None}},
+            ],
+        }
+    )
+
+    query: QueryText | None = Field(default=None, description="text of the query")
+    results: Annotated[list[ScoredResultFields], Field(max_length=MAX_RESULTS), FailFast()]
+    k: K | None = Field(default=None, description="number of results to consider")
+
+
+class GateBatchRequest(StrictRequest):
+    """Results for several queries, each with the fields of /gate."""
+
+    queries: Annotated[list[GateRequest], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
+
+
+class KeptResultFields(BaseModel):
+    """A result that passed the threshold."""
+
+    id: str = Field(description="id of the document")
+    rank: int = Field(ge=1, description="rank by score among all results, from 1")
+    score: float = Field(description="its score, as it was sent")
+    relevance: float | None = Field(
+        ge=0, le=1, description="probability that it is relevant; null if the release does not model relevance"
+    )
+
+
+class GateResponse(BaseModel):
+    """The results that passed the threshold. `reason` says why `results` is empty."""
+
+    results: list[KeptResultFields] = Field(description="the results, best first")
+    threshold: float | None = Field(description="threshold in force; null if there is none")
+    policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
+    calibrated: bool = Field(description="true if the certificate of the threshold covers these results")
+    why_not: str | None = Field(
+        description="why `calibrated` is false, null if it is true: `fewer_than_k`, `not_sorted`, "
+        "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`"
+    )
+    calibration: State = Field(description=PROVISIONAL)
+    considered: int = Field(ge=0, description="number of results before the threshold was applied")
+    dropped: int = Field(ge=0, description="number of results below the threshold")
+    best_score: float | None = Field(description="score of the best result, kept or not; null without a result")
+    reason: GateReason | None = Field(description="why `results` is empty; null if it is not")
+    refusal: Refusal | None = Field(default=None, description="absent if the release refuses no query as a whole")
+    release: str = Field(description=RELEASE_ID)
+    drift: Drift
+    query_id: str = Field(pattern="^[0-9a-f]{32}$", description="id of this reply, for /feedback")
+
+
+class GateBatchResponse(BaseModel):
+    """Replies to a batch, in request order."""
+
+    responses: list[GateResponse]
