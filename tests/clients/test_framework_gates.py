@@ -1,7 +1,7 @@
 """LangChain, LlamaIndex and Haystack cut the results of their own retrievers by a release of a run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from llama_index.retrievers.taugate import TaugatePostprocessor
 from taugate.cli import main as cli
 from taugate_client import Gate, InvalidRequest
 from tests.runs import dense_results, fused_with_cosine, write_json
+from tests.service_process import ServiceProcess
 
 Results = list[dict[str, Any]]
 Kept = list[tuple[str, float, float]]  # id, score and relevance
@@ -42,6 +43,12 @@ def gates(run: Path, sample: Path) -> str:
     command = ["calibrate-run", str(run), qrels, "--releases", folder, "--max-loss", "0.1", "--policy", "probability"]
     assert cli.main(command) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def gate_service(gates: str) -> Iterator[str]:
+    with ServiceProcess(Path(gates)) as service:
+        yield f"http://127.0.0.1:{service.ready().port}"
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,12 @@ def by_haystack(gates: str, results: Results) -> Kept:
     ]
     kept = TaugateGate(gates).run(documents)["documents"]
     return [(each.id, each.score, each.meta["relevance"]) for each in kept]
+
+
+@pytest.mark.parametrize("cut", [by_langchain, by_llama_index, by_haystack])
+def test_service_keeps_what_the_gate_keeps(cut: Cut, gates: str, gate_service: str, queries: list[Results]) -> None:
+    for results in queries[:5]:
+        assert cut(gate_service, results) == cut(gates, results)
 
 
 @pytest.mark.parametrize("cut", [by_langchain, by_llama_index, by_haystack])

@@ -2,14 +2,13 @@
 
 from typing import Any
 
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
-from pydantic import PrivateAttr
 
 from llama_index.retrievers.taugate.retriever import TaugateEmptyEvent
-from taugate_client import Gate
-from taugate_client.gating import GATE_FIELDS, SCORES, Scored, keep, reason_of_empty
+from taugate_client.gating import GATE_FIELDS, SCORES, FrameworkGate, Scored, keep, reason_of_empty
 
 _DISPATCHER = get_dispatcher(__name__)
 
@@ -22,7 +21,7 @@ class TaugatePostprocessor(BaseNodePostprocessor):
     Further scores are in the metadata field `scores`, by name.
 
     Attributes:
-        releases: The releases directory.
+        releases: The releases directory, or the URL of a service of such a release, whose key is in TAUGATE_KEY.
         release: Id of the release; the current one by default.
         k: Number of nodes to consider; the calibrated K by default.
     """
@@ -30,12 +29,12 @@ class TaugatePostprocessor(BaseNodePostprocessor):
     releases: str
     release: str | None = None
     k: int | None = None
-    _gate: Gate = PrivateAttr()
+    _gate: FrameworkGate = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ANN401 (pydantic's signature)
         """Open the release."""
         super().model_post_init(context)
-        self._gate = Gate(self.releases, self.release)
+        self._gate = FrameworkGate(self.releases, self.release)
 
     @classmethod
     def class_name(cls) -> str:
@@ -45,7 +44,8 @@ class TaugatePostprocessor(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        kept, reply = keep(self._gate, nodes, _scored, self.k)
+        query = None if query_bundle is None else query_bundle.query_str
+        kept, reply = keep(self._gate, nodes, _scored, query, self.k)
         if not kept:
             _DISPATCHER.event(TaugateEmptyEvent(reply=reason_of_empty(reply)))
         for node, fields in kept:

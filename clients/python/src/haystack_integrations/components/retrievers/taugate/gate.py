@@ -5,8 +5,7 @@ from typing import Any
 
 from haystack import Document, component, default_from_dict, default_to_dict
 
-from taugate_client import Gate
-from taugate_client.gating import SCORES, Scored, keep
+from taugate_client.gating import SCORES, FrameworkGate, Scored, keep
 
 
 @component
@@ -21,24 +20,25 @@ class TaugateGate:
         """Configure the component.
 
         Args:
-            releases: The releases directory.
+            releases: The releases directory, or the URL of a service of such a release, whose key is in TAUGATE_KEY.
             release: Id of the release; the current one by default.
             k: Number of documents to consider; the calibrated K by default.
         """
         self.releases, self.release, self.k = releases, release, k
-        self._gate: Gate | None = None
+        self._gate: FrameworkGate | None = None
 
     def warm_up(self) -> None:
         """Open the release; `run` does this if it was not done before."""
         if self._gate is None:
-            self._gate = Gate(self.releases, self.release)
+            self._gate = FrameworkGate(self.releases, self.release)
 
     @component.output_types(documents=list[Document], reason=str | None)
-    def run(self, documents: list[Document]) -> dict[str, Any]:
+    def run(self, documents: list[Document], query: str | None = None) -> dict[str, Any]:
         """Cut the results of a query.
 
         Args:
             documents: Results with their scores, best first.
+            query: Text of the query, for log and drift of a service.
 
         Returns:
             `documents`, and the `reason` if there are none.
@@ -48,7 +48,7 @@ class TaugateGate:
         """
         self.warm_up()
         assert self._gate is not None  # noqa: S101 (for mypy)
-        kept, reply = keep(self._gate, documents, _scored, self.k)
+        kept, reply = keep(self._gate, documents, _scored, query, self.k)
         return {
             "documents": [replace(document, meta=document.meta | fields) for document, fields in kept],
             "reason": reply.reason,
