@@ -33,7 +33,7 @@ Replies are frozen. A newer service may send further fields, which are ignored, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
 
 from taugate_client.filters import Filter
 '''
@@ -53,7 +53,7 @@ def _options(schemas: dict[str, Schema]) -> Iterator[str]:
     yield _source("ExplainOptions(TypedDict, total=False)", summary, shared)
     yield _source("SearchOptions(ExplainOptions, total=False)", "The options of a search.", further)
     summary = '"""A query of a batch, with options."""'
-    yield f"class SearchRequest(SearchOptions, total=False):\n    {summary}\n\n    query: Required[str]\n"
+    yield f"class SearchRequest(SearchOptions, total=False):\n    {summary}\n\n    query: str | None\n"
 
 
 def _reply(name: str, schema: Schema) -> str:

@@ -57,9 +57,11 @@ def violations(page: Page) -> list[str]:
 
 
 def cut_off(page: Page) -> list[str]:
-    """Return the elements of a page whose content is wider than they are."""
+    """Return the elements of a page whose content is wider than they are, and which cannot be scrolled to see it."""
     script = """() => [document.documentElement, ...document.querySelectorAll("main *, header *")]
-      .filter(node => node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0)
+      .filter(node => node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 1)
+      .filter(node => !["auto", "scroll"].includes(getComputedStyle(node).overflowX)
+        && getComputedStyle(node).textOverflow !== "ellipsis")
       .map(node => `${node.tagName} ${node.className} ${node.scrollWidth} > ${node.clientWidth}`)"""
     elements: list[str] = page.evaluate(script)
     return elements

@@ -179,6 +179,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     base = str(write_spoilt_model(folder / "spoilt"))
     recipe = ["--recipe", "whitening", "--split", "test", "--lexical", "off"]
     yield CommandRun("adapt", [str(data), "--encoder", base, "--to", str(folder / "adapted"), *recipe])
+    yield CommandRun("compare", [str(data), encoder, base, "--lexical", "off"])
     vectors = (folder / "vectors").as_uri()
     yield CommandRun("encode", [str(data), "--to", vectors, "--encoder", encoder, "--workers", "2"])
     at = ["--releases", str(releases)]

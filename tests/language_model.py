@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 # Replaces the model for one request: writes to the handler, or closes the connection.
 Fault = Callable[[BaseHTTPRequestHandler], None]
@@ -54,8 +55,8 @@ def send(handler: BaseHTTPRequestHandler, code: int, body: str, **headers: str) 
 
 
 @dataclass
-class FakeModel:
-    """A model that returns a question about the first words of a document.
+class JsonServer:
+    """A server that takes JSON by POST; `json_server` runs it.
 
     Attributes:
         url: Base URL.
@@ -63,7 +64,6 @@ class FakeModel:
         requests: Bodies of all requests so far.
         headers: Headers of the last request.
         times: Times of the requests, by time.monotonic().
-        answer: Returns the reply to a document's text.
     """
 
     url: str = ""
@@ -71,12 +71,19 @@ class FakeModel:
     requests: list[dict] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
+
+
+@dataclass
+class FakeModel(JsonServer):
+    """A model that returns a question about the first words of a document; `answer` returns the reply to its text."""
+
     answer: Callable[[str], str] = lambda document: f"What is {' '.join(document.split()[:4])}?"
 
 
 @contextmanager
-def fake_model() -> Iterator[FakeModel]:
-    model, lock = FakeModel(), threading.Lock()
+def json_server(served: JsonServer, reply: Callable[[str, dict], Any]) -> Iterator[None]:
+    """Serve what `reply` makes of a path and a body: JSON, a fault, or None for a path that does not exist."""
+    lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -84,18 +91,17 @@ def fake_model() -> Iterator[FakeModel]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
-                model.requests.append(body)
-                model.times.append(time.monotonic())
-                model.headers = dict(self.headers)
-                fault = model.faults.pop(0) if model.faults else None
-            if fault is not None:
-                fault(self)
-            elif self.path != "/v1/chat/completions":
+                served.requests.append(body)
+                served.times.append(time.monotonic())
+                served.headers = dict(self.headers)
+                fault = served.faults.pop(0) if served.faults else None
+            value = reply(self.path, body) if fault is None else fault
+            if callable(value):
+                value(self)
+            elif value is None:
                 send(self, 404, '{"error": {"message": "no such path"}}')
             else:
-                text = model.answer(body["messages"][-1]["content"].removeprefix("Document: "))
-                usage = {"prompt_tokens": 100, "completion_tokens": 10}
-                send(self, 200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}))
+                send(self, 200, json.dumps(value))
 
         def log_message(self, *_: object) -> None:
             pass
@@ -103,11 +109,25 @@ def fake_model() -> Iterator[FakeModel]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # a client that hangs up is part of the tests
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    served.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     try:
-        yield model
+        yield
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def fake_model() -> Iterator[FakeModel]:
+    model = FakeModel()
+
+    def reply(path: str, body: dict) -> Any:
+        if path != "/v1/chat/completions":
+            return None
+        text = model.answer(body["messages"][-1]["content"].removeprefix("Document: "))
+        usage = {"prompt_tokens": 100, "completion_tokens": 10}
+        return {"choices": [{"message": {"content": text}}], "usage": usage}
+
+    with json_server(model, reply):
+        yield model

@@ -50,6 +50,14 @@ class ServiceProcess:
             time.sleep(0.05)
         raise AssertionError("the service did not become ready")
 
+    def with_shadow(self, **headers: str) -> Self:
+        """Wait until the shadow release is loaded, which happens after the service is ready."""
+        for _ in range(600):
+            if self.http.get("/release", headers=headers).raise_for_status().json()["shadow"] is not None:
+                return self
+            time.sleep(0.05)
+        raise AssertionError("the shadow release was not loaded")
+
     def search(self, query: str = "What does a building permit cost?", **fields: Any) -> dict[str, Any]:
         """Return the reply to a search."""
         reply = self.http.post("/search", json={"query": query, **fields})

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from helm.values.access import Keys, TrustedKeys
 from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
-from helm.values.engine import Engine
+from helm.values.engine import EncoderEndpoint, Engine
 from helm.values.mcp import Mcp
 from helm.values.monitoring import Metrics, Tests
 from helm.values.network import Ingress, Listen, NetworkPolicy, Service
@@ -35,6 +35,7 @@ class ChartValues(Group):
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())
     engine: Engine = group(Engine())
+    encoder_endpoint: EncoderEndpoint = group(EncoderEndpoint())
 
     recalibration: Recalibration = group(Recalibration())
 

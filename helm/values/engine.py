@@ -1,4 +1,4 @@
-"""The engine of releases whose vectors and documents are stored outside the release."""
+"""The engine and the endpoint of releases whose vectors, documents or encoder are outside the release."""
 
 from helm.values.base import Group, SecretEntry, value
 
@@ -15,3 +15,12 @@ class Engine(Group):
     token_secret: SecretEntry = value(
         SecretEntry(key="token"), "a Secret with the token of Milvus, or the password of PostgreSQL"
     )
+
+
+class EncoderEndpoint(Group):
+    """An endpoint that encodes (docs/how-to/choose-an-encoder.md). With networkPolicy, extraEgress must allow it."""
+
+    url: str | None = value(
+        None, "base URL if it is not the one that the release names, or if there is a key", pattern="^https?://"
+    )
+    key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")

@@ -19,6 +19,8 @@ OWNED = (
     "redis_url",
     "engine_url",
     "engine_token_file",
+    "encoder_url",
+    "encoder_key_file",
     "query_log",
     "keys_file",
     "keys",

@@ -2,7 +2,11 @@
 
 TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
+│   └── NoEncoder   a text for a release that has no encoder
 ├── EncoderError    a model that cannot be loaded, exported or run
+│   ├── EncoderUnsupported  a model that this machine cannot run
+│   ├── EncoderUnavailable  an endpoint that gives no vectors
+│   └── TextRefused         a text that an endpoint does not encode
 └── ReleaseError    a release that is missing, damaged or of another version
     ├── NotPromoted a valid release that is not good enough to become current
     ├── StoreError  object storage that does not respond
@@ -29,12 +33,32 @@ class InputError(TaugateError):
     """A data set, a setting or a query that cannot be used."""
 
 
+class NoEncoder(InputError):
+    """A text for a release that has no encoder, because it was calibrated on vectors."""
+
+
 class EncoderError(TaugateError):
     """A model that cannot be loaded, exported or run."""
 
 
 class EncoderUnsupported(EncoderError):
     """A model that this machine, or this installation, cannot run; another one may."""
+
+
+class EncoderUnavailable(EncoderError):
+    """An endpoint that gives no vectors.
+
+    Attributes:
+        lasting: Whether a retry is of no use, because the endpoint refuses all requests or replies with something else.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
+
+
+class TextRefused(EncoderError):
+    """A text that an endpoint does not encode, such as a longer one than its model reads."""
 
 
 class ReleaseError(TaugateError):

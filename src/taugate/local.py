@@ -1,5 +1,6 @@
 """Search a release in this process, without a service: `taugate.open`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -49,8 +50,9 @@ class LocalRetriever:
 
     def search(  # noqa: PLR0913 (the fields of POST /search)
         self,
-        query: str,
+        query: str | None = None,
         *,
+        vector: Sequence[float] | None = None,
         k: int | None = None,
         threshold: float | None = None,
         min_results: int = 0,
@@ -61,7 +63,8 @@ class LocalRetriever:
         """Return the results that pass the threshold, best first, as POST /search does.
 
         Args:
-            query: Text to search for.
+            query: Text to search for; may be left out if there is a vector.
+            vector: Vector of the query, for a release that was calibrated on vectors or accepts them.
             k: Number of results to consider, or None for the K of the calibration.
             threshold: Threshold to use instead of the calibrated one.
             min_results: Return at least this many results, even if they score below the threshold.
@@ -70,12 +73,21 @@ class LocalRetriever:
             explain: Include the parts of the scores and the words that match.
 
         Raises:
+            NoEncoder: If there is no vector, and the release has no encoder.
             InputError: If a value is out of bounds, or the filter does not fit the metadata.
             EngineUnavailable: If the engine of the release is not responding.
         """
-        values = {"k": k, "threshold": threshold, "min_results": min_results, "filter": filter, "group_by": group_by}
+        values = {
+            "query": query,
+            "vector": None if vector is None else list(vector),
+            "k": k,
+            "threshold": threshold,
+            "min_results": min_results,
+            "filter": filter,
+            "group_by": group_by,
+        }
         try:
-            fields = SearchFields.model_validate({"query": query, **values})
+            fields = SearchFields.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

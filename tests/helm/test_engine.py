@@ -30,6 +30,14 @@ def test_pods_have_engine_url_and_secret() -> None:
         check(obj)
 
 
+def test_pods_have_key_of_encoder_endpoint() -> None:
+    for pod in _pods(render(VARIANTS["engine"])):
+        (container,) = pod["containers"]
+        assert plain(container)["TAUGATE_ENCODER_KEY_FILE"] == "/etc/taugate/encoder/key"
+        assert {"name": "encoder", "mountPath": "/etc/taugate/encoder", "readOnly": True} in container["volumeMounts"]
+        assert {"secretName": "models", "defaultMode": 0o440} in [volume.get("secret") for volume in pod["volumes"]]
+
+
 def test_engine_without_secret_has_no_volume() -> None:
     rendered = render(VARIANTS["milvus"], at("engine.tokenSecret.existingSecret", None))
     assert rendered.environment["TAUGATE_ENGINE_URL"] == "http://milvus:19530"

@@ -30,6 +30,7 @@ PLAIN: Values = {
     "queue_limit": 1024,
     "deadline_ms": 2500,
     "engine_timeout_ms": 1500,
+    "encoder_timeout_ms": 900,
     "cache_bytes": 1_073_741_824,
     "redis_timeout_ms": 25,
     "redis_ttl_seconds": 600,
@@ -74,6 +75,11 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "engine_token_file": (
         at("engine", {"url": "postgresql://postgres", "tokenSecret": {"existingSecret": "postgres", "key": "secret"}}),
         Path("/etc/taugate/engine/secret"),
+    ),
+    "encoder_url": (at("encoderEndpoint.url", "https://models.example/v1"), "https://models.example/v1"),
+    "encoder_key_file": (
+        at("encoderEndpoint", {"url": "https://models.example", "keySecret": {"existingSecret": "models"}}),
+        Path("/etc/taugate/encoder/key"),
     ),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
     "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),

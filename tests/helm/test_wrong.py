@@ -46,6 +46,12 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "engine.url",
         at("engine.url", "postgresql://taugate@postgres/taugate"),
     ),
+    "a key without the URL that it is sent to": (
+        at("encoderEndpoint.keySecret.existingSecret", "models"),
+        "encoderEndpoint.keySecret is sent to no other URL",
+        "encoderEndpoint.url",
+        at("encoderEndpoint.url", "https://models.example/v1"),
+    ),
     "Milvus without its client": (
         at("engine.url", "http://milvus:19530"),
         "taugate/service has no client for it",

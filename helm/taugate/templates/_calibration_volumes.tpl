@@ -19,6 +19,7 @@
 {{- end }}
 {{- end }}
 {{- include "taugate.engineEnv" $context }}
+{{- include "taugate.encoderEnv" $context }}
 {{- include "taugate.storageEnv" $values.objectStorage }}
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
@@ -58,6 +59,7 @@
   readOnly: true
 {{- end }}
 {{- include "taugate.engineMount" $context }}
+{{- include "taugate.encoderMount" $context }}
 {{- end }}
 
 {{- define "taugate.calibrationVolumes" -}}
@@ -80,6 +82,7 @@
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
 {{- include "taugate.engineVolume" . }}
+{{- include "taugate.encoderVolume" . }}
 {{- end }}
 
 {{- define "taugate.calibrates" -}}

@@ -50,6 +50,18 @@
 {{- end }}
 {{- end }}
 
+{{/* The endpoint of the encoder, for all pods that encode. */}}
+{{- define "taugate.encoderEnv" -}}
+{{- with .Values.encoderEndpoint.url }}
+- name: TAUGATE_ENCODER_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- if .Values.encoderEndpoint.keySecret.existingSecret }}
+- name: TAUGATE_ENCODER_KEY_FILE
+  value: {{ printf "/etc/taugate/encoder/%s" .Values.encoderEndpoint.keySecret.key | quote }}
+{{- end }}
+{{- end }}
+
 {{/* Variables of the service. */}}
 {{- define "taugate.serviceEnv" -}}
 {{- with .Values.keys.variable }}
@@ -59,6 +71,7 @@
 {{- end }}
 {{- include "taugate.redisEnv" . }}
 {{- include "taugate.engineEnv" . }}
+{{- include "taugate.encoderEnv" . }}
 {{- if .Values.releases.url }}
 {{- include "taugate.storageEnv" .Values.releases.objectStorage }}
 {{- end }}

@@ -70,6 +70,7 @@ httpGet:
   readOnly: true
 {{- end }}
 {{- include "taugate.engineMount" . }}
+{{- include "taugate.encoderMount" . }}
 {{- if .Values.queryLog.enabled }}
 - name: queries
   mountPath: /queries
@@ -102,6 +103,7 @@ httpGet:
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
 {{- include "taugate.engineVolume" . }}
+{{- include "taugate.encoderVolume" . }}
 {{- with .Values.queryLog }}
 {{- if .enabled }}
 {{ include "taugate.claimOrEmpty" (list "queries" .existingClaim .size) }}

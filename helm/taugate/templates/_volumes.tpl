@@ -38,6 +38,24 @@
 {{- end }}
 {{- end }}
 
+{{/* The key of the encoder's endpoint, likewise. */}}
+{{- define "taugate.encoderMount" -}}
+{{- if .Values.encoderEndpoint.keySecret.existingSecret }}
+- name: encoder
+  mountPath: /etc/taugate/encoder
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "taugate.encoderVolume" -}}
+{{- with .Values.encoderEndpoint.keySecret.existingSecret }}
+- name: encoder
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
 {{/* A claim, or a volume that is deleted with the pod: (list name claim size). */}}
 {{- define "taugate.claimOrEmpty" -}}
 - name: {{ index . 0 }}

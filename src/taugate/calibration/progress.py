@@ -79,6 +79,7 @@ class Job:
     Attributes:
         report: Prints one line of progress or a warning.
         command: The command line that the job runs, for the report; empty if no command began it.
+        confirm: Reports what would be sent to another machine; raises InputError if the user does not want that.
         stage_ended: Is called with the name of a stage, and seconds spent in it, whenever some are added.
         seconds: Wall-clock seconds by stage.
     """
@@ -89,6 +90,7 @@ class Job:
         self._cancelled = threading.Event()
         self._tasks = [Task("working")]
         self.report, self.command = report, command
+        self.confirm: Callable[[str], None] = report
         self.stage_ended: Callable[[str, float], None] = lambda name, seconds: None
         self.seconds: dict[str, float] = {}
         self._done: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -10,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.comparison.publish import Promotion, publish, unfit
 from taugate.calibration.comparison.words import PROVISIONAL
 from taugate.calibration.comparison.words import as_json as promotion_json
+from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
@@ -29,7 +31,9 @@ from taugate.cli.terminal.options import (
 )
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
+from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
 
@@ -42,6 +46,7 @@ _COMMON = (
 )  # fmt: skip
 _THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
+_ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
 
 
@@ -57,11 +62,16 @@ class CalibratedOptions(PromotionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(InputOptions, CalibratedOptions):
+class CalibrateOptions(InputOptions, EndpointOptions, CalibratedOptions):
     """The options of `taugate calibrate` beside the settings of a calibration."""
 
     data: Data
-    encoder: str | None = option(None, f"sentence-transformers model (default: {DEFAULT_ENCODER})", "NAME_OR_PATH")
+    encoder: str | None = option(
+        None,
+        "sentence-transformers model; openai:URL or tei:URL of an endpoint; or vectors, those that come with the data "
+        f"set (default: vectors if it has them, else {DEFAULT_ENCODER})",
+        "NAME_OR_PATH",
+    )
 
 
 def shares(text: str) -> list[float]:
@@ -80,8 +90,12 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
     """
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
+    default = VECTORS if has_vectors(Path(options.data)) else DEFAULT_ENCODER
     encoder = RequestedEncoder(
-        options.encoder or DEFAULT_ENCODER, explicit or not request.requested, part(InputOptions, options)
+        options.encoder or default,
+        explicit or not request.requested,
+        part(InputOptions, options),
+        part(EndpointOptions, options),
     )
 
     def write(job: "Job") -> ReleaseManifest:
@@ -89,7 +103,7 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
 
         return calibrate(options.data, options.releases, encoder, settings, job)
 
-    return publish_calibrated(write, options, request, settings, shlex.quote(options.data))
+    return publish_calibrated(write, options, request, settings, shlex.quote(options.data), confirmed=options.yes)
 
 
 def publish_calibrated(
@@ -98,6 +112,8 @@ def publish_calibrated(
     request: Promotion,
     settings: CalibrationSettings,
     data: str,
+    *,
+    confirmed: bool = False,
 ) -> CalibratedRelease:
     """Write a release, and promote it, with progress on stderr.
 
@@ -107,6 +123,7 @@ def publish_calibrated(
         request: The requested promotion.
         settings: The settings of the calibration.
         data: What was calibrated on, as words of a command line.
+        confirmed: Whether texts may be sent to an endpoint without asking.
 
     Raises:
         TaugateError: If no release can be written.
@@ -114,7 +131,7 @@ def publish_calibrated(
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=confirmed) as job:
         with job.task("starting"):
             from taugate.calibration.report.terminal import table, times  # load scikit-learn, which takes seconds
 
@@ -163,6 +180,7 @@ command = Command(
     params=[
         *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "verbose"),
         *parameters(InputOptions, max_length=Appearance("TOKENS")),
+        *parameters(EndpointOptions, group=_ENDPOINT),
         *parameters(
             CalibrationSettings,
             *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
@@ -182,6 +200,7 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         _no_refusal,
         *parameters(
             CandidateSettings,
@@ -192,6 +211,7 @@ command = Command(
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),
+        *parameters(CalibrationSettings, "accept_vectors"),
         *parameters(CalibrationSettings, "engine", "embeddings", group=_ENGINE, embeddings=Appearance("DIR_OR_URL")),
         *parameters(PromotionOptions, group=PROMOTION),
     ],

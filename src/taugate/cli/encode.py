@@ -7,6 +7,7 @@ import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
@@ -14,7 +15,7 @@ from taugate.cli.terminal.output import print_result, say_labelled
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions(InputOptions):
+class EncodeOptions(InputOptions, EndpointOptions):
     """The options of `taugate encode`."""
 
     data: Annotated[str, Appearance("DATA", type=click.Path(), positional=True)] = Field(
@@ -23,7 +24,11 @@ class EncodeOptions(InputOptions):
     to: Annotated[str, Appearance("URL", type=click.Path())] = Field(
         description="folder, or URL in object storage, to write the vectors to"
     )
-    encoder: str = option(DEFAULT_ENCODER, "sentence-transformers model, or exported encoder", "NAME_OR_PATH")
+    encoder: str = option(
+        DEFAULT_ENCODER,
+        "sentence-transformers model, exported encoder, or openai:URL or tei:URL of an endpoint",
+        "NAME_OR_PATH",
+    )
     workers: int | None = option(
         None, "number of Ray processes, one processor each (default: encode in this process, on all processors)"
     )
@@ -41,8 +46,9 @@ def run(options: EncodeOptions) -> int:
     from taugate.cli.terminal.display import ProgressDisplay
 
     workers = Workers(options.workers, options.ray_address)
-    with ProgressDisplay() as job:
-        encoder = RequestedEncoder(options.encoder, new=True, input_options=part(InputOptions, options))
+    with ProgressDisplay(confirmed=options.yes) as job:
+        reads, endpoint = part(InputOptions, options), part(EndpointOptions, options)
+        encoder = RequestedEncoder(options.encoder, new=True, input_options=reads, endpoint_options=endpoint)
         encoded = encode_corpus(options.data, options.to, encoder, workers, job)
     record = encoded.record
     value = {

@@ -17,7 +17,7 @@ from taugate.cli.terminal.command import Group, in_colour
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
-from taugate.errors import EngineUnavailable, NotPromoted, StoreError, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, NotPromoted, StoreError, TaugateError
 from taugate.storage.folders import set_missing_home
 
 # The subcommands with their help texts, in the groups of the help. A module named after each, with `_` for `-`, has its
@@ -34,6 +34,7 @@ _GROUPS = {
         "calibrate": "measure a data set, choose the threshold, promote a release",
         "run": "send queries to your own search engine, and write its results",
         "calibrate-run": "choose a threshold for the scores of your own retriever",
+        "compare": "compare encoders on a data set, and choose one",
         "update": "release a newer corpus if the threshold still holds",
         "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
         "adapt": "adapt an encoder to a data set, if that makes it better",
@@ -140,7 +141,8 @@ def _explain(error: Exception) -> int:
             message, code = f"{error.strerror}: all are full or not writable; set TMPDIR to a folder with free space", 1
         case BrokenPipeError() if reader_is_gone():
             return READER_GONE
-        case StoreError() | EngineUnavailable() | OSError():  # the input is not at fault
+        # The input is not at fault.
+        case StoreError() | EngineUnavailable() | EncoderUnavailable(lasting=False) | OSError():
             message, code = str(error), 1
         case NotPromoted():
             message, code = str(error), 4

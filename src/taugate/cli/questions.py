@@ -1,6 +1,5 @@
 """Questions that a language model writes, for `taugate queries`: asking, confirming and reporting the cost."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Advice
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli.terminal.confirm import confirm_sending
 from taugate.cli.terminal.language_model import ModelOptions
 from taugate.cli.terminal.options import Appearance, option
 from taugate.cli.terminal.output import printable, say
@@ -173,14 +173,8 @@ def _confirm(options: QuestionOptions, prompts: "list[Prompt]") -> None:
         f"{len(prompts):,} documents, with the examples, will be sent to {printable(str(options.endpoint))}: about "
         f"{read:,} tokens to read and {written:,} to write{price}"
     )
-    if options.yes:
-        return
-    if not sys.stdin.isatty():
-        raise InputError("nothing was sent: add --yes to send the documents to the endpoint")
-    sys.stderr.write("Send them? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().casefold() not in {"y", "yes"}:
-        raise InputError("nothing was sent, and nothing was changed")
+    if not options.yes:
+        confirm_sending("the documents")
 
 
 def _report(data: Path, model: "LanguageModel", plan: "QuestionPlan", selected: "Questions") -> None:

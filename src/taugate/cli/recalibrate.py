@@ -68,7 +68,7 @@ def run(options: RecalibrateOptions) -> int:
     promotion = options.promotion()
     if options.no_promote and options.url:
         raise InputError("--url: --no-promote promotes nothing; leave one of the two out")
-    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=True) as job:
         with job.task("starting"):
             # These load scikit-learn, which takes seconds.
             from taugate.calibration.recalibration.job import recalibrate

@@ -20,8 +20,9 @@ from taugate.ingestion.runs.presets import Names, StoreKind, preset
 from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_documents, add_run
 from taugate.ingestion.runs.search_request import SearchRequest, Store, StoreSearch
-from taugate.retrieval.engines.connect import TOKEN_FILE, read_token
+from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import sha256_json
+from taugate.storage.secrets import read_secret
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
@@ -136,7 +137,7 @@ def _request_of_user(path: Path) -> dict[str, Any]:
 
 def _store(options: RunOptions) -> Store:
     token_file = os.environ.get(TOKEN_FILE)
-    token = read_token(Path(token_file)) if token_file else ""
+    token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
     if options.store == "pgvector":
         from taugate.ingestion.runs.database_store import PostgresStore
 

@@ -31,7 +31,7 @@ def run(options: UpdateOptions) -> int:
     from taugate.cli.terminal.display import ProgressDisplay
 
     promotion = options.promotion()
-    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
+    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=True) as job:
         with job.task("starting"):
             from taugate.calibration.report.terminal import times
             from taugate.calibration.update.job import update  # loads scikit-learn, which takes seconds

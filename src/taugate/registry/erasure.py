@@ -262,7 +262,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
     index = _dense_index(retriever)
     if not isinstance(index, ApproximateIndex) or depth is None:
         return None
-    vectors = retriever.vectors([query.text for query in queries])
+    _, vectors = retriever.read([query.query() for query in queries])
     exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
     approximate = index.search(vectors, depth).positions
     return float((exact[:, :, None] == approximate[:, None, :]).any(axis=2).mean())

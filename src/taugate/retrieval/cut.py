@@ -204,7 +204,7 @@ def _explore(
     if query.exploration is None or refused:
         return chosen, np.ones(len(chosen), dtype=np.float32)
     dropped = np.setdiff1d(np.arange(considered), chosen)
-    explored = dropped[query.exploration.draw(query.text, positions[dropped])]
+    explored = dropped[query.exploration.draw(query.identity, positions[dropped])]
     together = np.concatenate([chosen, explored])
     propensities = np.repeat(np.array([1, query.exploration.share], np.float32), [len(chosen), len(explored)])
     order = np.argsort(together)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter, both, on_fields
 from taugate.retrieval.documents.store import Document, Documents
+from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
@@ -105,7 +106,10 @@ def _shown_field(document: Document, name: str) -> str:
     return f"it has no {name!r}" if value is None else f"{name!r} is {value!r}"
 
 
-def _is_truncated(retriever: Retriever, documents: Documents, position: np.int64) -> bool:
+def _is_truncated(retriever: Retriever, documents: Documents, position: np.int64) -> bool | None:
+    """Return whether the encoder reads only the beginning of a document; None without an encoder."""
+    if isinstance(retriever.encoder, OwnVectors):
+        return None
     (tokens,) = retriever.encoder.tokenize([documents[int(position)].encoded_text], "document")
     return tokens.truncated
 
@@ -115,11 +119,9 @@ class _Search:
 
     def __init__(self, retriever: Retriever, documents: Documents, query: Query) -> None:
         """Run the search; see `explain` for the parameters."""
-        tokens = retriever.tokens([query.text])
-        query = query.as_read(tokens[0])
+        (query,), self._vector = retriever.read([query])
         self._retriever, self._documents, self._query = retriever, documents, query
         self._parents = retriever.parents if query.group_by else None
-        self._vector = retriever.embed(tokens)
         self._compared = retriever.with_words([query.text], self._vector)
         # The same search three times: as requested, with all considered results, and ungrouped for the relevance model.
         everything = replace(query, min_results=query.k)

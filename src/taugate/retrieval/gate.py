@@ -153,7 +153,7 @@ class Gate:
         Raises:
             InputError: If there are too many results, an id is repeated, or a score is not a finite number.
         """
-        given = _checked(results)
+        given = check_results(results)
         considered = self.policy.k if k is None else k
         scale = -1.0 if self.manifest.retriever.scores == "distance" else 1.0
         scores = np.array([scale * result.score for result in given], dtype=np.float32)
@@ -243,7 +243,7 @@ def _reason(kept: Sequence[int], answered: Mask | None) -> GateReason | None:
     return "all_below_threshold" if answered is None or answered[0] else "unanswerable"
 
 
-def _checked(results: Sequence[ScoredResult]) -> Sequence[ScoredResult]:
+def check_results(results: Sequence[ScoredResult]) -> Sequence[ScoredResult]:
     """Return results that can be cut; raises InputError at the first fault."""
     if len(results) > MAX_RESULTS:
         raise InputError(f"results: {len(results):,} are over {MAX_RESULTS:,}; send the best ones")

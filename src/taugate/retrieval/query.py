@@ -1,5 +1,6 @@
 """A query and its answer: the results kept from the top-K, and the reason if there are none."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -25,7 +26,7 @@ class Query:
     """One search.
 
     Attributes:
-        text: Text of the query.
+        text: Text of the query; may be empty if there is a vector.
         k: Number of results that are considered.
         threshold: Overrides τ, and answers a query that would be refused. None uses the policy's threshold.
         min_results: At least this many results are returned, even if they score below the threshold or the query is
@@ -40,6 +41,8 @@ class Query:
             `as_read`.
         unreadable: Whether most of the text is unknown to the encoder, so that the query is refused. False until the
             text is tokenized.
+        vector: Vector of the query in place of the encoder's, as the bytes of (d,) float32 of unit length; None if the
+            text is encoded. Bytes, because queries are compared, and are parts of cache keys.
     """
 
     text: str
@@ -53,6 +56,14 @@ class Query:
     with_parts: bool = False
     truncated: bool = False
     unreadable: bool = False
+    vector: bytes | None = None
+
+    @property
+    def identity(self) -> str:
+        """The text, or the digest of the vector if there is no text: equal for equal queries."""
+        if self.text or self.vector is None:
+            return self.text
+        return f"vector:{hashlib.sha256(self.vector).hexdigest()}"
 
     def as_read(self, tokens: Tokens) -> Self:
         """Return the query with `truncated` and `unreadable` set from the tokens of its text."""

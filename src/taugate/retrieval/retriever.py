@@ -18,7 +18,7 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.index.words import hybrid_vectors
-from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.abstention import AnswerRule, needs_words
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
@@ -117,6 +117,12 @@ class Retriever:
         """The passages that are searched."""
         return self.remote_passages or LocalPassages(self.index, self.metadata)
 
+    @property
+    def needs_words(self) -> bool:
+        """True if the texts of queries are needed although they come with vectors."""
+        refuses_by_words = self.abstention is not None and needs_words(self.abstention.score.name)
+        return isinstance(self.index, HybridIndex) or refuses_by_words
+
     def single_threaded(self) -> Self:
         """Return a copy whose encoder uses one thread, for callers that embed in several threads at once."""
         return replace(self, encoder=self.encoder.single_threaded())
@@ -131,9 +137,32 @@ class Retriever:
         Raises:
             InputError: If a filter names a field that no document has.
         """
-        tokens = self.tokens([query.text for query in queries])
-        read = [query.as_read(text_tokens) for query, text_tokens in zip(queries, tokens, strict=True)]
-        return self.answer(read, self.embed(tokens, observe), observe)
+        return self.answer(*self.read(queries, observe), observe)
+
+    def read(self, queries: Sequence[Query], observe: Observe = unobserved) -> tuple[list[Query], Float32]:
+        """Return queries as the encoder reads them, and their vectors, (n, d') float32.
+
+        Args:
+            queries: n queries.
+            observe: See `embed`.
+
+        Raises:
+            NoEncoder: If a query has no vector, and the release no encoder.
+        """
+        tokens = iter(self.tokens([query.text for query in queries if query.vector is None]))
+        tokens_of = [None if query.vector is not None else next(tokens) for query in queries]
+        encoded = iter(self.embed([text_tokens for text_tokens in tokens_of if text_tokens is not None], observe))
+        vectors = [next(encoded) if query.vector is None else self.own_vector(query.vector) for query in queries]
+        read = [
+            query if text_tokens is None else query.as_read(text_tokens)
+            for query, text_tokens in zip(queries, tokens_of, strict=True)
+        ]
+        return read, np.stack(vectors)
+
+    def own_vector(self, vector: bytes) -> Float32:
+        """Return the vector of a query that came with one, as it is compared with documents, (d',) float32."""
+        own: Float32 = np.frombuffer(vector, dtype=np.float32)
+        return own if self.projection is None else self.projection.apply(own[None])[0]
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the token ids of query texts."""

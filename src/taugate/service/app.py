@@ -108,7 +108,7 @@ def _operations(
         feedback_operation(settings, serving, metrics),
         *OperatorHandlers(serving, reloading.reload, metrics).operations(),
         openapi_operation(app),
-        *(playground_operations() if settings.listen.has_playground else ()),
+        *(playground_operations(settings, serving) if settings.listen.has_playground else ()),
     ]
 
 

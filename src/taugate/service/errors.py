@@ -13,6 +13,7 @@ ApiError
 ├── OtherRetriever     409 other_retriever
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
+├── VectorNeeded       422 no_encoder
 ├── Overloaded         429 overloaded, with Retry-After
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
@@ -21,6 +22,7 @@ ApiError
 ├── NotReady           503 not_ready, with Retry-After
 ├── TooManyConnections 503 overloaded, with Retry-After, of a connection
 ├── EngineAway         503 engine_unavailable, with Retry-After
+├── EncoderAway        503 encoder_unavailable, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
 Every package of the service raises these; service/http/middleware.py counts them and turns them into replies.
@@ -109,6 +111,12 @@ class UnsupportedByRelease(ApiError):
     status, code = 409, "unsupported_by_release"
 
 
+class OtherRetriever(ApiError):
+    """The golden questions show that the retriever is not the one that was calibrated."""
+
+    status, code = 409, "other_retriever"
+
+
 class TooLarge(ApiError):
     """The request exceeds a size limit."""
 
@@ -119,6 +127,12 @@ class Invalid(ApiError):
     """The body is well-formed JSON, but the request cannot be carried out."""
 
     status, code = 422, "invalid"
+
+
+class VectorNeeded(ApiError):
+    """The query is a text, and the release has no encoder."""
+
+    status, code = 422, "no_encoder"
 
 
 class HeadersTooLarge(ApiError):
@@ -181,6 +195,15 @@ class EngineAway(ApiError):
 
     def __init__(self) -> None:
         super().__init__("the engine that holds the documents is not responding; the service retries every second")
+
+
+class EncoderAway(ApiError):
+    """The endpoint that encodes queries gives no vectors. It is tried every second; Retry-After is two seconds."""
+
+    status, code, headers = 503, "encoder_unavailable", {"Retry-After": "2"}
+
+    def __init__(self) -> None:
+        super().__init__("the endpoint that encodes queries is not responding; the service retries every second")
 
 
 class DeadlineExceeded(ApiError):

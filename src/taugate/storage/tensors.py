@@ -14,7 +14,11 @@ from taugate.errors import ReleaseError
 
 Arrays = dict[str, NDArray[Any]]  # of any types and shapes
 # Types of arrays that are mapped into memory, by their names in the format, which is little-endian.
-_TYPES = {"U8": "u1", "I8": "i1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
+_TYPES = {
+    **{"U8": "u1", "I8": "i1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8"},
+    **{"F16": "<f2", "F32": "<f4", "F64": "<f8"},
+}
+_BFLOAT16 = "BF16"  # the upper half of a float32, which NumPy lacks
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -48,6 +52,8 @@ def read_tensors(path: Path) -> Arrays:
 def map_tensors(path: Path) -> Arrays:
     """Map all arrays of a safetensors file into memory, read-only, by name; values are read when they are used.
 
+    Arrays of bfloat16 are read at once, as float32.
+
     Raises:
         ReleaseError: If it cannot be read as safetensors.
     """
@@ -65,4 +71,7 @@ def map_tensors(path: Path) -> Arrays:
 def _mapped(stored: NDArray[np.uint8], record: Mapping[str, Any]) -> NDArray[Any]:
     """Return one array of the data of a file, given its record in the header."""
     start, end = record["data_offsets"]
+    if record["dtype"] == _BFLOAT16:
+        upper = stored[start:end].view("<u2").astype(np.uint32) << 16
+        return upper.view(np.float32).reshape(record["shape"])
     return stored[start:end].view(_TYPES[record["dtype"]]).reshape(record["shape"])

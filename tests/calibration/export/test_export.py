@@ -174,7 +174,7 @@ def test_unknown_model_is_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_url_is_rejected_as_encoder() -> None:
-    with pytest.raises(EncoderError, match=r"http://127\.0\.0\.1:9/v1.*is a URL, but encoders run locally"):
+    with pytest.raises(EncoderError, match=r"http://127\.0\.0\.1:9/v1.*is a URL; give the path"):
         exported_encoder("http://127.0.0.1:9/v1")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, find, release_ids
-from taugate.retrieval.release.layout import OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
@@ -91,7 +91,7 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
     release = find(run_releases)
     written = verify(release)
     assert isinstance(written, RunManifest)
-    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE}
+    assert {*written.files} == {REFERENCE, OUTCOMES, REPORT, RELEVANCE, GOLDEN}
     stored = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
     assert not {"encoder", "index", "isotropy", "query_set", "golden"} & {*stored}
     assert all("roe" not in metrics for metrics in stored["metrics"].values())
@@ -138,11 +138,11 @@ def test_release_of_another_scorer_is_promoted_only_if_requested(
     assert cli.main([*command, "--new-encoder"]) == 0
 
 
-@pytest.mark.parametrize("command", ["serve", "explain", "update"])
+@pytest.mark.parametrize("command", ["explain", "update"])
 def test_command_that_searches_says_that_a_run_has_no_documents(
     sample: Path, run_releases: Path, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
-    words = {"serve": ["--port", "0"], "explain": ["a question", "d0"], "update": [str(sample)]}[command]
+    words = {"explain": ["a question", "d0"], "update": [str(sample)]}[command]
     assert cli.main([command, *words, "--releases", str(run_releases)]) == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert "was calibrated on a run, so it has neither encoder nor documents" in last

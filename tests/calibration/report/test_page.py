@@ -16,11 +16,11 @@ from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import COMMAND, Studied, sample_texts, studied, write
 
 
-def test_page_has_all_sections_and_no_script(probability: Studied, papers: Studied) -> None:
+def test_page_has_all_sections_and_one_script(probability: Studied, papers: Studied) -> None:
     for each in (probability, papers):
         html = each.page()
         page = check(html)
-        assert "<script" not in html and "<b>mixed" not in html and "\x07" not in html
+        assert html.count("<script") == 1 and "<b>mixed" not in html and "\x07" not in html
         assert statement(each.found.policy) in page.text["rules"]
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
 
@@ -146,7 +146,7 @@ def test_doubtful_labels_are_escaped(probability: Studied, sample: Path, encoder
     said = check(moved.page()).text["labels"]
     assert all(each.id in said and each.text in said and each.document.text in said for each in found.missing)
     html = probability.page()
-    assert "<script" not in html
+    assert html.count("<script") == 1
     assert "</blockquote><script>alert(1)" in check(html).text["labels"], "shown, not run"
 
 

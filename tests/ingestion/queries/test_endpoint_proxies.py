@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from taugate.errors import InputError
-from taugate.ingestion.loopback import is_on_loopback
 from taugate.ingestion.queries import endpoint as module
 from taugate.ingestion.queries.endpoint import Endpoint
 from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
+from taugate.storage.loopback import is_on_loopback
 from tests.language_model import FakeModel, fake_model
 from tests.loopback import free_port
 

@@ -28,6 +28,8 @@ _NOT_IN_A_SCHEMA = (
     re.compile(r"min_results: \d+ is over k, which is \d+"),
     re.compile(r"document_id: (the reply did|a search for this query does) not show it"),
     re.compile(r"filter: has \d+ (values, at most 256|conditions, at most 16)"),  # in all filters together
+    re.compile(r"(queries\.\d+\.)?query: Field required$"),  # unless there is a vector
+    re.compile(r"(queries\.\d+\.)?vector: the release encodes queries itself"),
     re.compile(r"query: a query needs text$"),  # of nothing but characters that nobody sees
     re.compile(r"filter: .{0,41} holds .+, but the filter compares it with ", re.DOTALL),
     re.compile(r"filter: .{0,41}: (bounds mix numbers and dates|[gl]te? needs a finite number, or an ISO date)"),

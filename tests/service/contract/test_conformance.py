@@ -39,7 +39,7 @@ def test_openapi_contains_configured_limits(releases: Path) -> None:
     with ServiceProcess(releases, **limits) as process:
         schemas = process.ready().http.get("/openapi.json").json()["components"]["schemas"]
     search, batch = schemas["SearchRequest"]["properties"], schemas["BatchRequest"]["properties"]
-    assert (search["query"]["maxLength"], search["k"]["anyOf"][0]["maximum"]) == (40, 7)
+    assert (search["query"]["anyOf"][0]["maxLength"], search["k"]["anyOf"][0]["maximum"]) == (40, 7)
     assert (search["min_results"]["maximum"], batch["queries"]["maxItems"]) == (7, 3)
     assert batch["queries"]["items"]["anyOf"][0]["maxLength"] == 40
 

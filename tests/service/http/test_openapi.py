@@ -36,6 +36,8 @@ def test_operations_have_unique_short_names() -> None:
             "search_batch",
             "gate",
             "gate_batch",
+            "golden",
+            "golden_check",
             "explain",
             "feedback",
             "reload",

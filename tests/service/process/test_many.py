@@ -14,7 +14,7 @@ import pytest
 from taugate.service.http.connection_table import _MAX_UNREAD_BYTES, ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
-from tests.service.access.files import APP, bearer, entry, write
+from tests.service.access.files import APP, OLD, bearer, entry, write
 from tests.service.process.wire import HALF, HEAD, WHOLE, answer, connected, error, refused, rest
 from tests.service_process import ServiceProcess
 
@@ -82,6 +82,22 @@ def test_clients_without_key_block_no_one(releases: Path, tmp_path: Path, asked:
         with crowd(service, MAX_CONNECTIONS, asked) as unauthenticated:
             for client in unauthenticated[-10:]:
                 assert client.recv(65536).startswith(b"HTTP/1.1 ")
+            for number in range(20):
+                with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as http:
+                    assert http.post("/search", json={"query": f"permit {number}"}).status_code == 200
+
+
+@pytest.mark.slow
+def test_one_key_blocks_no_other(releases: Path, tmp_path: Path) -> None:
+    """A key on all connections, each with an authorized request a moment ago, leaves half of them to other clients."""
+    keys = write(tmp_path / "keys.json", [entry(APP, "app", "search"), entry(OLD, "crowd", "search")])
+    settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MAX_CONNECTIONS)}
+    authorized = WHOLE.replace(b"\r\n", f"\r\nAuthorization: Bearer {OLD}\r\n".encode(), 1)
+    with ServiceProcess(releases, **settings) as service:
+        service.ready()
+        with crowd(service, 2 * MAX_CONNECTIONS, authorized) as clients:
+            kept = [client.recv(65536) for client in clients[: MAX_CONNECTIONS // 2]]
+            assert all(reply.startswith(b"HTTP/1.1 200 ") for reply in kept)
             for number in range(20):
                 with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as http:
                     assert http.post("/search", json={"query": f"permit {number}"}).status_code == 200

@@ -66,8 +66,8 @@ class Call(Generic[T]):
         return self.parse(body)
 
 
-def search(query: str, **options: Unpack[SearchOptions]) -> Call[SearchResponse]:
-    """Search for a text."""
+def search(query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResponse]:
+    """Search for a text, or for the option `vector`."""
     return Call("POST", "/search", {"query": query, **options}, partial(read, SearchResponse))
 
 
@@ -94,7 +94,7 @@ def feedback_on_query(query: str, document_id: str, *, relevant: bool) -> Call[F
     return _feedback({"query": query}, document_id, relevant)
 
 
-def explain(query: str, document_id: str, **options: Unpack[ExplainOptions]) -> Call[ExplainResponse]:
+def explain(query: str | None, document_id: str, **options: Unpack[ExplainOptions]) -> Call[ExplainResponse]:
     """Ask why a document is, or is not, among the results of a search."""
     body = {"query": query, "document_id": document_id, **options}
     return Call("POST", "/explain", body, partial(read, ExplainResponse))

@@ -157,11 +157,11 @@ class _Connection:
 class TaugateClient(_Connection):
     """A blocking client. It keeps connections open, can be shared by threads, and is closed by `with`."""
 
-    def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
+    def search(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResponse:
         """Return the results that pass the threshold.
 
         Args:
-            query: Text to search for.
+            query: Text to search for; None if there is the option `vector`.
             options: Fields of SearchOptions.
         """
         return self._send(api.search(query, **options))
@@ -197,11 +197,11 @@ class TaugateClient(_Connection):
         """
         return self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
-    def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
+    def explain(self, query: str | None, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
         """Return why a document is, or is not, among the results.
 
         Args:
-            query: Text to search for.
+            query: Text to search for; None if there is the option `vector`.
             document_id: Id of a chunk or of a document.
             options: Fields of ExplainOptions.
         """
@@ -255,7 +255,7 @@ class TaugateClient(_Connection):
 class AsyncTaugateClient(_Connection):
     """TaugateClient for asyncio, with the same methods. It belongs to one event loop; `async with` closes it."""
 
-    async def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
+    async def search(self, query: str | None = None, **options: Unpack[SearchOptions]) -> SearchResponse:
         """Return the results that pass the threshold, as TaugateClient.search does."""
         return await self._send(api.search(query, **options))
 
@@ -271,7 +271,7 @@ class AsyncTaugateClient(_Connection):
         """Judge whether a document answers a query, as TaugateClient.feedback_on_query does."""
         return await self._send(api.feedback_on_query(query, document_id, relevant=relevant))
 
-    async def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
+    async def explain(self, query: str | None, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
         """Return why a document is, or is not, among the results, as TaugateClient.explain does."""
         return await self._send(api.explain(query, document_id, **options))
 

@@ -5,7 +5,7 @@ Replies are frozen. A newer service may send further fields, which are ignored, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
 
 from taugate_client.filters import Filter
 
@@ -14,6 +14,8 @@ class ExplainOptions(TypedDict, total=False):
     """The options that decide which results a search returns. Omitted ones have the service's defaults.
 
     Attributes:
+        vector: Vector of the query, by the model that made those of the documents; for releases that were calibrated on
+            vectors, or with --accept-vectors; beside it, only the words of a `query` count.
         k: Number of results to consider: passages, or documents with `group_by`.
         filter: Conditions on metadata, all of which must hold.
         min_results: Return at least this many results, even if they score below the threshold.
@@ -21,6 +23,7 @@ class ExplainOptions(TypedDict, total=False):
         group_by: `document`: `k` counts documents, each represented by its best chunk.
     """
 
+    vector: Sequence[float] | None
     k: int | None
     filter: Filter | None
     min_results: int
@@ -46,7 +49,7 @@ class SearchOptions(ExplainOptions, total=False):
 class SearchRequest(SearchOptions, total=False):
     """A query of a batch, with options."""
 
-    query: Required[str]
+    query: str | None
 
 
 @dataclass(frozen=True, slots=True)

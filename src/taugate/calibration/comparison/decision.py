@@ -81,14 +81,14 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
         return
-    measured = _measured(releases, current)
-    if measured.k != k:
+    compared = measured(releases, current)
+    if compared.k != k:
         raise InputError(
-            f"--k {k}: the current release {current} has K = {measured.k}, and a rule compares only "
-            f"releases of the same K; give --k {measured.k}, or --no-promote"
+            f"--k {k}: the current release {current} has K = {compared.k}, and a rule compares only "
+            f"releases of the same K; give --k {compared.k}, or --no-promote"
         )
     for clause in rule.clauses:
-        measured.sample(clause.quantity)
+        compared.sample(clause.quantity)
 
 
 def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
@@ -108,7 +108,7 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
         ReleaseError: If a release does not verify, or the new one has no threshold.
     """
     current = current_id(releases)
-    new = _measured(releases, name, trusted)
+    new = measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
@@ -126,16 +126,22 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
         return PromotionDecision(rule, name, current, [], "first release", provisional=provisional)
     if current[-12:] == name[-12:]:  # same content digest: the same release cannot be worse
         return PromotionDecision(rule, name, current, [], "same content")
-    old = _measured(releases, current)
+    old = measured(releases, current)
     optimistic = tuple(
-        measured.manifest.release_id for measured in (old, new) if "heldout" not in measured.manifest.metrics
+        release.manifest.release_id for release in (old, new) if "heldout" not in release.manifest.metrics
     )
     return PromotionDecision(
         rule, name, current, evaluate_rule(rule, old, new), optimistic=optimistic, provisional=provisional
     )
 
 
-def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
+def measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
+    """Verify a release of a directory, and read the outcomes of its queries.
+
+    Raises:
+        ReleaseError: If it does not verify.
+        InputError: If it has no outcomes.
+    """
     release = find(releases, name)
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:

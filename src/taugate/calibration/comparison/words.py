@@ -67,17 +67,18 @@ def _lines(decision: "PromotionDecision") -> list[str]:
         lines.append(f"promotion: {_REASONS[decision.reason]}")
     for verdict in decision.verdicts:
         lines += [_widened(verdict)] if verdict.widened else []
-        lines.append(_line(verdict))
+        lines.append(f"promotion: {verdict_sentence(verdict)}")
     return [*lines, PROVISIONAL] if decision.promoted and decision.provisional else lines
 
 
-def _line(verdict: "ClauseVerdict") -> str:
+def verdict_sentence(verdict: "ClauseVerdict") -> str:
+    """Return the verdict on a clause, with its numbers, as a sentence without a period."""
     clause, (before, after) = verdict.clause, verdict.queries
     queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
     if verdict.unit == "document":
         queries += f" about {verdict.documents:,} documents"
     line = (
-        f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
+        f"{clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
         f"{'the average document ' if verdict.unit == 'document' else ''}{_limit(verdict)} "
         f"({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
     )

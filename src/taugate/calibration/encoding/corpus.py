@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
@@ -88,17 +89,21 @@ def _encode_in_pieces(
     began = saved = time.perf_counter()
     tokens = dict(zip(texts, encoder.tokenize([*texts.values()], role), strict=True))
     job.add("encode", time.perf_counter() - began)
-    waiting = sorted(tokens, key=lambda key: encoder.padded(len(tokens[key].ids)), reverse=True)
+    waiting = sorted(tokens, key=lambda key: encoder.padded(tokens[key].count), reverse=True)
     finished: dict[bytes, CachedEmbedding] = {}
     budget = float(_FIRST_PIECE)
     while waiting:
         began = time.perf_counter()
         piece: list[bytes] = []
         size = 0
-        while waiting and (not piece or size < budget):
+        while waiting and len(piece) < encoder.max_piece and (not piece or size < budget):
             piece.append(waiting.pop())
-            size += len(tokens[piece[-1]].ids)
-        vectors = encoder.embed([tokens[key] for key in piece], task.advance)
+            size += tokens[piece[-1]].count
+        try:
+            vectors = encoder.embed([tokens[key] for key in piece], task.advance)
+        except BaseException:
+            yield finished  # so that they are not encoded again, as an endpoint costs money
+            raise
         finished |= {
             key: CachedEmbedding(vector, tokens[key].truncated) for key, vector in zip(piece, vectors, strict=True)
         }
@@ -192,6 +197,8 @@ def encode_dataset(
         job: Reports progress and warnings, and times the stages.
         document_encoder: Encoder of the documents if it is another one.
     """
+    if dataset.vectors is not None:
+        return own_dataset(dataset, dataset.vectors, job)
     texts = (document.encoded_text for document in dataset.documents)
     document_cache = cache
     if document_encoder is None:
@@ -215,6 +222,16 @@ def encode_dataset(
     )
 
 
+def own_dataset(dataset: Dataset, vectors: DatasetVectors, job: Job) -> EncodedDataset:
+    """Return the vectors that came with a data set, which are not encoded."""
+    job.describe("encode", f"Read {'; '.join(vectors.notes)}")
+    job.add("encode", 0.0)  # so that the description is shown
+    queries: dict[str, Any] = {kind: vectors.of_texts(texts) for kind, texts in query_texts(dataset).items()}
+    lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
+    off_topic = vectors.queries[:0]
+    return EncodedDataset(vectors.documents, **queries, off_topic=off_topic, lengths=lengths, truncated_documents=0)
+
+
 def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
     """Add the words of all queries of a data set to their vectors, for a score with a lexical part.
 
@@ -222,11 +239,11 @@ def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
         encoded: Vectors of the data set, without near misses.
         dataset: The data set.
     """
-    texts = _query_texts(dataset) | {"off_topic": dataset.off_topic}
+    texts = query_texts(dataset) | {"off_topic": dataset.off_topic}
     return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind]))
 
 
-def _query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
+def query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
     """Return the texts of every kind of query that is special to a data set."""
     kinds = {"answerable": dataset.answerable, "unanswerable": dataset.unanswerable}
     texts: dict[str, Sequence[str]] = {kind: [query.text for query in queries] for kind, queries in kinds.items()}
@@ -280,7 +297,7 @@ class EncodedQueries:
 
 def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingCache, job: Job) -> EncodedQueries:
     """Encode every query; takes the parameters of `encode_dataset`."""
-    texts = _query_texts(dataset)
+    texts = query_texts(dataset)
     total = sum(map(len, texts.values()))
     queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)

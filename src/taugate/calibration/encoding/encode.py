@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.shards import (
     SHARD_ROWS,
     CorpusShard,
@@ -17,12 +18,13 @@ from taugate.calibration.encoding.shards import (
     shard_name,
     write_record,
 )
-from taugate.calibration.encoding.source import RequestedEncoder, document_encoder, exported_encoder
+from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.encoding.work import Work, Worker
 from taugate.calibration.progress import Job, Task
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import spool_corpus
 from taugate.ingestion.dataset.location import local_corpus
+from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.storage.places import Place, open_place
 
@@ -83,12 +85,13 @@ def encode_corpus(
     with tempfile.TemporaryDirectory(prefix="taugate-") as name:
         spool = Path(name)
         with job.stage("export"):
-            folder = document_encoder(requested.name) or exported_encoder(requested.name, requested.input_options)
-            loaded = ExportedEncoder.load(folder)
+            loaded = Encoders.load(requested.name, requested.input_options, requested.endpoint_options).documents
         if existing is not None and existing.encoder != loaded.sha256:
             raise InputError(f"{location}: holds vectors of another encoder; give another location, or that encoder")
         with job.stage("read"), local_corpus(data) as corpus:
             spool_corpus(corpus, spool)
+        texts = (document.encoded_text for document in DocumentStore(spool))
+        announce(loaded, texts, (), job, cached=False)
         return encode_spool(spool, location, loaded, workers, job, shard_rows)
 
 

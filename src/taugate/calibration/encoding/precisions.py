@@ -34,6 +34,8 @@ def cheaper_encoder(folder: Path, precision: CheaperPrecision, texts: Sequence[s
         EncoderError: If the encoder cannot be made.
     """
     original = ExportedEncoder.load(folder)
+    if original.config.endpoint is not None:
+        raise EncoderError(f"{original.config.name}: an endpoint decides its own precision; leave out --precision")
     if original.config.precision != "float32":
         raise EncoderError(f"{original.config.name}: has {original.config.precision} weights; leave out --precision")
     supported = processor_path(precision) is not None

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
 from taugate.calibration.encoding.input_options import InputOptions, write_with_config
 from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
@@ -14,6 +15,7 @@ from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
@@ -37,11 +39,18 @@ class RequestedEncoder:
         new: Whether it may differ from the current release's encoder: if the user named it, or if nothing is promoted.
             A default must not change the encoder in service.
         input_options: What it reads.
+        endpoint_options: Its model and key if it is behind an endpoint.
     """
 
     name: str
     new: bool
     input_options: InputOptions = field(default_factory=InputOptions)
+    endpoint_options: EndpointOptions = field(default_factory=EndpointOptions)
+
+    @property
+    def is_own(self) -> bool:
+        """True if the data set comes with vectors, so that there is no encoder."""
+        return self.name == VECTORS
 
     def check_name(self, releases: Path) -> None:
         """Raise InputError, before any work, if the current release's encoder has another name."""
@@ -143,16 +152,33 @@ class Encoders:
     float32: ExportedEncoder | None = None
 
     @classmethod
-    def load(cls, name_or_path: str, input_options: InputOptions | None = None) -> Self:
-        """Export and load an encoder, or both encoders if the folder has two.
+    def load(
+        cls,
+        name_or_path: str,
+        input_options: InputOptions | None = None,
+        endpoint_options: EndpointOptions | None = None,
+    ) -> Self:
+        """Export and load an encoder, or both encoders if the folder has two, or reach one behind an endpoint.
 
         Args:
-            name_or_path: As for `exported_encoder`.
+            name_or_path: As for `exported_encoder`, or openai:URL or tei:URL.
             input_options: As for `exported_encoder`.
+            endpoint_options: Model and key of an endpoint.
 
         Raises:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
+            InputError: If an option of endpoints is missing, or does not fit.
         """
+        endpoint = endpoint_options or EndpointOptions()
+        if is_endpoint(name_or_path):
+            folder, access = endpoint_encoder(name_or_path, input_options or InputOptions(), endpoint)
+            encoder = ExportedEncoder.load(folder, access=access)
+            return cls(encoder, encoder)
+        if endpoint.names_endpoint:
+            raise InputError(
+                f"--encoder {name_or_path}: is not behind an endpoint, so --model, --dimensions and --encoder-key-file "
+                "do not apply; leave them out, or write openai:URL or tei:URL"
+            )
         document_folder = document_encoder(name_or_path)
         if document_folder is not None and input_options not in {None, InputOptions()}:
             raise EncoderError(
@@ -168,6 +194,12 @@ class Encoders:
                 f"{document_folder}: its vectors differ in length from those of queries; adapt the encoder again"
             )
         return cls(queries, documents)
+
+    @classmethod
+    def of_vectors(cls, dimension: int) -> Self:
+        """Return what stands for the encoders of a data set that comes with vectors of this dimension."""
+        own = OwnVectors(dimension)
+        return cls(own, own)
 
     @property
     def separate_document_encoder(self) -> ExportedEncoder | None:
@@ -199,8 +231,8 @@ def _packaged(name: str) -> Path | None:
 def _downloaded(name: str) -> Path:
     if "://" in name:
         raise EncoderError(
-            f"encoder {name!r}: is a URL, but encoders run locally; give the path of a sentence-transformers folder, "
-            "or the name of a model on the hub"
+            f"encoder {name!r}: is a URL; give the path of a sentence-transformers folder, or the name of a model on "
+            "the hub. taugate calibrate and taugate encode also take an endpoint, as openai:URL or tei:URL"
         )
     from huggingface_hub import snapshot_download
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
+from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -66,7 +67,7 @@ class AcceptedSearch:
             "index": self.index_record,
             "gate": list(self.gate),
             "skipped": list(self.skipped) or None,
-            "golden_tolerance": self.golden_tolerance,
+            "golden_tolerance": max(self.golden_tolerance, _tolerance_of_replies(self.encoder.config)),
             "engine": self.engine,
             "lexical": LexicalRecord.of(self.index) if isinstance(self.index, HybridIndex) else None,
         }
@@ -91,6 +92,11 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
     return IndexRecord(
         kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
     )
+
+
+def _tolerance_of_replies(config: EncoderConfig) -> float:
+    """Return the tolerance for scores of an endpoint, which may reply to the same text with another vector."""
+    return 0.0 if config.endpoint is None else REPLY_TOLERANCE * config.max_cosine_difference
 
 
 def _encoder_record(encoder: ExportedEncoder) -> EncoderRecord:

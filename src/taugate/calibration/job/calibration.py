@@ -2,16 +2,20 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 from taugate.calibration.encoding.changes import ReusableVectors
+from taugate.calibration.encoding.corpus import query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
+from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
-from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units
+from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -19,6 +23,8 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.ingestion.queries.near_misses import near_misses
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -94,7 +100,7 @@ class Calibration(CalibrationStages):
         job, requested, releases = self.job, self.requested, self.releases
         self.parent = current_manifest(releases)
         with job.stage("read"):
-            dataset = read_labelled(self.data, self.settings, self.spool, job)
+            dataset = read_labelled(self.data, self.settings, self.spool, job, own_vectors=requested.is_own)
         queries = len(dataset.answerable) + len(dataset.unanswerable)
         job.describe("read", f"Read {len(dataset.documents):,} documents and {queries:,} queries")
         for note in dataset.notes:
@@ -109,14 +115,8 @@ class Calibration(CalibrationStages):
         evidence = AvailableEvidence.count(dataset, self.settings.k, self.adaptation)
         if evidence.because:  # reported before the work, which may take long
             job.report(f"{PROVISIONAL} {evidence.because}")
-        with job.stage("export"):
-            encoders = Encoders.load(requested.name, requested.input_options)
-            self.encoders = _require_float32(encoders, requested.name)
+        self._load_encoders(dataset)
         requested.check(releases, self.encoders.queries)
-        config = self.encoders.queries.config
-        job.report(prompts_in_words(config))
-        for warning in input_warnings(config):
-            job.report(f"warning: {warning}")
         if self.adaptation is not None:
             _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
         settings = _on_the_scale_of_tau(self.parent, self.settings)
@@ -124,8 +124,25 @@ class Calibration(CalibrationStages):
         if self.inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
         self.settings = settings
-        self._begin(dataset, units, trained_similarity(requested.name))
+        self._begin(dataset, units, None if requested.is_own else trained_similarity(requested.name))
+        documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
+        announce(self.encoders.queries, documents, _queries(dataset, settings), job)
         return self
+
+    def _load_encoders(self, dataset: Dataset) -> None:
+        """Load the encoder, and say what it reads; with own vectors, say what an encoder would be needed for."""
+        job, requested = self.job, self.requested
+        if dataset.vectors is not None:
+            self.encoders = Encoders.of_vectors(dataset.vectors.documents.shape[1])
+            self.settings = without_encoder(self.settings, requested.input_options, job)
+            return
+        with job.stage("export"):
+            encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
+            self.encoders = _require_float32(encoders, requested.name)
+        config = self.encoders.queries.config
+        job.report(prompts_in_words(config))
+        for warning in input_warnings(config):
+            job.report(f"warning: {warning}")
 
     def study(self) -> Self:
         """See CalibrationStages.study; also reports warnings about the queries."""
@@ -143,6 +160,14 @@ class Calibration(CalibrationStages):
         dataset, documents = self.inputs.dataset, self.encoders.documents
         parent = self.parent if isinstance(self.parent, Manifest) else None
         return vectors_reusable_from_current(parent, documents, kind, dataset, self.job)
+
+
+def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
+    """Yield the texts of all queries that a calibration encodes."""
+    yield from chain.from_iterable(query_texts(dataset).values())
+    yield from dataset.off_topic
+    if settings.refusal:
+        yield from (question.text for question in near_misses(dataset, settings.seed))
 
 
 def _require_float32(encoders: Encoders, name: str) -> Encoders:

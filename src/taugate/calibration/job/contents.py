@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
+from taugate.calibration.study.questions import calibration_questions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release import questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -25,11 +27,9 @@ from taugate.retrieval.release.layout import (
     OUTCOMES,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
 )
-
-# Enough to reveal a wrong encoder or index, few enough to run at every start (32 × 3 ms on 2 cores).
-_GOLDEN_QUERIES = 32
 
 
 def write_files(
@@ -53,7 +53,8 @@ def write_files(
     Raises:
         OSError: If a file cannot be written.
     """
-    _write_encoders(accepted, release)
+    if search.dataset.vectors is None:
+        _write_encoders(accepted, release)
     stored_here = accepted.engine is None
     if stored_here:
         for name in (TEXTS, OFFSETS):
@@ -62,6 +63,7 @@ def write_files(
         accepted.index.lexical.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
+    questions.write(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)
     CorpusContents(
@@ -88,17 +90,18 @@ def _golden_queries(search: LabelledSearch, members: NDArray[np.int64]) -> list[
     The calibration excludes a query's own document from its results; the service, which has no query ids, does not.
     """
     dataset, judged, top = search.dataset, search.judged, search.judged.top
-    chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
-    rows = members[chosen]
+    rows = golden_rows(members)
     golden = TopK(top.scores[rows], top.positions[rows])
     if any(dataset.answerable[row].own_passages for row in rows.tolist()):
         golden = search.index.search(search.encoded.answerable[rows], top.scores.shape[1])
+    own = None if dataset.vectors is None else dataset.vectors.of_texts([query.text for query in dataset.answerable])
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
             relevant=_relevant_ids(dataset, judged, row),
             documents=[dataset.documents[position].id for position in positions],
             scores=scores,
+            vector=None if own is None else own[row].tolist(),
         )
         for row, positions, scores in zip(rows.tolist(), golden.positions.tolist(), golden.scores.tolist(), strict=True)
     ]

@@ -1,7 +1,9 @@
 """Reads the labelled data set of a calibration, and checks that it fits the settings."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.gate.indexes import check_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
@@ -64,14 +66,19 @@ def check_calibrating(dataset: LabelledQueries, settings: CalibrationSettings) -
         settings.abstention.check(dataset)
 
 
-def read_labelled(data: str, settings: CalibrationSettings, spool: Path, job: Job) -> Dataset:
-    """Read the splits of `--labels` as one data set; without `--labels`, the single labelled split."""
+def read_labelled(
+    data: str, settings: CalibrationSettings, spool: Path, job: Job, *, own_vectors: bool = False
+) -> Dataset:
+    """Read the splits of `--labels` as one data set; without `--labels`, the single labelled split.
+
+    With `own_vectors`, the vectors that come with the data set are read, too.
+    """
     if splits := settings.labelled_splits:
-        with local_folder(data, *splits, optional=(GENERATED, TRAFFIC)) as folder:
-            return read_people(folder, splits, spool, job.report)
+        with local_folder(data, *splits, optional=(GENERATED, TRAFFIC), own_vectors=own_vectors) as folder:
+            return read_people(folder, splits, spool, job.report, own_vectors=own_vectors)
     split = settings.split or default_split(data, job.report)
-    with local_folder(data, split) as folder:
-        dataset = read_dataset(folder, split, spool)
+    with local_folder(data, split, own_vectors=own_vectors) as folder:
+        dataset = read_dataset(folder, split, spool, own_vectors=own_vectors)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
     if len(weights) > 1:
         option = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(
@@ -82,6 +89,30 @@ def read_labelled(data: str, settings: CalibrationSettings, spool: Path, job: Jo
             f"{option}, which uses the weights"
         )
     return dataset
+
+
+def without_encoder(settings: CalibrationSettings, input_options: InputOptions, job: Job) -> CalibrationSettings:
+    """Return settings for a data set that comes with vectors, and tell what they leave out.
+
+    Raises:
+        InputError: If an option needs an encoder.
+    """
+    for option, needs_one in {
+        f"--precision {settings.candidates.precision}": settings.candidates.precision in {"int8", "bfloat16"},
+        f"--engine {settings.engine}": settings.engine != "faiss",
+        "--query-prompt, --document-prompt and --max-length": input_options != InputOptions(),
+    }.items():
+        if needs_one:
+            raise InputError(f"{option}: needs an encoder, but the data set comes with vectors; leave it out")
+    if settings.refusal:
+        job.report(
+            "warning: no query is refused as a whole, because the questions that choose when to refuse need an "
+            "encoder; label unanswerable queries and give --max-answered to refuse by those"
+        )
+    candidates = settings.candidates
+    if candidates.precision == "auto":
+        candidates = replace(candidates, precision="float32")
+    return replace(settings, refusal=False, candidates=candidates)
 
 
 def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job: Job) -> SamplingUnits:

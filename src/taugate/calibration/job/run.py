@@ -1,8 +1,11 @@
 """One calibration on a run of another retriever, from its scores to a release without encoder and documents."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from taugate.calibration.job.calibration import check_releases, current_manifest
 from taugate.calibration.job.reading import check_bootstraps, check_calibrating, sampling_units
@@ -12,13 +15,16 @@ from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, query_outcomes
+from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
-from taugate.retrieval.release.layout import ABSTENTION, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval import golden_results
+from taugate.retrieval.gate import ScoredResult
+from taugate.retrieval.golden_results import GoldenResults
+from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest, ScoreScale
 from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.storage.files import sha256_json
@@ -100,6 +106,8 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             calibrated.estimated.relevance.save(release / RELEVANCE)
         if calibrated.answer_rule is not None:
             calibrated.answer_rule.score.save(release / ABSTENTION)
+        rows = golden_rows(calibrated.parts["calibration"].members)
+        golden_results.write(release / GOLDEN, _golden(self.inputs.dataset, rows.tolist(), self.settings.k))
         (release / REPORT).write_text(report, encoding="utf-8")
 
 
@@ -115,6 +123,23 @@ def _data_facts(run: JudgedRun) -> dict[str, Any]:
         "truncated_documents": 0,
         "sha256": run.sha256,
     }
+
+
+def _golden(run: JudgedRun, rows: Sequence[int], k: int) -> list[GoldenResults]:
+    """Return the first k results of the answerable queries at some rows, as the retriever scored them."""
+    sign = -1.0 if run.run.scale == "distance" else 1.0
+    golden = []
+    for query in (run.run.queries[run.answerable[row].id] for row in rows):
+        results = [
+            ScoredResult(
+                run.ids[number],
+                sign * float(query.scores[place]),
+                {name: float(of[place]) for name, of in query.components.items() if not np.isnan(of[place])},
+            )
+            for place, number in enumerate(query.documents[:k].tolist())
+        ]
+        golden.append(GoldenResults(query.id, query.text, results))
+    return golden
 
 
 def _retriever(run: JudgedRun, k: int) -> RetrieverRecord:

@@ -105,8 +105,10 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""
         config = self.encoders.queries.config
-        with self.job.stage("export"):
-            fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
+        fit = None
+        if dataset.vectors is None:
+            with self.job.stage("export"):
+                fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
         for warning in encoder_fit_warnings(fit, config.name, config.query_window):
             self.job.report(f"warning: {warning}")
         drawn = DrawnQueries.draw(units, len(dataset.documents), self.settings)
@@ -115,6 +117,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
             "taugate_version": version("taugate"),
             "bootstrap": {name: getattr(self.settings, name) for name in BootstrapRecord.model_fields},
             "encoder_fit": fit,
+            "accepts_vectors": self.settings.accept_vectors or None,
             "adaptation": self.adaptation,
             "golden": GOLDEN,
             "reference": REFERENCE,

@@ -21,6 +21,7 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
+from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord
@@ -47,6 +48,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,
+        accept_vectors=bool(manifest.accepts_vectors),
     )
 
 
@@ -76,7 +78,9 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
-    """Return the float32 query encoder of the release in `folder`."""
+    """Return the float32 query encoder of the release in `folder`, or own vectors if it has no encoder."""
+    if not manifest.reads_texts:
+        return RequestedEncoder(VECTORS, new=True)
     return RequestedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
 
 

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import WIDEST_MARGIN
 from taugate.errors import InputError
-from taugate.ingestion.loopback import is_on_loopback
 from taugate.registry import promotion
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.storage.loopback import is_on_loopback
 
 DEFAULT_QUERIES, DEFAULT_SECONDS = 200, 600.0
 _MIN_QUERIES = 20

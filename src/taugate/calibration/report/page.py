@@ -24,6 +24,7 @@ from taugate.calibration.report.figures import (
 )
 from taugate.calibration.report.gate import gate_rows, retentions
 from taugate.calibration.report.label_errors import label_errors
+from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
 from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
     cost,
@@ -69,6 +70,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         most_refused=MAX_EMPTY,
         percent_at_most=percent_at_most,
         most_lost=MAX_LOST,
+        script=sorting_script(),
         **sections,
     )
     return with_whole_options(html)
@@ -94,6 +96,8 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
         "headline_evidence": no_answer and evidence(no_answer),
         "abstaining": abstention_figures(calibrated, shown),
         "lost": lost_queries(calibrated),
+        "questions": question_table(calibrated),
+        "outcomes": OUTCOMES,
     }
 
 

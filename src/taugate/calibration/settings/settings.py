@@ -180,12 +180,21 @@ class CalibrationSettings(Options):
         default=False,
         description="refuse queries that score below a threshold ρ, chosen by questions that no document answers",
     )
+    rho: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="refuse a query as a whole if its best similarity is below this threshold, instead of none; needs "
+        "--tau",
+    )
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
     )
     engine: EngineChoice = Field(
         default="faiss",
         description="store of vectors and texts: the release itself (faiss), or an engine at TAUGATE_ENGINE_URL",
+    )
+    accept_vectors: bool = Field(
+        default=False, description="let requests have the vector of a query, made by the same encoder, instead of text"
     )
     embeddings: str | None = Field(default=None, description="folder or URL of the vectors that `taugate encode` wrote")
 
@@ -273,10 +282,15 @@ class CalibrationSettings(Options):
 
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
     """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone."""
+    rho = options.get("rho")
+    if rho is not None and rule.method != "fixed":
+        raise InputError(f"--rho {rho:g}: a chosen threshold would depend on it; give --tau and --policy as well")
+    if rho is not None and options.get("no_refusal"):
+        raise InputError(f"--no-refusal: --rho {rho:g} asks for refusals; leave out one of the two")
     if options.get("no_refusal") and abstention is not None:
         raise InputError(
             f"--no-refusal: --max-answered {abstention.max_answered:g} asks for refusals; leave out one of the two"
         )
     if options.get("no_refusal") or abstention is not None:
         return False
-    return rule.method != "fixed" and options.get("method") != "bootstrap"
+    return rho is not None or (rule.method != "fixed" and options.get("method") != "bootstrap")

@@ -137,7 +137,7 @@ class CorpusSearch(StudiedSearch):
         settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
         if not settings.refusal and kept is None:
             return None
-        return refuse_by_default(self.queries, divide(parts, roles, settings.rule), roles, settings.rule, kept)
+        return refuse_by_default(self.queries, divide(parts, roles, settings.rule), roles, settings, kept)
 
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""

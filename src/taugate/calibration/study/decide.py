@@ -158,7 +158,7 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
     if len(scored.unanswerable):
         units = SamplingUnits.from_clusters(search.cluster_ids[len(scored.judged) :])
         return answered_unanswerable(scored, policy, units, study.refusing)
-    if not isinstance(search, LabelledSearch):  # off-topic questions cannot be searched without an encoder
+    if not isinstance(search, LabelledSearch) or not search.dataset.off_topic:  # there is no encoder for them
         return None
     relevance = None if study.estimated is None else study.estimated.relevance
     return answered_off_topic(search.off_topic, relevance if isinstance(relevance, Relevance) else None, policy)

@@ -16,6 +16,9 @@ from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.release.summary import LostAnswers, summary_sentence
 
+# Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
+_GOLDEN_QUERIES = 32
+
 
 @dataclass(frozen=True)
 class Calibrated(Study):
@@ -98,6 +101,13 @@ def query_outcomes(study: Study, policy: PolicyRecord) -> Outcomes:
         unanswerable=_digests(dataset.unanswerable),
         unanswerable_kept=queries.unanswerable_kept(policy.kind, policy.threshold).sum(axis=1),
     )
+
+
+def golden_rows(members: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Choose the calibration queries that become golden ones, evenly spaced among the positions (q,) int64."""
+    places = np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(np.int64)
+    rows: NDArray[np.int64] = members[np.unique(places)]
+    return rows
 
 
 def seen_hits(study: Study) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
@@ -62,7 +63,7 @@ def refuse_by_default(
     search: LabelledSearch,
     parts: LabelledParts,
     roles: QueryRoles | None,
-    rule: ThresholdRule,
+    settings: CalibrationSettings,
     kept: RefusalRecord | None,
 ) -> DefaultRefusal | None:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
@@ -73,13 +74,14 @@ def refuse_by_default(
         search: The searched data set.
         parts: Parts of the answerable queries.
         roles: None with too few queries.
-        rule: Rule of the threshold.
+        settings: All settings, among them the rule of the threshold, and ρ if it is given.
         kept: Record of the earlier release; None to choose ρ.
     """
     # Generated queries resemble their documents more than people's queries do, so ρ could lose many of the latter.
+    rule, rho = settings.rule, settings.rho if kept is None else kept.rho
     generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
     provisional = generated or not can_limit(MAX_LOST, len(search.units)) if kept is None else kept.provisional
-    evidence = _evidence(search, parts, rule, None if kept is None else kept.rho, provisional=provisional)
+    evidence = _evidence(search, parts, rule, rho, provisional=provisional)
     if evidence is None:
         return None
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())

@@ -2,12 +2,16 @@
 
 import tempfile
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from taugate.calibration.comparison.publish import Promotion, Published, publish
-from taugate.calibration.encoding.changes import CorpusChanges, CorpusDigests, ReusableVectors
-from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
+from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
+from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
@@ -133,17 +137,21 @@ class Update(CalibrationStages):
             ReleaseError: If the documents of the release cannot be read.
         """
         parent, job, split = self.current, self.job, self.requested.split or self.current.data.split
+        own = not parent.reads_texts
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        with job.stage("read"), local_folder(data, split) as source:
+        with job.stage("read"), local_folder(data, split, own_vectors=own) as source:
             self.before = CorpusDigests.of(documents_of(self.release, job))
-            dataset = read_dataset(source, split, self.spool, self.before)
+            dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own)
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
         if self.changes.is_empty:
             return self
         _check_dataset(dataset, self.settings, job)
         units = SamplingUnits.of_queries(dataset.answerable, None if parent.evidence is None else parent.evidence.drawn)
         self._begin(dataset, units, None if parent.encoder_fit is None else parent.encoder_fit.trained_similarity)
+        new = np.flatnonzero(self.changes.sources == UNKNOWN).tolist()
+        texts = (dataset.documents[position].encoded_text for position in new)
+        announce(self.encoders.queries, texts, chain.from_iterable(query_texts(dataset).values()), job)
         return self
 
     def decide(self) -> Self:
@@ -222,6 +230,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
             gate=gate,
         ),
         engine="faiss" if engine is None else engine.kind,
+        accept_vectors=bool(manifest.accepts_vectors),
         embeddings=settings.embeddings,
     )
 

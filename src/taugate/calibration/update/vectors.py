@@ -5,15 +5,17 @@ that made the release would give the same vectors. Another kind of processor may
 check at load that the encoder gives the same results on this machine.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
-from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries
+from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries, own_dataset
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
+from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -21,7 +23,12 @@ from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.queries import map_dense
 from taugate.retrieval.vectors.similarity import Float32
+
+# Documents whose vectors are compared with the release's, and the least median cosine: the codes of an index change a
+# cosine by up to .02, and two models give unrelated vectors.
+_COMPARED, _SAME_MODEL = 1000, 0.95
 
 
 def encode_changes(
@@ -40,6 +47,8 @@ def encode_changes(
         encoders: Its encoders.
         job: Reports progress and warnings, and times the stages.
     """
+    if dataset.vectors is not None:
+        return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     queries = encode_queries(dataset, encoders.queries, cache, job).vectors
@@ -54,6 +63,26 @@ def encode_changes(
     job.add("encode", 0.0)  # also if nothing was encoded
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
     return EncodedDataset(documents=documents, lengths=lengths, truncated_documents=truncated, **projected)
+
+
+def _own_vectors(encoded: EncodedDataset, changes: CorpusChanges, release: Release) -> EncodedDataset:
+    """Return vectors that came with the newer corpus, projected as those of the release.
+
+    Raises:
+        InputError: If another model has made them.
+    """
+    projection, index = release.retriever.projection, vector_index(release.retriever.index)
+    documents = _projected(projection, encoded.documents)
+    kept = np.flatnonzero(changes.sources != UNKNOWN)
+    kept = kept[:: max(1, len(kept) // _COMPARED)]
+    same = documents.shape[1] == index.dimension
+    if not same or (len(kept) and np.median(index.score(documents[kept], changes.sources[kept, None])) < _SAME_MODEL):
+        raise InputError(
+            f"the vectors of unchanged documents are not those of {release.manifest.release_id}, so another model made "
+            "them, and its threshold means nothing for them; run taugate calibrate"
+        )
+    projected = encoded.with_queries(lambda _, vectors: map_dense(vectors, lambda dense: _projected(projection, dense)))
+    return replace(projected, documents=documents)
 
 
 def _documents(

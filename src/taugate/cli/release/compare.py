@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from taugate.calibration.comparison.upgrade import Upgrade
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.cli.release.action import action
 from taugate.cli.terminal.output import aligned, print_result, printable, say
@@ -19,16 +20,23 @@ from taugate.retrieval.release.verify import verify
     "names", metavar="[A] B", nargs=-1, required=True, help="ids of the releases (default of A: the current one)"
 )
 def show_differences(releases: Path, names: tuple[str, ...]) -> int:
-    """Show the differences from release A to release B; the summaries of both go to stderr."""
+    """Show the differences from release A to release B; the summaries of both go to stderr.
+
+    Of two runs, it also says whether the new retriever and its gate are as good, and which threshold keeps as much.
+    """
     if len(names) > 2:
         raise click.UsageError("give the ids of one or two releases")
-    old, new = (verify(find(releases, name)) for name in (None, *names)[-2:])
+    folders = [find(releases, name) for name in (None, *names)[-2:]]
+    old, new = map(verify, folders)
     for manifest in (old, new):
         if manifest.summary is not None:
             say(f"{manifest.release_id}: {printable(manifest.summary)}")
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
+    upgrade = Upgrade.between(*folders)
+    for sentence in [] if upgrade is None else upgrade.sentences():
+        print_result(sentence)
     if not same_queries(old, new):
         say("measured on different queries or documents: the differences include changes in the data")
     return 0

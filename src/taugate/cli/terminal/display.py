@@ -6,8 +6,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from taugate.calibration.progress import Job, Task
+from taugate.cli.terminal.confirm import confirm_sending
 from taugate.cli.terminal.output import is_warning, say, styled
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.table import Table
 
 _REDRAWS_PER_SECOND = 5.0
@@ -34,13 +36,16 @@ class ProgressDisplay:
     which comes with the extra `calibration`, a terminal gets the lines of a log.
     """
 
-    def __init__(self, *, steps: bool = False, verbose: bool = True) -> None:
+    def __init__(self, *, steps: bool = False, verbose: bool = True, confirmed: bool = False) -> None:
         """Show a job.
 
         Args:
             steps: Whether to print a line for each step that has ended, with its time.
             verbose: Whether to print all lines of the job, not only its warnings.
+            confirmed: Whether the job may send texts to an endpoint without asking.
         """
+        self._confirmed = confirmed
+        self._pausing: Callable[[], AbstractContextManager[None]] = nullcontext
         self._job, self._verbose = Job(command=_command_line()), verbose
         self._show: Callable[[str], None] = say
         self._exits = ExitStack()
@@ -80,6 +85,7 @@ class ProgressDisplay:
             transient=True,
         )
         self._exits.enter_context(live)
+        self._pausing = lambda: _stopped(live)
 
     def _log(self, ended: threading.Event) -> None:
         """Write a line about the current task whenever the job was silent for a while."""
@@ -100,7 +106,14 @@ class ProgressDisplay:
             if self._verbose or is_warning(line):
                 show(line)
 
-        self._show, self._job.report = show, report
+        self._show, self._job.report, self._job.confirm = show, report, self._confirm
+
+    def _confirm(self, line: str) -> None:
+        """Show what would be sent, and ask for confirmation."""
+        self._show(line)
+        if not self._confirmed:
+            with self._pausing():
+                confirm_sending("the texts")
 
     def _add_to_step(self, stage: str, seconds: float) -> None:
         if self._job.done(stage) != self._job.done(self._stage):
@@ -112,6 +125,16 @@ class ProgressDisplay:
         if (done := self._job.done(self._stage)) is not None:
             self._show(f"{done} in {self._seconds:.1f} s")
         self._stage = ""
+
+
+@contextmanager
+def _stopped(live: "Live") -> Iterator[None]:
+    """Stop drawing, so that the user can type."""
+    live.stop()
+    try:
+        yield
+    finally:
+        live.start()
 
 
 def _command_line() -> str:

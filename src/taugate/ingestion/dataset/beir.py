@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
 from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery, read_queries
+from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.storage.files import sha256_file
 
@@ -29,12 +30,14 @@ class Dataset(LabelledQueries):
 
     Attributes:
         documents: Documents in the order of corpus.jsonl.
+        vectors: Vectors of documents and queries by the user's own model; None if an encoder makes them.
         orphaned: Number of queries left out because every document that answered them was removed.
         empty: Number of documents left out because they have neither title nor text.
         written_near_misses: Near misses in queries.jsonl, whatever the split.
     """
 
     documents: DocumentStore
+    vectors: DatasetVectors | None = None
     orphaned: int = 0
     empty: int = 0
     written_near_misses: Sequence[DatasetQuery] = ()
@@ -61,8 +64,8 @@ class Dataset(LabelledQueries):
 
     @property
     def off_topic(self) -> list[str]:
-        """Off-topic questions that come with Taugate; the corpus may answer a few of them."""
-        return off_topic_questions()
+        """Off-topic questions that come with Taugate; the corpus may answer a few of them. None have own vectors."""
+        return off_topic_questions() if self.vectors is None else []
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,24 @@ class OpenDataset:
         documents: Documents in the order of corpus.jsonl.
         ids: Ids of the documents.
         queries: Queries by id, in the order of queries.jsonl.
+        vectors: See Dataset.
     """
 
     folder: Path
     documents: DocumentStore
     ids: CorpusIds
     queries: Mapping[str, DatasetQuery]
+    vectors: DatasetVectors | None = None
 
     @classmethod
-    def read(cls, folder: Path, split: str, spool: Path) -> Self:
+    def read(cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False) -> Self:
         """Read and check the documents and the queries.
 
         Args:
             folder: Folder of the data set.
             split: Split to name in errors.
             spool: An empty folder for the documents, which has to outlive the result.
+            own_vectors: Whether to read the vectors that come with the data set.
 
         Raises:
             InputError: At the first fault, with file and line.
@@ -104,7 +110,9 @@ class OpenDataset:
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
         stored_file(folder / qrels_of(split))
         ids = spool_corpus(corpus, spool)
-        return cls(folder, DocumentStore(spool), ids, read_queries(queries))
+        by_id = read_queries(queries)
+        vectors = DatasetVectors.read(folder, ids, by_id) if own_vectors else None
+        return cls(folder, DocumentStore(spool), ids, by_id, vectors)
 
     def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
@@ -154,10 +162,13 @@ class OpenDataset:
     def sha256(self, split: str) -> dict[str, str]:
         """Return the digests of the three files, by "corpus", "queries" and "qrels" (of the split)."""
         names = {"corpus": CORPUS, "queries": QUERIES, "qrels": qrels_of(split)}
-        return {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
+        digests = {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
+        return digests if self.vectors is None else digests | dict(self.vectors.sha256)
 
 
-def read_dataset(folder: Path, split: str, spool: Path, earlier_ids: Container[str] = ()) -> Dataset:
+def read_dataset(
+    folder: Path, split: str, spool: Path, earlier_ids: Container[str] = (), *, own_vectors: bool = False
+) -> Dataset:
     """Read and check a data set.
 
     Args:
@@ -166,11 +177,12 @@ def read_dataset(folder: Path, split: str, spool: Path, earlier_ids: Container[s
         spool: An empty folder for the documents, which has to outlive the result.
         earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
             removed since are ignored.
+        own_vectors: As in `OpenDataset.read`.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, split, spool)
+    opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors)
     labelled, orphaned = opened.labelled(split, earlier_ids)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
@@ -183,6 +195,7 @@ def read_dataset(folder: Path, split: str, spool: Path, earlier_ids: Container[s
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
         sha256=opened.sha256(split),
+        vectors=opened.vectors,
         orphaned=orphaned,
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,

@@ -12,6 +12,7 @@ from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.dataset.vectors import VECTOR_FILES
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first one that exists is used
@@ -69,7 +70,7 @@ def default_split(data: str, say: Callable[[str], None], use: str = "calibrating
 
 
 @contextmanager
-def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Iterator[Path]:
+def local_folder(data: str, *splits: str, optional: Collection[str] = (), own_vectors: bool = False) -> Iterator[Path]:
     """Yield the folder of a data set; downloaded files are removed afterwards, also after SIGTERM.
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
@@ -78,13 +79,15 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Ite
         data: A folder or a URL.
         optional: Splits whose judgements are downloaded if they exist.
         splits: Splits whose judgements are needed.
+        own_vectors: Whether the vectors of documents and queries are downloaded if they exist.
 
     Raises:
         InputError: If the URL cannot be used, the store refuses access, a file is missing or changes meanwhile, or the
             disk is full.
         StoreError: If the store does not respond.
     """
-    with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), optional) as folder:
+    further = [*map(qrels_of, optional), *(VECTOR_FILES if own_vectors else ())]
+    with _local(data, (*map(qrels_of, splits), QUERIES, CORPUS), further) as folder:
         yield folder
 
 
@@ -140,7 +143,7 @@ def _download_files(store: Store, folder: Path, names: Sequence[str], optional: 
     sizes: dict[str, int] = {}
     for name in names:
         sizes |= _stored(store, name)
-    for name in map(qrels_of, optional):
+    for name in optional:
         with suppress(_MissingObject):
             sizes |= _stored(store, name)
     needed, free = sum(sizes.values()) + _unpacked(sizes), shutil.disk_usage(folder.parent).free

@@ -13,7 +13,9 @@ from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import PEOPLE
 
 
-def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:
+def read_people(
+    folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None], *, own_vectors: bool = False
+) -> Dataset:
     """Read the judged queries of several splits as one, with unjudged and generated queries.
 
     Queries made by a rule or a language model are left out of the judged ones, as they belong to another population. A
@@ -29,11 +31,12 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         splits: Names of files in qrels/; the first names the split of the result.
         spool: An empty folder for the documents, which has to outlive the result.
         say: Called with a message about queries that are left out.
+        own_vectors: As in `OpenDataset.read`.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, splits[0], spool)
+    opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
     judged, seen_only, generated_count = _judged(opened, splits)
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
@@ -59,6 +62,7 @@ def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[
         answerable=answerable,
         unanswerable=[query for query in in_order if not query.relevant],
         sha256=_digests(opened, splits),
+        vectors=opened.vectors,
         other_queries=OtherQueries(
             splits=tuple(splits),
             unjudged=[opened.queries[name].text for name in unjudged],

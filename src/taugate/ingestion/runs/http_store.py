@@ -12,9 +12,9 @@ import httpx2
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.loopback import is_on_loopback
-from taugate.ingestion.queries.endpoint import TRANSIENT, retry_after
 from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, value_of
+from taugate.storage.json_endpoint import TRANSIENT, retry_after
+from taugate.storage.loopback import is_on_loopback
 
 TRIES = 5  # of one request
 _FIRST_WAIT, _MAX_WAIT = 1.0, 60.0  # seconds between two tries; they double

@@ -4,6 +4,7 @@ Its model is a graph for onnxruntime (graph.py), or BERT-like weights for the ke
 the kernel runs it on a processor with AVX-512 (graph_weights.py).
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
+from taugate.retrieval.encoder.endpoint_record import EndpointAccess, EndpointRecord
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
 TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
-Runtime = Literal["onnxruntime", "kernel"]
-_MODELS: dict[Runtime, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
+Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (own_vectors.py)
+_MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
 FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
@@ -33,7 +36,7 @@ RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
 # can count, because some encoders read texts of any length.
-_MAX_DIMENSIONS, _MAX_TOKENS, _MAX_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
+_MAX_TOKENS, _MAX_PADDING = (1 << 31) - 1, 1 << 10
 _MAX_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 # Share of its characters above which a text counts as unreadable: from about there, an answer is lost more often than
 # found. Of the queries of SciFact and SQuAD that all-MiniLM-L6-v2 answers, it still answers 67 and 60 % with a share of
@@ -60,9 +63,11 @@ class EncoderConfig(BaseModel):
         special_tokens: Whether the tokenizer adds special tokens.
         pad_multiple: Texts are padded to a multiple of this many tokens, so that more texts share a batch.
         pair_lone_texts: Whether a text alone in its batch gets other last bits than in a larger batch.
-        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export.
+        max_cosine_difference: Largest 1 − cosine between PyTorch and the graph over the texts checked at export. Of an
+            endpoint: largest difference of the cosine of two texts between two replies.
         stored_type: Type of the source's weights if they are not stored in float32, such as BF16; else None.
         assumed_pooling: Whether the source declares no pooling, so that the mean of all tokens was taken.
+        endpoint: The endpoint that encodes if `runtime` is endpoint; else None, and not written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -71,7 +76,7 @@ class EncoderConfig(BaseModel):
     revision: str
     runtime: Runtime = "onnxruntime"
     precision: Precision = "float32"
-    dimension: int = Field(ge=1, le=_MAX_DIMENSIONS)
+    dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
     max_length: int = Field(ge=1, le=_MAX_TOKENS)
     max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
     pooling: str
@@ -84,6 +89,7 @@ class EncoderConfig(BaseModel):
     max_cosine_difference: float
     stored_type: str | None = Field(default=None, max_length=16, exclude_if=lambda value: value is None)
     assumed_pooling: bool = Field(default=False, exclude_if=lambda value: not value)
+    endpoint: EndpointRecord | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def query_window(self) -> int:
@@ -104,6 +110,11 @@ class Tokens:
     ids: list[int]
     truncated: bool
     unread: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
 
     @property
     def unreadable(self) -> bool:
@@ -168,19 +179,24 @@ class ExportedEncoder:
         return max(0, weights - self._tokenizer.get_vocab_size() * self.config.dimension)
 
     @classmethod
-    def load(cls, folder: Path, threads: int | None = None) -> Self:
-        """Load an exported encoder.
+    def load(cls, folder: Path, threads: int | None = None, access: EndpointAccess | None = None) -> "ExportedEncoder":
+        """Load an exported encoder, or prepare to reach the endpoint that its configuration names.
 
         Args:
             folder: Folder of its files.
             threads: Number of threads for a batch, by default the processors that this process may use.
+            access: How to reach an endpoint, by default as the environment says.
 
         Raises:
             EncoderError: If a file is missing or invalid.
         """
         config = read_config(folder)
-        model = _MODELS[config.runtime]
-        if not (folder / model).is_file():
+        if config.runtime == "endpoint":
+            from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need
+
+            return EndpointEncoder.connect(folder, access or EndpointAccess.from_environment())
+        model = _MODELS.get(config.runtime, MODEL)
+        if config.runtime not in _MODELS or not (folder / model).is_file():
             raise EncoderError(f"{folder}: {model} missing; {_REMEDY}")
         files = [name for name in (model, DATA, TOKENIZER, CONFIG) if name != DATA or (folder / DATA).is_file()]
         return cls(folder, config, sha256_files(folder, files), threads or processors())
@@ -204,6 +220,14 @@ class ExportedEncoder:
     def _frame(self, prompt: str) -> int:
         """Return the number of tokens of the prompt and of special tokens around a text."""
         return len(self._tokenizer.encode(prompt, add_special_tokens=self.config.special_tokens).ids)
+
+    @property
+    def max_piece(self) -> int:
+        """Largest number of texts to encode before their vectors are cached."""
+        return sys.maxsize
+
+    def close(self) -> None:
+        """Close connections; an encoder in this process has none."""
 
     @property
     def packed(self) -> bool:
@@ -258,15 +282,21 @@ def read_config(folder: Path) -> EncoderConfig:
     Raises:
         EncoderError: If the configuration or the tokenizer is missing, too large or invalid.
     """
-    for name, max_bytes in _MAX_BYTES.items():
-        if not (folder / name).is_file():
-            raise EncoderError(f"{folder}: {name} missing; {_REMEDY}")
-        if (folder / name).stat().st_size > max_bytes:
-            raise EncoderError(f"{folder / name}: more than {max_bytes} bytes; {_REMEDY}")
+    _check_size(folder, CONFIG)
     try:
-        return EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
+        config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
     except ValidationError as error:
         raise EncoderError(f"{folder / CONFIG}: {_first_message(error)}; {_REMEDY}") from error
+    if config.runtime != "endpoint":
+        _check_size(folder, TOKENIZER)
+    return config
+
+
+def _check_size(folder: Path, name: str) -> None:
+    if not (folder / name).is_file():
+        raise EncoderError(f"{folder}: {name} missing; {_REMEDY}")
+    if (folder / name).stat().st_size > _MAX_BYTES[name]:
+        raise EncoderError(f"{folder / name}: more than {_MAX_BYTES[name]} bytes; {_REMEDY}")
 
 
 def _first_tokens(encoding: "Encoding", window: int) -> list[int]:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from taugate.errors import InputError
 from taugate.retrieval.engines.engine import Engine, EngineKind
-from taugate.storage.files import read_bounded
+from taugate.storage.secrets import read_secret
 
 URL, TOKEN_FILE = "TAUGATE_ENGINE_URL", "TAUGATE_ENGINE_TOKEN_FILE"
-_MAX_SECRET_BYTES = 64 << 10  # Milvus takes JSON Web Tokens too
 _importing = threading.Lock()
 
 
@@ -45,7 +44,7 @@ def engine_at(kind: EngineKind, urls: str, token_file: Path | None) -> Engine:
     if not servers:
         raise InputError(f"{URL} is not set, and the vectors are in {kind}; set it to the URL of the engine")
     try:
-        return connect(kind, servers, "" if token_file is None else read_token(token_file))
+        return connect(kind, servers, "" if token_file is None else read_secret(token_file, TOKEN_FILE))
     except ModuleNotFoundError as error:
         raise InputError(f"{kind}: {error.name} is not installed; pip install 'taugate[{kind}]'") from error
 
@@ -82,16 +81,3 @@ def _logging_kept() -> Iterator[None]:
             yield
         finally:
             logging.config.dictConfig = configure
-
-
-def read_token(path: Path) -> str:
-    """Read a token, without the trailing newline that editors add.
-
-    Raises:
-        InputError: If the file cannot be read as text.
-    """
-    try:
-        # Kubernetes mounts the files of a Secret as symbolic links.
-        return read_bounded(path.resolve(), _MAX_SECRET_BYTES).decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{TOKEN_FILE}: {path} cannot be read as text; name a file with the secret alone") from error

@@ -11,6 +11,7 @@ import orjson
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import read_bounded
 
@@ -32,12 +33,19 @@ class GoldenQuery:
         relevant: Ids of its relevant documents and of their chunks in `documents`.
         documents: Ids of the passages of its top-K, best first.
         scores: float32 similarities of these passages.
+        vector: Its vector of unit length if the release has no encoder, (d,) float32; else None, and not written.
     """
 
     text: str
     relevant: list[str]
     documents: list[str]
     scores: list[float]
+    vector: list[float] | None = None
+
+    def query(self) -> Query:
+        """Return the query that searches for as many passages as recorded."""
+        own = None if self.vector is None else np.array(self.vector, dtype=np.float32).tobytes()
+        return Query(self.text, len(self.scores), vector=own)
 
     def is_answered_by(self, passages: Iterable[Document]) -> bool:
         """Return whether one of the passages is relevant or a chunk of a relevant document."""
@@ -47,7 +55,11 @@ class GoldenQuery:
 
 def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
     """Write golden queries, one JSON object per line; all have the same number of scores."""
-    path.write_bytes(b"".join(orjson.dumps(asdict(query)) + b"\n" for query in queries))
+    records = [asdict(query) for query in queries]
+    for record in records:
+        if record["vector"] is None:
+            del record["vector"]
+    path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
 
 
 def read(path: Path) -> list[GoldenQuery]:
@@ -80,14 +92,15 @@ def _parse(record: dict[str, Any]) -> GoldenQuery:
         raise ValueError("not a golden query")
     if not all(isinstance(name, str) for names in ids for name in names):
         raise ValueError("ids that are not strings")
-    if not all(type(score) in (int, float) for score in query.scores):
-        raise ValueError("scores that are not numbers")
+    if not all(type(number) in (int, float) for number in [*query.scores, *(query.vector or [])]):
+        raise ValueError("scores or vectors that are not numbers")
     return query
 
 
 def search(retriever: "Retriever", queries: Sequence[GoldenQuery]) -> TopK:
     """Search n ≥ 1 golden queries again, each for as many documents as recorded; returns n rows."""
-    return retriever.index.search(retriever.encode([query.text for query in queries]), len(queries[0].scores))
+    read, vectors = retriever.read([query.query() for query in queries])
+    return retriever.index.search(retriever.with_words([query.text for query in read], vectors), len(queries[0].scores))
 
 
 def differences(top: TopK, queries: Sequence[GoldenQuery], *, in_engine: bool = False) -> Float32:

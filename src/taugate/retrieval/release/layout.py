@@ -29,6 +29,7 @@ GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
 OUTCOMES = "outcomes.safetensors"
+QUESTIONS = "questions.jsonl"
 PROJECTION = "projection.safetensors"
 METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
@@ -43,6 +44,7 @@ OPTIONAL_FILES = frozenset(
         VECTORS,  # if the index stores inexact codes
         METADATA,  # if documents have metadata
         OUTCOMES,  # compared by promotion rules; not written by 0.1
+        QUESTIONS,  # not in a release with erased documents, which may be quoted; not written by 0.1
         ABSTENTION,  # if queries can be refused as a whole
         LEXICAL,  # if the score has a lexical part, or queries are refused by their words
         *(f"{folder}/{name}" for folder in (QUERY_FOLDER, FLOAT32_FOLDER) for name in encoder.FILES),
@@ -53,12 +55,20 @@ OPTIONAL_FILES = frozenset(
     }
 )
 
+# Files that a release without an encoder lacks.
+OF_ENCODERS = frozenset(name for name in FILES | OPTIONAL_FILES if name.partition("/")[0] in ENCODER_FOLDERS)
+
 # Files of a release that was calibrated on a run.
 REQUIRED_OF_RUN = frozenset({REFERENCE, OUTCOMES, REPORT})
-OPTIONAL_OF_RUN = frozenset({ABSTENTION, RELEVANCE})
+OPTIONAL_OF_RUN = frozenset({ABSTENTION, GOLDEN, RELEVANCE})
 
 # Files whose contents are in the engine if the manifest names one.
 IN_ENGINE = frozenset({INDEX, VECTORS, TEXTS, OFFSETS, METADATA})
+
+# Files that an encoder behind an endpoint does not have.
+BEHIND_ENDPOINT = frozenset(
+    {f"{folder}/{name}" for folder in ENCODER_FOLDERS for name in encoder.FILES if name != encoder.CONFIG}
+)
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)
 STAGING_PREFIX = ".staging-"

@@ -69,7 +69,7 @@ class DataRecord(Record):
     answerable: int
     unanswerable: int
     truncated_documents: int
-    sha256: dict[Literal["corpus", "queries", "qrels", "run"], str]
+    sha256: dict[Literal["corpus", "queries", "qrels", "run", "vectors", "query_vectors"], str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
 
@@ -247,7 +247,10 @@ class Manifest(ReleaseManifest):
     """The manifest of a release with a corpus, which the service searches.
 
     Attributes:
-        encoder: Encoder of the calibration.
+        encoder: Encoder of the calibration. If its runtime is "none", the release has no encoder: documents and queries
+            came with vectors, and requests do.
+        accepts_vectors: Whether requests may have the vector of the query although there is an encoder; None, and not
+            written, if they may not.
         query_encoder: Encoder of queries if `encoder` is for documents only; None, and not written, if both share one.
         float32_encoder: Source of an encoder of queries in int8 or bfloat16, else None.
         erasure: None for a release as it was calibrated.
@@ -260,6 +263,7 @@ class Manifest(ReleaseManifest):
     """
 
     encoder: EncoderRecord
+    accepts_vectors: Annotated[bool | None, UNLESS_NONE] = None
     query_encoder: Annotated[EncoderRecord | None, UNLESS_NONE] = None
     float32_encoder: EncoderRecord | None = None
     projection: ProjectionRecord | None
@@ -276,8 +280,20 @@ class Manifest(ReleaseManifest):
     golden_tolerance: float = Field(gt=0, lt=1)
 
     @property
+    def reads_texts(self) -> bool:
+        """True if there is an encoder, so that a query may be a text."""
+        return self.encoder.runtime != "none"
+
+    @property
+    def reads_vectors(self) -> bool:
+        """True if a query may be a vector."""
+        return bool(self.accepts_vectors) or not self.reads_texts
+
+    @property
     def query_encoders(self) -> dict[str, EncoderRecord]:
         """The encoders that may encode queries, by folder: the calibrated one, then its float32 source."""
+        if not self.reads_texts:
+            return {}
         of_queries = {QUERY_FOLDER: self.query_encoder, FLOAT32_FOLDER: self.float32_encoder}
         encoders = {folder: record for folder, record in of_queries.items() if record is not None}
         return encoders if self.query_encoder is not None else {ENCODER_FOLDER: self.encoder} | encoders

@@ -1,7 +1,7 @@
 """Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,12 +10,14 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EncoderUnsupported, EngineUnavailable, InputError, ReleaseError
+from taugate.errors import EncoderUnavailable, EncoderUnsupported, EngineUnavailable, InputError, ReleaseError
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
+from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.engines.corpus import EngineCorpus, open_corpus
 from taugate.retrieval.engines.hybrid import EngineHybridIndex
@@ -29,7 +31,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_w
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release import golden
+from taugate.retrieval.release import golden, questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
@@ -41,6 +43,7 @@ from taugate.retrieval.release.layout import (
     METADATA,
     PROJECTION,
     QUERY_FOLDER,
+    QUESTIONS,
     REFERENCE,
     RELEVANCE,
 )
@@ -65,6 +68,7 @@ class Release:
         precision: Precision of the encoder in use.
         golden: Golden queries with their recorded scores.
         reference: Similarities of the calibration queries, for comparison with live ones.
+        questions: Questions of the calibration, as lines of JSON; none in releases without them.
         engine: The engine that holds vectors and texts; None if they are in the release.
         resources: What is closed with the release, such as the lock that prevents its removal.
     """
@@ -75,6 +79,7 @@ class Release:
     precision: Precision
     golden: Sequence[GoldenQuery]
     reference: Reference
+    questions: Sequence[bytes] = ()
     engine: EngineCorpus | None = None
     resources: ExitStack = field(default_factory=ExitStack)
 
@@ -120,6 +125,7 @@ def load(
     precision: RequestedPrecision = "auto",
     trusted: TrustedKeys | None = None,
     engine: EngineAccess = EngineAccess(),  # noqa: B008 (frozen)
+    endpoint: EndpointAccess | None = None,
 ) -> Release:
     """Verify and open a release, then check that its golden queries score as recorded.
 
@@ -130,12 +136,14 @@ def load(
             scores differ from the recorded ones here, the float32 encoder that the release may also have.
         trusted: Keys of which one must have signed the release; None requires no signature.
         engine: How to reach the engine that the release names, by default the one that the environment names.
+        endpoint: How to reach the endpoint of the encoder, if it has one, by default as the environment says.
 
     Raises:
         ReleaseError: If anything is not as it was written.
         EncoderError: If an encoder cannot be loaded.
         InputError: If the release has no encoder of this precision, or no engine is configured.
         EngineUnavailable: If the engine does not respond.
+        EncoderUnavailable: If the endpoint of the encoder gives no vectors.
     """
     manifest = verify_searchable(release, trusted)
     _check_optional_files(release, manifest)
@@ -143,7 +151,13 @@ def load(
     with ExitStack() as resources:
         if corpus.engine is not None:
             resources.callback(corpus.engine.close)
-        opened = _open(release, manifest, corpus, threads, precision)
+
+        def load_one(folder: Path) -> ExportedEncoder:
+            encoder = load_encoder(folder, manifest, threads, endpoint)
+            resources.callback(encoder.close)
+            return encoder
+
+        opened = _open(release, manifest, corpus, load_one, precision)
         return replace(opened, resources=resources.pop_all())
 
 
@@ -172,9 +186,21 @@ def _open_corpus(release: Path, manifest: Manifest, access: EngineAccess) -> _Co
 
 
 def _open(
-    release: Path, manifest: Manifest, corpus: _Corpus, threads: int | None, precision: RequestedPrecision
+    release: Path,
+    manifest: Manifest,
+    corpus: _Corpus,
+    load_one: Callable[[Path], ExportedEncoder],
+    precision: RequestedPrecision,
 ) -> Release:
-    """Open the other parts of a release and check its golden queries; see `load` for the parameters."""
+    """Open the other parts of a release and check its golden queries.
+
+    Args:
+        release: Folder of the release.
+        manifest: Manifest of the release.
+        corpus: Its corpus.
+        load_one: Loads the encoder in a folder.
+        precision: See `load`.
+    """
     index = corpus.index
     projection = _load_projection(release, manifest, index)
     relevance = _load_relevance(release, manifest, corpus)
@@ -184,6 +210,7 @@ def _open(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
+    listed = questions.read(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(
@@ -197,14 +224,16 @@ def _open(
             corpus.documents.parents,
             corpus.remote_passages,
         )
-        _check_golden(retriever, queries, release, encoder.folder, manifest.golden_tolerance)
+        _check_golden(retriever, queries, release, encoder, manifest.golden_tolerance)
         used = encoder.config.precision
-        return Release(manifest, retriever, corpus.documents, used, queries, reference, corpus.engine)
+        return Release(manifest, retriever, corpus.documents, used, queries, reference, listed, corpus.engine)
 
+    if not manifest.reads_texts:
+        return open_with(own_vectors(release, manifest))
     *preferred, last = encoder_folders(release, manifest, precision)
     for folder in preferred:
         try:
-            encoder = load_encoder(folder, manifest, threads)
+            encoder = load_one(folder)
         except EncoderUnsupported as error:
             _log.warning("%s; encoding queries with %s", error, last.name)
             continue
@@ -214,7 +243,19 @@ def _open(
             raise
         except ReleaseError as error:  # another processor rounds otherwise than the one of the calibration
             _log.warning("%s; encoding queries with %s", error, last.name)
-    return open_with(load_encoder(last, manifest, threads))
+    return open_with(load_one(last))
+
+
+def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
+    """Return what stands for the encoder of a release that has none.
+
+    Raises:
+        ReleaseError: If the manifest names another digest.
+    """
+    encoder = OwnVectors(manifest.encoder.dimension)
+    if encoder.sha256 != manifest.encoder.sha256:
+        raise _disagreement(release, ENCODER_FOLDER)
+    return encoder
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
@@ -241,19 +282,22 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
     return folders
 
 
-def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> ExportedEncoder:
+def load_encoder(
+    folder: Path, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None
+) -> ExportedEncoder:
     """Load one of the encoders of a release.
 
     Args:
         folder: One of `encoder_folders`, or the folder of the documents' encoder.
         manifest: Manifest of the release.
         threads: See `load`.
+        endpoint: See `load`.
 
     Raises:
         ReleaseError: If it is not the encoder in the manifest.
         EncoderError: If it cannot be loaded.
     """
-    encoder = ExportedEncoder.load(folder, threads)
+    encoder = ExportedEncoder.load(folder, threads, endpoint)
     record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
     if record is None or encoder.sha256 != record.sha256:
         names = ", ".join(FILES)
@@ -265,19 +309,22 @@ def load_encoder(folder: Path, manifest: Manifest, threads: int | None) -> Expor
 
 
 def _check_golden(
-    retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, encoder: Path, tolerance: float
+    retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, encoder: ExportedEncoder, tolerance: float
 ) -> None:
     """Check the golden queries; any exception that a library raises for inconsistent parts becomes a ReleaseError."""
     try:
         golden.check(retriever, queries, tolerance)
-    except EngineUnavailable:
+    except (EngineUnavailable, EncoderUnavailable):
         raise
     except ReleaseError as error:
-        raise ReleaseError(f"{release / GOLDEN}: {error}") from error
+        endpoint = encoder.config.endpoint
+        model = "" if endpoint is None else f"; the endpoint {endpoint.url} may have another model than then"
+        raise ReleaseError(f"{release / GOLDEN}: {error}{model}") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ReleaseError(
-            f"{release}: {encoder.name} or {INDEX} cannot answer the golden queries ({reason}); calibrate again"
+            f"{release}: {encoder.folder.name or GOLDEN} or {INDEX} cannot answer the golden queries ({reason}); "
+            "calibrate again"
         ) from error
 
 

@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import (
+    BEHIND_ENDPOINT,
     FILES,
     IN_ENGINE,
     MANIFEST,
     MANIFEST_BYTES,
+    OF_ENCODERS,
     OPTIONAL_FILES,
     OPTIONAL_OF_RUN,
     REQUIRED_OF_RUN,
@@ -109,7 +111,11 @@ def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
     """Return the missing and the unexpected files of a release."""
     if not isinstance(manifest, Manifest):
         return files_differ(manifest.files, REQUIRED_OF_RUN, OPTIONAL_OF_RUN)
-    outside = frozenset() if manifest.engine is None else IN_ENGINE
+    outside = frozenset[str]() if manifest.engine is None else IN_ENGINE
+    if manifest.encoder.runtime == "endpoint":
+        outside |= BEHIND_ENDPOINT
+    if not manifest.reads_texts:
+        outside |= OF_ENCODERS
     return files_differ(manifest.files, FILES - outside, OPTIONAL_FILES - outside)
 
 

@@ -43,7 +43,7 @@ def explain_operation(settings: Settings, serving: Serving) -> Operation:
         """Explain a document's rank for a query, the rule that keeps or drops it, and its distance to the threshold."""
         active = serving.active
         with active.in_flight:
-            query = read_query(body, active, settings)
+            query = read_query(body, active.release, settings)
             try:
                 explanation = await while_connected(request, active.search.explain(query, body.document_id))
             except UnknownDocument as error:

@@ -1,7 +1,9 @@
-"""POST /gate and POST /gate/batch: cut the results of another retriever by its calibrated threshold."""
+"""/gate, /gate/batch and /gate/golden: cut the results of another retriever, and check that it is the same."""
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -10,16 +12,26 @@ from starlette.responses import Response
 
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
-from taugate.retrieval.gate import GateReply, ScoredResult
+from taugate.retrieval.gate import GateReply
+from taugate.retrieval.golden_results import GoldenResults, compare
 from taugate.retrieval.query import Query
-from taugate.service.api.gate_schemas import GateBatchRequest, GateBatchResponse, GateRequest, GateResponse
+from taugate.service.api.gate_schemas import (
+    GateBatchRequest,
+    GateBatchResponse,
+    GateRequest,
+    GateResponse,
+    GoldenCheckResponse,
+    GoldenQuestion,
+    GoldenRequest,
+    GoldenResponse,
+)
 from taugate.service.api.search import check_limits
-from taugate.service.errors import Invalid
+from taugate.service.errors import Invalid, NotFound, OtherRetriever
 from taugate.service.http.caller import current_caller
 from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
-from taugate.service.http.replies import EncodedJsonResponse
+from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
@@ -28,7 +40,7 @@ from taugate.service.settings import Settings
 
 
 class GateHandlers:
-    """The handlers of the two endpoints."""
+    """The handlers of the endpoints."""
 
     def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
         self._settings, self._serving, self._metrics = settings, serving, metrics
@@ -49,6 +61,24 @@ class GateHandlers:
                 await asyncio.sleep(0)  # yield to other requests
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
+    async def golden(self, request: Request) -> Response:
+        """Get calibration questions that tell whether the retriever is still the one that was calibrated."""
+        active = self._serving.active
+        questions = [GoldenQuestion(query_id=question.query_id, query=question.query) for question in _golden(active)]
+        return model_reply(GoldenResponse(queries=questions, release=active.release_id))
+
+    async def check_golden(self, request: Request, body: GoldenRequest) -> Response:
+        """Compare the results of the golden questions with those of the calibration."""
+        active = self._serving.active
+        live = {answer.query_id: [result.scored for result in answer.results] for answer in body.queries}
+        try:
+            deviation = compare(_golden(active), live)
+        except InputError as error:
+            raise Invalid(str(error)) from error
+        if deviation.objection is not None:
+            raise OtherRetriever(f"{deviation.objection}: this is not the calibrated retriever; calibrate again")
+        return model_reply(GoldenCheckResponse(**asdict(deviation), release=active.release_id))
+
     def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:
         """Cut the results of a query, and count them; returns the reply as JSON. `name` is a prefix of fields.
 
@@ -58,17 +88,9 @@ class GateHandlers:
         """
         gate = active.gate.gate
         check_limits(body.query or "", body.k, self._settings, name)
-        results = [
-            ScoredResult(
-                str(result.id),
-                result.score,
-                {key: value for key, value in (result.scores or {}).items() if value is not None},
-            )
-            for result in body.results
-        ]
         began = time.perf_counter()
         try:
-            reply = gate.cut(results, body.k)
+            reply = gate.cut([result.scored for result in body.results], body.k)
         except InputError as error:
             raise Invalid(f"{name}{error}") from error
         self._metrics.observe_stage("gate", began, time.perf_counter())
@@ -84,7 +106,7 @@ class GateHandlers:
 
 
 def gate_operations(handlers: GateHandlers) -> list[Operation]:
-    """Return the operations of the two endpoints."""
+    """Return the operations of the endpoints."""
     return [
         Operation("gate", handlers.gate, GateResponse, described={"links": judging("")}),
         Operation(
@@ -94,7 +116,16 @@ def gate_operations(handlers: GateHandlers) -> list[Operation]:
             described={"links": judging("/responses/0")},
             queries=lambda body: len(body.queries),
         ),
+        Operation("golden", handlers.golden, GoldenResponse),
+        Operation("golden_check", handlers.check_golden, GoldenCheckResponse, queries=lambda body: len(body.queries)),
     ]
+
+
+def _golden(active: ActiveRelease) -> Sequence[GoldenResults]:
+    """Return the golden questions of a release; raises NotFound if it has none."""
+    if not active.gate.golden:
+        raise NotFound("the release has no golden questions: an earlier version wrote it; calibrate again")
+    return active.gate.golden
 
 
 def _counted_text(body: GateRequest) -> str:

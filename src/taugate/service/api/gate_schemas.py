@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
-from taugate.retrieval.gate import MAX_RESULTS, GateReason
+from taugate.retrieval.gate import MAX_RESULTS, GateReason, ScoredResult
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.records import State
 from taugate.service.api.schemas import (
@@ -42,6 +42,12 @@ class ScoredResultFields(BaseModel):
         description="further scores by name, if they were calibrated; null for a missing one",
     )
 
+    @property
+    def scored(self) -> ScoredResult:
+        """The result as a gate takes it."""
+        scores = {name: value for name, value in (self.scores or {}).items() if value is not None}
+        return ScoredResult(str(self.id), self.score, scores)
+
 
 class GateRequest(StrictRequest):
     """The results of the retriever for a query, best first. `k` defaults to the K of the calibration.
@@ -68,6 +74,44 @@ class GateBatchRequest(StrictRequest):
     """Results for several queries, each with the fields of /gate."""
 
     queries: Annotated[list[GateRequest], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
+
+
+class GoldenAnswer(StrictRequest):
+    """What the retriever returns for a golden question, as deep as live requests."""
+
+    query_id: str
+    results: Annotated[list[ScoredResultFields], Field(max_length=MAX_RESULTS), FailFast()]
+
+
+class GoldenRequest(StrictRequest):
+    """Results for all golden questions."""
+
+    queries: Annotated[list[GoldenAnswer], Field(min_length=1), FailFast(), BeforeValidator(limit_batch)]
+
+
+class GoldenQuestion(BaseModel):
+    """A question of the calibration."""
+
+    query_id: str = Field(description="id of the query in the run")
+    query: str | None = Field(description="its text; null if the run did not have it")
+
+
+class GoldenResponse(BaseModel):
+    """The golden questions. Send them to the retriever, and its results to POST /gate/golden."""
+
+    queries: list[GoldenQuestion]
+    release: str = Field(description=RELEASE_ID)
+
+
+class GoldenCheckResponse(BaseModel):
+    """The retriever is the one that was calibrated. Otherwise the reply is 409 `other_retriever`."""
+
+    score: str = Field(description="what moved furthest beside its tolerance: `score`, or the name of a component")
+    moved: float = Field(description="how far a quarter of its values moved at least")
+    tolerance: float = Field(description="how far they may move")
+    recorded: int = Field(ge=1, description="number of recorded results")
+    returned: int = Field(ge=0, description="number of these that the retriever still returns")
+    release: str = Field(description=RELEASE_ID)
 
 
 class KeptResultFields(BaseModel):

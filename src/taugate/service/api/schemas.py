@@ -20,6 +20,7 @@ from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.service.settings import MAX_QUERIES
 
 # Far above any limit, so that no error message repeats a larger number.
@@ -64,10 +65,20 @@ QueryText = Annotated[
 ]
 
 
+_Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS, fail_fast=True)]
+
+
 class SearchFields(StrictRequest):
     """The fields that decide which results a search returns."""
 
-    query: QueryText
+    query: QueryText | None = Field(
+        default=None, description="text to search for; may be left out if there is a `vector`"
+    )
+    vector: _Vector | None = Field(
+        default=None,
+        description="vector of the query, by the model that made those of the documents; for releases that were "
+        "calibrated on vectors, or with --accept-vectors; beside it, only the words of a `query` count",
+    )
     k: K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"
     )

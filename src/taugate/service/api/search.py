@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.errors import InputError
+from taugate.errors import InputError, NoEncoder
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
 from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import Invalid, NotFound
+from taugate.service.errors import Invalid, NotFound, VectorNeeded
 from taugate.service.http.caller import current_caller, while_connected
 from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
@@ -26,6 +27,11 @@ from taugate.service.pipeline.forms import ReplyForm, SearchForm
 from taugate.service.pipeline.record import SearchRecord
 from taugate.service.settings import Settings
 
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
+
+# Whether a reply was in this process's memory (Server Timing, W3C), for people who look at a single search.
+_CACHED, _SEARCHED = {"Server-Timing": "cache;desc=hit"}, {"Server-Timing": "cache;desc=miss"}
 CURRENT = "current"  # means the active release, in APIs whose requests name a store or knowledge base
 
 
@@ -48,8 +54,8 @@ class SearchHandlers:
         """Search for the top-K documents that pass the calibrated threshold. If none does, the reply says why."""
         active = self._serving.active
         with active.in_flight:
-            (reply,) = await self._answer(request, [read_search(body, active, self._settings)], active)
-        return EncodedJsonResponse(reply)
+            (reply,), searched = await self._answer(request, [read_search(body, active, self._settings)], active)
+        return EncodedJsonResponse(reply, headers=_SEARCHED if searched else _CACHED)
 
     def is_known(self, body: SearchRequest) -> bool:
         """Return whether the reply to a search is in memory; raises as `search`, unless it has to wait."""
@@ -64,7 +70,7 @@ class SearchHandlers:
                 read_search(search, active, self._settings, name=f"queries.{position}.")
                 for position, search in enumerate(body.queries)
             ]
-            replies = await self._answer(request, searches, active)
+            replies, _ = await self._answer(request, searches, active)
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def answer_dialect(
@@ -81,13 +87,14 @@ class SearchHandlers:
         with active.in_flight:
             if release not in {CURRENT, active.release_id}:
                 raise NotFound(missing)
-            queries = [(read_query(search, active, self._settings), form) for search in searches]
-            return await self._answer(request, queries, active)
+            queries = [(read_query(search, active.release, self._settings), form) for search in searches]
+            replies, _ = await self._answer(request, queries, active)
+            return replies
 
     async def _answer(
         self, request: Request, searches: Sequence[tuple[Query, ReplyForm]], active: ActiveRelease
-    ) -> list[bytes]:
-        """Run the searches that are not cached, and return every reply as JSON with a new id."""
+    ) -> tuple[list[bytes], int]:
+        """Run the searches that are not cached; returns every reply as JSON with a new id, and how many were run."""
         caller = current_caller.get()
         records = [active.search.cached(query, form) for query, form in searches]
         missing = [search for search, record in zip(searches, records, strict=True) if record is None]
@@ -101,7 +108,7 @@ class SearchHandlers:
             replies.append(record.to_json(query_id, drift))
             if len(searches) > 1:  # yield to other requests: a batch of cached replies does not await anything else
                 await asyncio.sleep(0)
-        return replies
+        return replies, len(missing)
 
     def _notify(self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease) -> None:
         """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
@@ -134,7 +141,7 @@ def read_search(
     request: SearchRequest, active: ActiveRelease, settings: Settings, *, name: str = ""
 ) -> tuple[Query, SearchForm]:
     """Return the query of a request and the form of its reply; parameters and errors are those of `read_query`."""
-    query = read_query(request, active, settings, name=name)
+    query = read_query(request, active.release, settings, name=name)
     if request.explain:
         query = replace(query, with_parts=True)
     share = settings.drift.explore_share
@@ -151,16 +158,18 @@ def _may_explore(query: Query) -> bool:
     return query.threshold is None and query.group_by is None and not (query.filter or query.permitted)
 
 
-def read_query(request: SearchFields, active: ActiveRelease, settings: Settings, *, name: str = "") -> Query:
-    """Convert the fields of a request to a query of the caller; `name` is a prefix of field names in messages.
+def read_query(request: SearchFields, release: "Release", settings: Settings, *, name: str = "") -> Query:
+    """Convert the fields of a request to the caller's query; `name` is a prefix of field names in messages.
 
     Raises:
         Invalid: If a field exceeds a limit or does not fit the release.
+        VectorNeeded: If the query is a text alone, and the release has no encoder.
     """
-    release = active.release
-    check_limits(request.query, request.k, settings, name)
+    check_limits(request.query or "", request.k, settings, name)
     try:
         return to_query(request, release, current_caller.get().filter)
+    except NoEncoder as error:
+        raise VectorNeeded(f"{name}{error}") from error
     except InputError as error:
         raise Invalid(f"{name}{error}") from error
 

@@ -47,7 +47,8 @@ class CacheKeys:
 
     def retrieved(self, query: Query, depth: int) -> str:
         """Return the key of the `depth` documents that a search retrieved, before the threshold was applied."""
-        return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
+        searched = query.text if query.vector is None else (query.text, query.vector)
+        return self._key("found", (searched, depth, query.filter, query.permitted, query.group_by))
 
     def reply(self, query: Query, form: object) -> str:
         """Return the key of a whole reply; the `repr` of `form` must have all that changes the output."""

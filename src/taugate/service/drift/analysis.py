@@ -15,7 +15,7 @@ from taugate.drift.observations import Float64, Judgements, Observations
 from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
-from taugate.errors import EngineUnavailable
+from taugate.errors import EncoderUnavailable, EngineUnavailable
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
@@ -203,7 +203,7 @@ class TrafficAnalysis:
     def _run_canary(self, canary: Canary) -> None:
         try:
             result = canary.run()
-        except EngineUnavailable:  # says nothing about the encoder, and has an alert of its own
+        except (EncoderUnavailable, EngineUnavailable):  # says nothing about the model; other alerts tell of it
             self._canary_run_at = time.monotonic() - self._canary_seconds + _UPDATE_SECONDS
             return
         gauges = self._gauges

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taugate.errors import EncoderError, ReleaseError
+from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError
 from taugate.retrieval.release.golden import differences, overall, search
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
@@ -44,13 +44,20 @@ class Canary:
         return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
 
     def run(self) -> CanaryResult:
-        """Search for the golden queries one after another."""
+        """Search for the golden queries one after another.
+
+        Raises:
+            EncoderUnavailable: If the endpoint of the encoder gives no vectors.
+            EngineUnavailable: If the engine does not respond.
+        """
         manifest = self._release.manifest
         in_engine = manifest.engine is not None
         hits, distances = list[bool](), list[float]()
         for query in self._release.golden:
             try:
                 top = search(self._retriever, [query])
+            except EncoderUnavailable:
+                raise
             except EncoderError:  # the vectors are not finite
                 hits.append(False)
                 distances.append(np.inf)

@@ -57,7 +57,7 @@ def observations(served: Sequence[ServedReply], k: int, random: int) -> Observat
         np.concatenate([reply.record.similarities for reply in served], out=similarities.reshape(-1))
     # A clock may be set back; times must not decrease all the same.
     at = np.maximum.accumulate(np.array([reply.at for reply in served], dtype=np.float64))
-    keys = query_keys(reply.query.text for reply in served)
+    keys = query_keys(reply.query.identity for reply in served)
     kept = np.array([reply.record.uncut_kept for reply in served], dtype=np.float32)
     return Observations(at, keys, similarities[:, :k], similarities[:, k:], kept)
 
@@ -136,7 +136,7 @@ class QueryLog:
                 LoggedQuery(
                     at=at,
                     query_id=query_id,
-                    query=query.text if self._texts else hashed(query.text),
+                    query=query.text if self._texts and query.text else hashed(query.identity),
                     key=key,
                     collection=self._collection,
                     release=self._release,

@@ -55,7 +55,7 @@ class DriftWatch:
     def observe(self, query_id: str, query: Query, record: SearchRecord, key: str | None) -> None:
         """Take a reply that is being sent, cached or not: drift counts what users see. See ServedReply."""
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
-            self._characters += len(query.text) + sum(map(len, record.ids or ()))
+            self._characters += len(query.text) + len(query.vector or b"") + sum(map(len, record.ids or ()))
             self._served.append(ServedReply(time.time(), query_id, query, key, record))
         else:
             self._lost += 1

@@ -59,11 +59,17 @@ class Connection(H11Protocol):
         self._unread_since: float | None = None
         self._held = b""  # received while a plain request is handled
         self._has_authorized_request = self._is_stopping = False
+        self._key: str | None = None  # of its last authorized request
 
     @property
     def is_idle(self) -> bool:
         """Whether the connection waits for its next request."""
         return self.stage is Stage.NEXT_REQUEST
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether a request of the connection is being handled, and no reply waits for the client to read it."""
+        return self.stage is Stage.REPLY and not self.unread()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Register the connection, or refuse it if the table is full."""
@@ -101,8 +107,12 @@ class Connection(H11Protocol):
         self._advance()
         self._table.replied(self)
 
-    def request_authorized(self) -> None:
-        """Record that a request is authorized. Once all of it was received, the connection is no longer replaced."""
+    def request_authorized(self, key: str | None) -> None:
+        """Record that a request is authorized, with the name of its key.
+
+        Once all of it was received, the connection is no longer replaced; see `ConnectionTable`.
+        """
+        self._key = key
         if not self._has_authorized_request:
             self._has_authorized_request = True
             self._advance()
@@ -160,7 +170,7 @@ class Connection(H11Protocol):
                 if self.cycle is not None:
                     self.cycle.disconnected = True  # 400 was sent in place of its reply
         if stage is Stage.REPLY and self._has_authorized_request:
-            self._table.authenticate(self)
+            self._table.authenticate(self, self._key)
         if self._is_stopping and stage in (Stage.NEXT_REQUEST, Stage.REST_OF_REPLIED):
             self.transport.close()
 

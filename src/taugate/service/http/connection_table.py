@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from typing import Protocol
 
 from taugate.service.metrics import Metrics
@@ -18,6 +19,8 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks, and so the most that a connectio
 # A connection with an authorized request is not replaced before it has been idle for this long. It is the keep-alive
 # time of uvicorn, Node and Apache: an active client sends its next request sooner.
 _MIN_IDLE_SECONDS = 5.0
+# Share of all connections that one key keeps in a full table, so that a single client cannot lock all others out.
+_KEY_SHARE = 0.5
 
 
 class _Connection(Protocol):
@@ -27,6 +30,8 @@ class _Connection(Protocol):
 
     @property
     def is_idle(self) -> bool: ...
+    @property
+    def awaits_reply(self) -> bool: ...
     def unread(self) -> int: ...
     def abort(self) -> None: ...
     def close_if_late(self, now: float) -> None: ...
@@ -35,9 +40,10 @@ class _Connection(Protocol):
 class ConnectionTable:
     """Connections in the order in which new ones replace them; belongs to one event loop.
 
-    A connection is unauthenticated until a request over it has been authorized. When the table is full, a new
-    connection replaces the oldest unauthenticated one, so that clients without a key cannot lock others out. If all
-    connections are authenticated, it replaces the one that has been idle the longest; it is refused if that one has
+    A connection is unauthenticated until a request over it has been authorized, and remains so while its key has half
+    of all connections. When the table is full, a new connection replaces the oldest unauthenticated one that the
+    service does not owe a reply, so that neither clients without a key nor one client with a key can lock others out.
+    If there is none, it replaces the authenticated one that has been idle the longest; it is refused if that one has
     been idle for less than five seconds.
 
     Attributes:
@@ -59,7 +65,9 @@ class ConnectionTable:
         self.receive_seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._unauthenticated: dict[_Connection, None] = {}  # the oldest first
-        self._authenticated: dict[_Connection, None] = {}  # the one with the oldest last reply first
+        # With the names of keys; the one with the oldest last reply comes first.
+        self._authenticated: dict[_Connection, str | None] = {}
+        self._connections_of: Counter[str | None] = Counter()  # authenticated ones, by key
         self._unread_bytes = 0  # upper bound of the bytes of replies that clients have not read
         self.is_ending = False
         self._last_left = 0.0
@@ -73,7 +81,8 @@ class ConnectionTable:
         """Register a new connection, and return False if it must be refused."""
         if len(self) >= self._max:
             self.count_refusal("connections")
-            replaced = next(iter(self._unauthenticated), None) or self._longest_idle()
+            waiting = (connection for connection in self._unauthenticated if not connection.awaits_reply)
+            replaced = next(waiting, None) or self._longest_idle()
             if replaced is None:
                 return False
             self.leave(replaced)
@@ -88,11 +97,18 @@ class ConnectionTable:
             return None
         return longest_idle
 
-    def authenticate(self, connection: _Connection) -> None:
-        """Record that a request of a connection was authorized: only if it is idle, a new connection replaces it."""
-        if connection in self._unauthenticated:
+    def authenticate(self, connection: _Connection, key: str | None) -> None:
+        """Record that a request was authorized: only if its connection is idle, a new connection replaces it.
+
+        Args:
+            connection: The connection.
+            key: Name of the request's key; None if there are no keys, and all clients share the connections.
+        """
+        shares = key is None or self._connections_of[key] < _KEY_SHARE * self._max
+        if shares and connection in self._unauthenticated:
             del self._unauthenticated[connection]
-            self._authenticated[connection] = None
+            self._authenticated[connection] = key
+            self._connections_of[key] += 1
 
     def replied(self, connection: _Connection) -> None:
         """Record a reply, and close other connections if the unread bytes of all exceed their limit.
@@ -100,8 +116,7 @@ class ConnectionTable:
         Those with the oldest last reply are closed first, unauthenticated ones before them.
         """
         if connection in self._authenticated:
-            del self._authenticated[connection]
-            self._authenticated[connection] = None
+            self._authenticated[connection] = self._authenticated.pop(connection)
         unread = connection.unread()
         self._unread_bytes += unread
         if not unread or self._unread_bytes <= _MAX_UNREAD_BYTES:
@@ -117,7 +132,8 @@ class ConnectionTable:
     def leave(self, connection: _Connection) -> None:
         """Remove a connection, if it is in the table."""
         self._unauthenticated.pop(connection, None)
-        self._authenticated.pop(connection, None)
+        if connection in self._authenticated:
+            self._connections_of[self._authenticated.pop(connection)] -= 1
         self._last_left = time.monotonic()
 
     def announce_end(self) -> None:

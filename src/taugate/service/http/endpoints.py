@@ -57,6 +57,9 @@ _ROWS = (
     Endpoint("gate", "POST", "/gate", "gate", "search", cost="one", body_limit="max_batch_bytes", errors=(409,)),
     Endpoint("gate_batch", "POST", "/gate/batch", "gate", "search", cost="queries", body_limit="max_batch_bytes",
              errors=(409,)),
+    Endpoint("golden", "GET", "/gate/golden", "gate", "search", errors=(404, 409)),
+    Endpoint("golden_check", "POST", "/gate/golden", "gate", "search", cost="queries", body_limit="max_batch_bytes",
+             errors=(404, 409)),
     Endpoint("explain", "POST", "/explain", "search", "search", filtered=True, cost="one", errors=(404, 409)),
     Endpoint("feedback", "POST", "/feedback", "search", "feedback", filtered=True, cost="one", errors=(404, 409),
              status=202),
@@ -69,6 +72,10 @@ _ROWS = (
     Endpoint("playground", "GET", "/playground", "playground", public=True, part="playground"),
     Endpoint("playground_style", "GET", "/playground/app.css", "playground", public=True, part="playground"),
     Endpoint("playground_script", "GET", "/playground/app.js", "playground", public=True, part="playground"),
+    # For the page alone, and not in openapi.json: they change with it.
+    Endpoint("playground_questions", "GET", "/playground/questions", None, "search", part="playground"),
+    Endpoint("playground_documents", "POST", "/playground/documents", None, "search", cost="one", part="playground"),
+    Endpoint("playground_shadow", "POST", "/playground/shadow", None, "search", cost="one", part="playground"),
     Endpoint("openapi", "GET", "/openapi.json", None, public=True),
 )
 # fmt: on

@@ -13,15 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from taugate.errors import EngineUnavailable
+from taugate.errors import EncoderUnavailable, EngineUnavailable, TextRefused
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import AllowedHosts, Authorizer
 from taugate.service.errors import (
     ApiError,
     BadRequest,
+    EncoderAway,
     EngineAway,
     HeadersTooLarge,
     Internal,
+    Invalid,
     MethodNotAllowed,
     NotFound,
     RateLimited,
@@ -72,7 +74,7 @@ class RequestSteps:
             return
         began = time.perf_counter()
         caller = self._identify(scope)
-        operation, scope["path_params"] = self._operations.find(scope["path"])
+        operation, scope["path_params"] = self._operations.find(scope["path"], scope["method"])
         response = None
         try:
             response = _finished(await self._reply(caller, operation, scope, receive), caller)
@@ -96,7 +98,7 @@ class RequestSteps:
         if not self._admission.is_full:
             return None
         began = time.perf_counter()
-        operation, _ = self._operations.find(scope["path"])
+        operation, _ = self._operations.find(scope["path"], scope["method"])
         if operation is None:
             return None
         caller = self._identify(scope)
@@ -142,6 +144,10 @@ class RequestSteps:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
             error = EngineAway()
+        except EncoderUnavailable:
+            error = EncoderAway()
+        except TextRefused:
+            error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
             _log.exception("unhandled exception", extra={"fields": {"request_id": caller.id}})
             error = Internal()
@@ -185,7 +191,7 @@ class RequestSteps:
         if caller.authorized:
             self._authorizer.count(caller.key)
             if caller.connection is not None:
-                caller.connection.request_authorized()
+                caller.connection.request_authorized(caller.key_name)
 
     def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         lines = scope["headers"]  # including every line of a repeated header
@@ -248,6 +254,5 @@ def _finished(response: Response, caller: Caller) -> Response:
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:
-    allowed = ("GET", "HEAD") if operation.row.method == "GET" else (operation.row.method,)
-    if scope["method"] not in allowed:
-        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(allowed))
+    if scope["method"] not in operation.allowed:
+        raise MethodNotAllowed(f"{scope['path']} does not support {scope['method']}", ", ".join(operation.allowed))

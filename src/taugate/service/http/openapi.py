@@ -59,7 +59,7 @@ _LIMITED = {
     **dict.fromkeys(("SearchRequest", "ExplainRequest"), ("query", "k", "min_results")),
     **dict.fromkeys(("FeedbackRequest", "VectorStoreQuery", "DifyQuery"), ("query",)),
     "GateRequest": ("query", "k"),
-    **dict.fromkeys(("BatchRequest", "GateBatchRequest"), ("queries",)),
+    **dict.fromkeys(("BatchRequest", "GateBatchRequest", "GoldenRequest"), ("queries",)),
     "RetrievalSetting": ("top_k",),
 }
 

@@ -28,6 +28,7 @@ class Operation(APIRoute):
         queries: Function that counts the queries of a body.
         is_known: Function that returns whether the reply to a body is in memory. If it is set, requests with any other
             body are refused at once while the queue is full.
+        allowed: Methods of its path, including those of other endpoints.
         error_form: Form of error replies in a dialect, None for that of Taugate.
     """
 
@@ -48,6 +49,7 @@ class Operation(APIRoute):
         """
         self.row = ENDPOINTS[name]
         self.handler, self.queries, self.error_form = handler, queries, error_form
+        self.allowed: tuple[str, ...] = ("GET", "HEAD") if self.row.method == "GET" else (self.row.method,)
         self.is_known: Callable[[Any], bool] | None = None
         secured = {} if self.row.public else {"security": SECURITY}
         self.model: type[BaseModel] | None = get_type_hints(handler).get("body")
@@ -78,12 +80,22 @@ class Operations:
         if odd := rows ^ {operation.name for operation in operations}:
             raise LookupError(f"the table of endpoints and the operations differ: {', '.join(sorted(odd))}")
         self._templates = [operation for operation in operations if operation.param_convertors]
-        self._by_path = {operation.path: operation for operation in operations if not operation.param_convertors}
+        self._by_path: dict[str, dict[str, Operation]] = {}  # and by method
+        for operation in operations:
+            if not operation.param_convertors:
+                self._by_path.setdefault(operation.path, {})[operation.row.method] = operation
+        for by_method in self._by_path.values():
+            allowed = tuple(method for operation in by_method.values() for method in operation.allowed)
+            for operation in by_method.values():
+                operation.allowed = allowed
 
-    def find(self, path: str) -> tuple[Operation | None, dict[str, str]]:
-        """Return the operation of a request path, None if there is none, and the values of its template."""
-        if operation := self._by_path.get(path):
-            return operation, {}
+    def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
+        """Return the operation of a request path, None if there is none, and the values of its template.
+
+        If none of the path has the method, another of its operations is returned.
+        """
+        if by_method := self._by_path.get(path):
+            return by_method.get("GET" if method == "HEAD" else method) or next(iter(by_method.values())), {}
         for operation in self._templates:
             if match := operation.path_regex.fullmatch(path):  # `match` would accept a line feed at the end
                 return operation, match.groupdict()

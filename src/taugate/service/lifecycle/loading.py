@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from taugate.errors import InputError, ReleaseError, TaugateError
+from taugate.errors import EncoderUnavailable, InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.remote.copy import update_copy
 from taugate.registry.remote.download import remote_current_id
 from taugate.registry.remote.private import PRIVATE, private_copy, private_in_place
 from taugate.retrieval.encoder.encoder import RequestedPrecision
+from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
@@ -76,15 +77,22 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     The keys are read at each load, because they may have changed. If keys are trusted, a release is loaded from a
     folder that only this user can write to.
     """
+    endpoint = endpoint_access(settings)
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
         from taugate.retrieval.release.reader import load
 
         return open_trusted(
-            settings, release, lambda folder, trusted: load(folder, threads, precision, trusted, engine)
+            settings, release, lambda folder, trusted: load(folder, threads, precision, trusted, engine, endpoint)
         )
 
     return load_trusted
+
+
+def endpoint_access(settings: Settings) -> EndpointAccess:
+    """Return how to reach the endpoint of an encoder in time for the deadline of a request."""
+    own, deadline_ms = settings.endpoint, settings.admission.deadline_ms
+    return EndpointAccess(own.url, own.key_file, min(own.timeout_ms, 0.9 * deadline_ms) / 1000)
 
 
 class _Opened(Protocol):
@@ -110,6 +118,8 @@ def open_trusted(settings: Settings, release: Path, load: Callable[[Path, Truste
         )
         try:
             opened = load(private, trusted)
+        except EncoderUnavailable:  # names no folder
+            raise
         except TaugateError as error:  # name the release, not its copy
             raise type(error)(str(error).replace(str(private), str(release))) from error
         opened.resources.push(stack.pop_all())
@@ -132,7 +142,7 @@ class ReleaseLoader:
     """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
     Every method raises ReleaseError or EncoderError if a release is damaged, InputError if the settings do not fit it,
-    and EngineUnavailable if its engine is not responding.
+    and EngineUnavailable or EncoderUnavailable if its engine or the endpoint of its encoder is not responding.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from taugate.errors import ReleaseError
-from taugate.service.errors import ApiError, EngineAway, NotReady
+from taugate.service.errors import ApiError, EncoderAway, EngineAway, NotReady
 from taugate.service.lifecycle.serving import ReloadResponse, Serving
 from taugate.service.metrics import SHARED_FOLDER
 
@@ -76,7 +76,7 @@ class Reloading:
                 if await self._serving.is_behind():
                     await self._reload_quietly()
                 reported = None
-            except (NotReady, EngineAway):
+            except (NotReady, EncoderAway, EngineAway):
                 continue
             except (ReleaseError, OSError) as error:
                 if str(error) != reported:

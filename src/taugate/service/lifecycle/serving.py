@@ -10,13 +10,13 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from taugate.errors import EngineUnavailable, InputError, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, InputError, TaugateError
 from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.watch import DriftWatch
-from taugate.service.errors import EngineAway, NotReady, ReloadFailed
+from taugate.service.errors import EncoderAway, EngineAway, NotReady, ReloadFailed
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
@@ -27,7 +27,7 @@ from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger(__name__)
-_ENGINE_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine is not responding
+_RETRY_SECONDS = 2.0  # between two attempts to load a release whose engine or encoder is not responding
 
 
 class ReloadResponse(BaseModel):
@@ -75,7 +75,8 @@ class Serving:
         self._cache = TieredCache(settings, metrics)
         self._active: ActiveRelease | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._stopping = self._ending_announced = self._engine_away = False
+        self._stopping = self._ending_announced = False
+        self._away: type[EngineAway | EncoderAway] | None = None  # what keeps the first release from being loaded
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
@@ -90,11 +91,12 @@ class Serving:
         Raises:
             NotReady: If no release is loaded yet, or the service is shutting down.
             EngineAway: If no release is loaded because its engine is not responding.
+            EncoderAway: If no release is loaded because the endpoint of its encoder is not responding.
         """
         if self._stopping:
             raise NotReady("the service is shutting down")
-        if self._active is None and self._engine_away:
-            raise EngineAway
+        if self._active is None and self._away is not None:
+            raise self._away()
         if self._active is None:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
         return self._active
@@ -137,30 +139,38 @@ class Serving:
             while not (self._gave_up.is_set() or await self._started()):
                 self.attempted.set()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._gave_up.wait(), _ENGINE_RETRY_SECONDS)
+                    await asyncio.wait_for(self._gave_up.wait(), _RETRY_SECONDS)
         except Exception as error:  # noqa: BLE001 (every error ends the process; serve() raises it again)
             self.failure = error
             self.on_failure()
         self.attempted.set()
 
     async def _started(self) -> bool:
-        """Load and activate the current release; False if its engine is not responding."""
+        """Load and activate the current release; False if its engine or its encoder is not responding."""
         try:
             async with self._loading:
                 active = await self._activate(await self._loader.current(at_start=True))
-                self._engine_away = False
+                self._away = None
                 self.on_ready()
                 await self.shadowing.renew(active.pipeline)
         except EngineUnavailable as error:
             self._loader.engine.mark_unreachable()
-            if not self._engine_away:
-                _log.warning("cannot load the release yet: no engine", extra={"fields": {"reason": str(error)}})
-            self._engine_away = True
+            self._wait_for("engine", EngineAway, error)
+            return False
+        except EncoderUnavailable as error:
+            if error.lasting:
+                raise
+            self._wait_for("encoder", EncoderAway, error)
             return False
         return True
 
+    def _wait_for(self, name: str, away: type[EngineAway | EncoderAway], error: TaugateError) -> None:
+        if self._away is not away:
+            _log.warning("cannot load the release yet: no %s", name, extra={"fields": {"reason": str(error)}})
+        self._away = away
+
     def give_up(self) -> None:
-        """Stop waiting for an engine that keeps the first release from being loaded."""
+        """Stop waiting for an engine or an encoder that keeps the first release from being loaded."""
         self._gave_up.set()
 
     async def reload(self) -> ReloadResponse:
@@ -180,7 +190,7 @@ class Serving:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
-                if isinstance(error, EngineUnavailable):  # the next attempt may succeed
+                if isinstance(error, EncoderUnavailable | EngineUnavailable):  # the next attempt may succeed
                     self.refused = None
                 expected = isinstance(error, TaugateError | OSError)
                 fields = {"reason": str(error), "release": previous}

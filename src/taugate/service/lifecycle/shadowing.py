@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from taugate.errors import EngineUnavailable, TaugateError
+from taugate.errors import EncoderUnavailable, EngineUnavailable, TaugateError
 from taugate.service.lifecycle.loading import ReleaseLoader
 from taugate.service.metrics import Metrics
 
@@ -67,8 +67,9 @@ class Shadowing:
                 _log.info("shadow release loaded", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
-            # If the engine was not responding, the next attempt may succeed.
-            self.refused = None if folder is None or isinstance(error, EngineUnavailable) else folder.name
+            # If an engine or an endpoint was not responding, the next attempt may succeed.
+            retried = folder is None or isinstance(error, EncoderUnavailable | EngineUnavailable)
+            self.refused = None if retried or folder is None else folder.name
             fields = {"reason": str(error)}
             expected = isinstance(error, TaugateError | OSError)
             _log.error("cannot load the shadow release", exc_info=None if expected else error, extra={"fields": fields})

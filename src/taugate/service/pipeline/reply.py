@@ -79,14 +79,16 @@ class CachedSearch:
         if self._cache.shared:
             self._metrics.observe_stage("cache", began, time.perf_counter())
         local, dimension = memory.get(vector_key), retriever.index.dimension
-        encoded = read_vector(shared_vector if local is None else local, query, dimension)
+        own = None if query.vector is None else (query, retriever.own_vector(query.vector))
+        encoded = own or read_vector(shared_vector if local is None else local, query, dimension)
         record = None
         if positions is not None and encoded is not None and retriever.rescores(query):
             try:
                 record = self.pipeline.rescore(PendingQuery(*encoded, form), read_positions(positions))
             except ValueError:  # other clients can write to Redis: one of the two values is not what was stored
-                encoded = read_vector(local, query, dimension)
-        self._metrics.observe_cache("hit" if encoded is not None else "miss" if outcome == "hit" else outcome)
+                encoded = own or read_vector(local, query, dimension)
+        cached = record is not None or (own is None and encoded is not None)
+        self._metrics.observe_cache("hit" if cached else "miss" if outcome == "hit" else outcome)
         if record is None:
             query, vector = encoded or (query, None)
             pending = PendingQuery(query, vector, form)
@@ -96,10 +98,13 @@ class CachedSearch:
         return record
 
     def _share(self, searched: PendingQuery, positions_key: str, vector_key: str) -> None:
-        """Cache a query's vector, and the positions of all results before the cut if another replica can use them."""
+        """Cache a query's vector if it was encoded, and the positions of all results if a replica can use them."""
         assert searched.vector is not None  # noqa: S101 (for the type checker: it has been searched for)
-        shared = {vector_key: vector_bytes(searched.query, searched.vector)}
-        self._cache.memory.put(vector_key, shared[vector_key])
+        shared = dict[str, bytes]()
+        if searched.query.vector is None:
+            shared[vector_key] = vector_bytes(searched.query, searched.vector)
+            self._cache.memory.put(vector_key, shared[vector_key])
         if searched.retrieved is not None and not self.pipeline.release.retriever.passages.remote:
             shared[positions_key] = position_bytes(searched.retrieved)
-        self._cache.share(shared)
+        if shared:
+            self._cache.share(shared)

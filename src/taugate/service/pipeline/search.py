@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.errors import TextRefused
 from taugate.retrieval.explained import Explanation
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.passages import Observe, unobserved
@@ -143,7 +144,7 @@ class SearchPipeline:
             self._busy.add(thread)
             with failing(batch):
                 self._encode(batch)
-                for group in self._encoded.drain(batch):
+                for group in self._encoded.drain([pending for pending in batch if pending.vector is not None]):
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
             self._busy.discard(thread)
@@ -154,10 +155,10 @@ class SearchPipeline:
             return None
         (pending.tokens,) = self._retriever.tokens([pending.query.text])
         pending.query = pending.query.as_read(pending.tokens)
-        return self._retriever.encoder.padded(len(pending.tokens.ids))
+        return self._retriever.encoder.padded(pending.tokens.count)
 
     def _encode(self, batch: Sequence[PendingQuery]) -> None:
-        """Set the vectors of a batch unless they are cached."""
+        """Set the vectors of a batch unless they are cached; a query that an endpoint refuses fails and gets none."""
         tokens = [pending.tokens for pending in batch if pending.tokens is not None]
         if not tokens:
             return
@@ -166,7 +167,16 @@ class SearchPipeline:
         alone = len(self._busy) == 1 and not self._queue.has_more
         retriever = self._retriever if alone else self.single_threaded
         observe = observing(self._observe, [pending.trace for pending in batch])
-        for pending, vector in zip(batch, retriever.embed(tokens, observe), strict=True):
+        try:
+            vectors = retriever.embed(tokens, observe)
+        except TextRefused:
+            if len(batch) == 1:
+                raise
+            for pending in batch:  # one of them is refused, and the others are not to blame
+                with failing([pending]):
+                    self._encode([pending])
+            return
+        for pending, vector in zip(batch, vectors, strict=True):
             pending.vector = vector
 
     def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchRecord]:

@@ -231,6 +231,19 @@ class EngineSettings(SettingGroup, title="Engine"):
         return self.timeout_ms / 1000
 
 
+class EndpointSettings(SettingGroup, title="Encoder behind an endpoint"):
+    """How to reach the endpoint that encodes queries. Ignored for a release that contains its encoder."""
+
+    url: str | None = Field(None, validation_alias="encoder_url")
+    """base URL of the endpoint, such as https://api.example.com/v1, if it is not the one that the release names, or if
+    ENCODER_KEY_FILE is set"""
+    key_file: Path | None = Field(None, validation_alias="encoder_key_file")
+    """file with the endpoint's key; the key is sent to ENCODER_URL only"""
+    timeout_ms: Count = Field(2000, validation_alias="encoder_timeout_ms")
+    """longest wait for the endpoint in milliseconds before a query gets 503; never more than nine tenths of
+    DEADLINE_MS"""
+
+
 class CacheSettings(SettingGroup, title="Cache and Redis"):
     """The cache in the memory of each process, and the Redis that replicas share."""
 

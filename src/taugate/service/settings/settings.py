@@ -18,6 +18,7 @@ from taugate.service.settings.groups import (
     ComputeSettings,
     ConnectionSettings,
     DriftSettings,
+    EndpointSettings,
     EngineSettings,
     LifecycleSettings,
     ListenSettings,
@@ -42,6 +43,7 @@ class Settings(BaseModel):
     requests: RequestSettings
     admission: AdmissionSettings
     engine: EngineSettings
+    endpoint: EndpointSettings
     cache: CacheSettings
     drift: DriftSettings
     lifecycle: LifecycleSettings

@@ -29,8 +29,7 @@ def answer(query: Query, retriever: Retriever, documents: Documents) -> tuple[To
         InputError: If the filter names a field that none of its documents has.
     """
     began = time.perf_counter()
-    tokens = retriever.tokens([query.text])
-    query, vectors = query.as_read(tokens[0]), retriever.embed(tokens)
+    (query,), vectors = retriever.read([query])
     (cut,) = retriever.answer([query], vectors)
     kept = {*_ids(query, cut, documents)}
     seconds = time.perf_counter() - began

@@ -43,9 +43,17 @@ class Shadow:
         if random.random() >= self._share:  # noqa: S311 (no secret)
             return
         try:
-            self._queue.put_nowait(replace(query, exploration=None, with_parts=False))
+            if self._can_answer(query):
+                self._queue.put_nowait(replace(query, exploration=None, with_parts=False))
+            else:
+                self._gauges.count("skipped")
         except queue.Full:
             self._gauges.count("skipped")
+
+    def _can_answer(self, query: Query) -> bool:
+        """Return whether both releases can: a vector means nothing to the encoder of another release."""
+        shadow, current = self.release.manifest, self.current.release.manifest
+        return shadow.scorer == current.scorer if query.vector is not None else shadow.reads_texts
 
     def close(self) -> None:
         """Finish the current query, drop the waiting ones, and close the release."""

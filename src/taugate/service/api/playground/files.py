@@ -16,7 +16,10 @@ PAGE_HEADERS: Final = {
 }
 _MODE = b'data-mode="%s"'  # of the page's body, for its style and script
 # The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.
-_SCRIPT = ("computing", "elements", "service", "asking", "results", "threshold", "panels", "judging")
+_SCRIPT = (
+    *("computing", "elements", "markdown", "service", "asking", "results", "threshold", "questions", "panels"),
+    *("start", "judging"),
+)
 _FILES = {
     "": ("text/html", ["app.html"]),
     "playground/app.css": ("text/css", ["app.css"]),

@@ -3,6 +3,8 @@
 
 /** @typedef {{id: string, rank: number, score: number, relevance: ?number, below_threshold: boolean, title: ?string,
  *   text: ?string, metadata: Object, parts?: Object, matched_words?: string[]}} Result */
+/** @typedef {{text: string, kind: string, heldout: boolean, values: number[], best: number, refusal: ?number,
+ *   rank: ?number, right: ?number}} Question */
 /** @typedef {{query: string, k?: number, group_by?: string, filter?: Object, threshold?: number}} Search */
 
 export const fixed = (number) => (number === null ? "–" : number.toFixed(3));
@@ -15,6 +17,9 @@ export function percent(share) {
   return `${shown > 0 && shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}\u00a0%`;
 }
 
+/** Return the words of a question that carry its subject: three letters or more, without case. */
+export const wordsOf = (text) => new Set(text.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? []);
+
 /** Write an interval of shares: 72–88 %. */
 export const between = ({ lower, upper }) => `${percent(lower).replace("\u00a0%", "")}–\u2060${percent(upper)}`;
 
@@ -24,7 +29,7 @@ export const distance = (one, other) => Math.abs(one - other) < 0.001 ? "less th
 /**
  * Estimate a density from quantiles: Gaussian kernels on 400 values drawn evenly from them, as wide as Silverman's rule
  * of thumb asks (Density Estimation, 1986, equation 3.31).
- * @param {number[]} quantiles of evenly spaced probabilities, 0 to 1 @param {number[]} xs where the density is wanted
+ * @param {number[]} quantiles of evenly spaced probabilities, 0 to 1 @param {number[]} xs where the density is computed
  */
 export function density(quantiles, xs) {
   const at = (share) => {
@@ -47,9 +52,53 @@ export const compared = ({ relevance, score }, policy, best) =>
   policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0)
     : policy === "gap" ? Math.fround(score - best) : score;
 
-/** Tell whether a result is kept; tau: null is the verdict of the service. */
-export const isKept = (result, reply, tau) => tau === null ? !result.below_threshold
-  : Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
+/** Tell whether a reply would be refused at ρ; null refuses nothing but what the encoder cannot read. */
+export const isRefused = (reply, rho) => reply.reason === "unreadable"
+  || (rho !== null && Math.fround(reply.refusal?.score ?? reply.best_score) < Math.fround(rho));
+
+/**
+ * Tell whether a result is kept at thresholds: with a ρ, a question that is not refused keeps its first result.
+ * handles: null is the verdict of the service.
+ */
+export function isKept(result, reply, handles) {
+  if (handles === null) return !result.below_threshold;
+  const { tau, rho } = handles;
+  if (isRefused(reply, rho)) return false;
+  return tau === null || (rho !== null && result.rank === 1)
+    || Math.fround(compared(result, reply.policy, reply.best_score)) >= Math.fround(tau);
+}
+
+/** Tell what becomes of a calibration question at thresholds; null for one that is not in force. @param {Question} question */
+export function outcomeOf(question, { tau, rho }) {
+  if (rho !== null && Math.fround(question.refusal ?? question.best) < Math.fround(rho)) return "refused";
+  const passes = (value) => tau === null || Math.fround(value) >= Math.fround(tau);
+  if (question.kind !== "answerable") return rho !== null || question.values.some(passes) ? "answered" : "refused";
+  if (question.rank === null) return "missed";
+  return passes(question.right) || (rho !== null && question.rank === 1) ? "kept" : "lost";
+}
+
+/** Count the results that a question keeps at thresholds, unless it is refused. */
+const keptOf = ({ values }, { tau, rho }) =>
+  values.filter((value, i) => tau === null || (rho !== null && i === 0) || Math.fround(value) >= Math.fround(tau)).length;
+
+/** Say in a sentence what thresholds do to the questions. What τ keeps and loses is counted on held-out ones, if any are. */
+export function effectOf(questions, handles, k) {
+  const outcomes = new Map(questions.map((question) => [question, outcomeOf(question, handles)]));
+  const answerable = questions.filter((question) => question.kind === "answerable");
+  const heldout = answerable.filter((question) => question.heldout), measured = heldout.length ? heldout : answerable;
+  const served = measured.filter((question) => outcomes.get(question) !== "refused");
+  const kept = served.reduce((sum, question) => sum + keptOf(question, handles), 0) / (served.length || 1);
+  const found = measured.filter((question) => question.rank !== null);
+  const among = (group, outcome) => group.filter((question) => outcomes.get(question) === outcome).length;
+  const all = answerable.filter((question) => question.rank !== null);
+  const parts = [`Keeps ${kept.toFixed(1)} of ${k} results`, `loses ${among(found, "lost")} of ${found.length} answers${
+    handles.rho === null ? "" : ` to τ and ${among(all, "refused")} of ${all.length} to ρ`}`];
+  for (const [kind, name] of [["off_topic", "off-topic"], ["unanswerable", "unanswerable"]]) {
+    const group = questions.filter((question) => question.kind === kind);
+    if (group.length) parts.push(`refuses ${among(group, "refused")} of ${group.length} ${name} questions`);
+  }
+  return `${parts.join(", ")}.`;
+}
 
 /** Return round numbers for an axis. */
 export function ticks(low, high, most) {

@@ -40,7 +40,7 @@ const interval = ({ mean, lower, upper }) =>
     draw("rect", { class: "dot in", x: 100 * mean - 0.4, width: 0.8, y: 2, height: 10 }));
 
 /**
- * Show a notice above everything else, or take it away where there are no words. tone: warn, bad or plain; aside:
+ * Show a notice above everything else, or take it away if there are no words. tone: warn, bad or plain; aside:
  * changes often, so that it is not read out; action: words of a button, and what it does.
  */
 function notice(name, tone, words, aside = "", action = null) {

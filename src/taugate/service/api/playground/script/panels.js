@@ -1,13 +1,33 @@
-async function explain(event) {
-  event?.preventDefault();
-  const search = checkedSearch(), document_id = part("document").value.trim();
+// ---- Why not this document? ----
+
+let finding = 0;
+
+/** Show documents that match what is typed, shortly after the last key. */
+function findDocuments() {
+  clearTimeout(finding);
+  const text = part("document").value.trim();
+  if (!text) return part("matches").replaceChildren();
+  finding = setTimeout(async () => {
+    const { documents, complete } = await patiently("playground/documents", { text }).catch(() => ({ documents: [], complete: true }));
+    if (part("document").value.trim() !== text) return;
+    const words = wordsOf(text);
+    part("matches").replaceChildren(...documents.map(({ id, title, text: beginning }) => make("li", {},
+      button("", () => explain(id)), make("span", { class: "hint" }, ...snippet(beginning, words)))));
+    [...part("matches").querySelectorAll("button")].forEach((element, i) => element.append(...marked(documents[i].title || documents[i].id, words)));
+    part("matches-hint").textContent = complete ? "" : "Not all documents were searched: give the whole id of another one.";
+  }, 200);
+}
+
+/** Explain what the last search does with a document: the one with an id, else the first match, else what is typed. */
+async function explain(id) {
+  const search = checkedSearch(), typed = part("document").value.trim();
   const tell = (...parts) => part("explanation").replaceChildren(...parts.filter(Boolean));
-  if (!document_id) part("document").focus();
-  if (!document_id || !search) return;
+  if (!id && !typed) part("document").focus();
+  if ((!id && !typed) || !search) return;
   if (!search.query) return tell(hint("First enter a question at the top of the page."));
   tell(hint("Searching …"));
   try {
-    const result = await patiently("explain", { ...search, document_id }, { acting: true });
+    const result = await explained(search, id, typed);
     tell(make("p", {}, make("strong", {}, result.kept ? "It is among the results. " : "It is not among the results. "), result.why),
       result.truncated && make("p", {}, "Its text is longer than the encoder can read, so its end cannot be found."),
       result.rank !== null && figures(["Rank", `${result.rank} of ${result.ranked}`], ["Score", fixed(result.score)],
@@ -17,22 +37,36 @@ async function explain(event) {
   }
 }
 
+async function explained(search, id, typed) {
+  const about = (document_id) => patiently("explain", { ...search, ...(state.tau !== null && { threshold: state.tau }), document_id }, { acting: true });
+  if (id) return about(id);
+  try {
+    return await about(typed);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    const { documents } = await patiently("playground/documents", { text: typed }, { acting: true }).catch(() => ({ documents: [] }));
+    if (!documents.length) throw error;
+    return about(documents[0].id);
+  }
+}
+
 function showCode() {
   let search;
   try { search = readSearch(); } catch { return; } // the filter is being typed
   part("options-set").textContent = search.k || search.filter || search.group_by ? " (in use)" : "";
   search.query ||= "How do I pay?";
+  if (state.tau !== null) search.threshold = state.tau;
   part("snippet").textContent = languages[state.language](search, BASE.href.replace(/\/$/, ""), key !== "");
   setPressed(part("languages").children, (element) => element.textContent === state.language);
 }
 
-async function copy() {
+async function copy(source, status) {
   try {
-    await navigator.clipboard.writeText(part("snippet").textContent);
-    part("copied").textContent = "Copied.";
+    await navigator.clipboard.writeText(part(source).textContent.trim());
+    part(status).textContent = "Copied.";
   } catch { // not allowed, or not encrypted
-    getSelection().selectAllChildren(part("snippet"));
-    part("copied").textContent = "Selected: press Ctrl+C to copy.";
+    getSelection().selectAllChildren(part(source));
+    part(status).textContent = "Selected: press Ctrl+C to copy.";
   }
 }
 
@@ -44,8 +78,6 @@ const METRICS = {
 function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
-  part("parts-switch").hidden = !release.manifest.lexical;
-  part("summary").textContent = release.manifest.summary ?? "";
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
   const { tau, kind, k, method, guarantee } = manifest.policy;
   const facts = {
@@ -78,31 +110,3 @@ function showDrift(release) {
     table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
 }
 
-function startPlayground() {
-  const listen = (id, type, listener) => part(id).addEventListener(type, listener);
-  listen("ask-form", "submit", ask);
-  listen("ask-form", "input", showCode);
-  listen("question", "input", ({ target }) => {
-    target.style.height = "auto";
-    target.style.height = `${target.scrollHeight + 2}px`;
-  });
-  listen("question", "keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask(event);
-  });
-  listen("key-form", "submit", useKey);
-  listen("why-form", "submit", explain);
-  listen("parts", "change", ({ target }) => (target.checked && state.search ? ask() : showAnswer()));
-  listen("copy", "click", copy);
-  for (const choice of part("languages").children) {
-    choice.addEventListener("click", () => { state.language = choice.textContent; showCode(); });
-  }
-  listen("slider", "keydown", moveByKey);
-  for (const type of ["pointerdown", "pointermove"]) listen("figure", type, moveByPointer);
-  listen("tau", "change", ({ target }) => { if (!Number.isNaN(target.valueAsNumber)) setTau(target.valueAsNumber); });
-  listen("tau-reset", "click", () => { part("slider").focus(); setTau(null); });
-  new ResizeObserver(() => { if (state.reference) drawFigure(...tauRange(), tauInForce() ?? tauRange()[0]); })
-    .observe(part("threshold"));
-  showCode();
-  refresh();
-  setInterval(() => { if (!document.hidden && !paused && !entered) refresh(); }, 15_000);
-}

@@ -1,33 +1,40 @@
 function showAnswer() {
-  const { reply, all, tau } = state;
-  if (!reply) return;
-  const [kept, dropped] = [true, false].map((side) => all.results.filter((result) => isKept(result, all, tau) === side));
-  part("answer-hint").textContent = "To judge, use the buttons, or press y or n on a focused result.";
+  const { reply, all } = state;
+  part("answer-hint").hidden = Boolean(reply);
+  part("judging").hidden = !all?.results.length;
+  for (const id of ["kept", "dropped"]) if (!reply) part(id).replaceChildren();
+  if (!reply) {
+    part("dropped-part").hidden = true;
+    return part("verdict").replaceChildren();
+  }
+  const at = isMoved() ? handles() : null;
+  const [kept, dropped] = [true, false].map((side) => all.results.filter((result) => isKept(result, all, at) === side));
   part("kept").replaceChildren(...kept.map((result) => resultItem(result, true)));
   part("dropped-part").hidden = !dropped.length;
   part("dropped-title").textContent = `Dropped: ${dropped.length} of ${all.results.length}`;
   part("dropped").replaceChildren(...dropped.map((result) => resultItem(result, false)));
-  const judge = () => document.querySelector(".result").focus();
+  const { milliseconds, cached } = timings.get(reply);
   part("verdict").replaceChildren(`${verdict(reply, all, kept)} `, stateOf(reply), " ",
-    all.results.length ? button("Judge the results", judge, { class: "link" }) : "");
+    make("span", { class: "hint" }, `${milliseconds} ms${cached ? ", from the cache" : ""}`));
+  showJudgements();
 }
 
 /** Describe the outcome of a search in a sentence. */
 function verdict(reply, all, kept) {
-  const tau = tauInForce(), n = reply.considered;
+  const { tau, rho } = handles(), n = reply.considered;
   if (!n) return "No document matches the filter.";
   const best = compared(all.results[0], reply.policy, reply.best_score);
-  if (reply.reason === "unanswerable" && state.tau === null) {
-    const { score, rho } = reply.refusal ?? {};
-    return `Refused: the documents seem to hold no answer. ${rho === undefined
-      ? `The best of ${n} results has ${fixed(best)}` : `The question has ${fixed(score)}, below ρ = ${fixed(rho)}`}.`;
-  }
-  if (reply.reason === "unreadable" && state.tau === null) {
+  if (reply.reason === "unreadable") {
     return "Refused: the encoder does not know the words of this question, so similarities are meaningless.";
   }
+  if (isMoved() ? isRefused(reply, rho) : reply.reason === "unanswerable") {
+    const score = reply.refusal?.score ?? reply.best_score;
+    return `Refused: the documents seem to hold no answer. ${rho === null
+      ? `The best of ${n} results has ${fixed(best)}` : `The question has ${fixed(score)}, below ρ = ${fixed(rho)}`}.`;
+  }
   if (tau === null) return `${n} results, none dropped: this release has no threshold.`;
-  const pass = kept.length === 1 ? "passes" : "pass";
-  if (kept.length) return `${kept.length} of ${n} results ${pass} the threshold ${tauIs(tau)}.`;
+  const pass = kept.length === 1 ? "is" : "are";
+  if (kept.length) return `${kept.length} of ${n} results ${pass} kept at the threshold ${tauIs(tau)}.`;
   return `Nothing passes the threshold ${tauIs(tau)}. The best of ${n} has ${fixed(best)}, ${distance(best, tau)} below it.`;
 }
 
@@ -36,41 +43,66 @@ function stateOf(reply) {
   if (reply.calibration === "provisional") return chip("Provisional", "warn");
   if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder can read", "warn");
   if (reply.reason === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
-  if (state.tau !== null) return chip("Not calibrated: τ was moved");
+  if (isMoved()) return chip(`Not calibrated: ${state.tau === null ? "ρ" : "τ"} was moved`);
   if (reply.calibrated) return chip("Calibrated", "good");
   const { filter, k } = state.search;
   return chip(`Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`);
 }
 
-/** Return the figures of a score's parts and of the words behind the second. @param {Result} result */
-function scoreParts({ parts, matched_words }) {
-  if (!part("parts").checked || parts?.lexical === undefined) return [];
-  return [["= similarity", fixed(parts.cosine)], ["+ shared words", fixed(parts.lexical)],
-    ["Words", matched_words.join(", ") || "none"]];
+/** Draw a value that is compared with τ as a bar, with τ across it. */
+function scoreBar(value, tau) {
+  const [low, high] = tauRange(), place = (at) => Math.min(100, Math.max(0, (100 * (at - low)) / (high - low || 1)));
+  return draw("svg", { class: "bar-of-score", viewBox: "0 0 100 12", preserveAspectRatio: "none", "aria-hidden": "true" },
+    draw("rect", { class: "track", width: 100, y: 2, height: 8 }),
+    draw("rect", { class: "value", width: place(value), y: 2, height: 8 }),
+    tau !== null && draw("line", { class: "tau-line", x1: place(tau), x2: place(tau), y1: 0, y2: 12 }));
 }
 
 /** @param {Result} result @param {boolean} kept */
 function resultItem(result, kept) {
-  const value = compared(result, state.all.policy, state.all.best_score), tau = tauInForce(), passed = value >= tau;
-  const margin = tau !== null && value !== null
-    && [`${!kept && passed ? "refused, " : ""}${passed ? "above" : "below"} τ by`, distance(value, tau)];
-  const [titled, texted] = ["title", "text"].map((name) => `result-${result.rank}-${name}`);
-  const long = result.text?.length > 320;
-  const passage = make("p", { class: `passage${long ? " long" : ""}`, dir: "auto", id: texted }, result.text ?? "");
-  const unfold = ({ target }) => { target.textContent = passage.classList.toggle("long") ? "Show all" : "Show less"; };
-  const judge = (relevant, words) => button(words, () => judgeResult(result, relevant, item),
-    { "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": String(relevant) });
-  const why = () => { part("document").value = result.id; explain(); part("why").scrollIntoView({ block: "nearest" }); };
+  const value = compared(result, state.all.policy, state.all.best_score), tau = tauInForce();
+  const words = new Set([...wordsOf(state.search.query), ...(result.matched_words ?? [])]);
+  const [titled, texted, more] = ["title", "text", "more"].map((name) => `result-${result.rank}-${name}`);
+  const judge = (relevant, mark, label) => button(mark, () => judgeResult(result, relevant, item),
+    { "aria-label": label, title: label, "aria-pressed": String(state.judged.get(result.id) === relevant), "data-relevant": String(relevant) });
+  const details = make("div", { id: more, class: "details", hidden: "" });
+  const unfold = button("Why this one?", () => {
+    details.hidden = !details.hidden;
+    unfold.setAttribute("aria-expanded", String(!details.hidden));
+    item.classList.toggle("open", !details.hidden);
+    if (!details.hasChildNodes()) details.append(...resultDetails(result, kept, words));
+  }, { class: "link", "aria-expanded": "false", "aria-controls": more });
   const item = make("article", { class: "result", tabindex: "0", "aria-labelledby": titled, "aria-describedby": texted,
     "aria-keyshortcuts": "y n", onkeydown: judgeByKey },
-    make("h3", { dir: "auto", id: titled }, make("span", { class: "rank" }, `${result.rank}  `), result.title || result.id),
-    passage, long && button("Show all", unfold, { class: "link" }),
-    figures(["Score", fixed(result.score)], ...scoreParts(result), result.relevance !== null && ["Relevance", percent(result.relevance)], margin),
-    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, value]) =>
-      chip(`${name}: ${Array.isArray(value) ? value.join(", ") : value}`))),
-    make("div", { class: "actions" }, judge(true, "Relevant"), judge(false, "Not relevant"),
-      !kept && button("Why?", why, { class: "link" }), make("span", { role: "status", class: "hint" })));
+    make("span", { class: "rank" }, String(result.rank)),
+    make("div", { class: "what" },
+      make("h3", { dir: "auto", id: titled }, ...marked(result.title || result.id, words)),
+      make("p", { class: "passage", dir: "auto", id: texted }, ...snippet(result.text ?? "", words))),
+    make("div", { class: "score" }, scoreBar(value ?? result.score, tau),
+      make("span", {}, make("b", {}, fixed(value ?? result.score)), make("span", { class: "margin" }, ` ${marginOf(value, tau, kept)}`)), unfold),
+    make("div", { class: "marks" }, judge(true, "✓", "Relevant"), judge(false, "✗", "Not relevant")),
+    make("span", { role: "status", class: "hint" }), details);
   return make("li", {}, item);
+}
+
+function marginOf(value, tau, kept) {
+  if (tau === null || value === null) return "";
+  const passed = Math.fround(value) >= Math.fround(tau);
+  return `${!kept && passed ? "refused, " : kept && !passed ? "kept as the first, " : ""}${distance(value, tau)} ${passed ? "above" : "below"} τ`;
+}
+
+/** Build what a row leaves out: the whole text, what the score is made of, the metadata, and why it is kept or not. */
+function resultDetails(result, kept, words) {
+  const why = make("p", { role: "status" }, "Searching …");
+  patiently("explain", { ...state.search, document_id: result.id }, { acting: true })
+    .then((told) => { why.textContent = told.why; }, (error) => { why.textContent = `${error.message}.`; });
+  const parts = result.parts?.lexical === undefined ? [] : [["= similarity", fixed(result.parts.cosine)],
+    ["+ shared words", fixed(result.parts.lexical)], ["Words", result.matched_words.join(", ") || "none"]];
+  return [make("div", { class: "text", dir: "auto" }, ...markdown(result.text ?? "", words)),
+    figures(["Score", fixed(result.score)], ...parts, result.relevance !== null && ["Relevance", percent(result.relevance)]),
+    ...(isMoved() ? [] : [why]),
+    make("p", { class: "chips" }, ...[["id", result.id], ...Object.entries(result.metadata)].map(([name, value]) =>
+      chip(`${name}: ${Array.isArray(value) ? value.join(", ") : value}`)))];
 }
 
 function judgeByKey(event) {
@@ -95,8 +127,22 @@ async function judgeResult(result, relevant, item) {
   try {
     await patiently("feedback", { query_id: state.all.query_id, document_id: result.id, relevant }, { acting: true });
     status.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
+    judgements.set(`${state.search.query}\n${result.id}`, relevant);
+    showJudgements();
   } catch (error) {
     mark(before);
     status.textContent = `Not judged: ${error.status === 404 ? "this reply is too old; search again" : error.message}.`;
   }
+}
+
+const judgements = new Map(); // of this visit, by question and document
+const ENOUGH = 30; // questions of people that a calibrated release needs (MIN_QUERIES in retrieval/release/records.py)
+
+/** Say how far the judgements made here lead to a calibrated release. */
+function showJudgements() {
+  const questions = new Set([...judgements].filter(([, relevant]) => relevant).map(([pair]) => pair.split("\n")[0]));
+  const human = state.release?.manifest.calibration?.human ?? 0, total = human + questions.size;
+  const enough = total >= ENOUGH ? "" : ` “Calibrated” needs ${ENOUGH} questions of people with a relevant result, and has ${total}.`;
+  part("judged").textContent = judgements.size
+    ? `${judgements.size} judged here, for ${questions.size} questions with a relevant result; taugate traffic LOG --to DATA makes labels of them.${enough}` : enough;
 }

@@ -1,6 +1,7 @@
 const BASE = new URL(".", location.href);
 const SLOW_SECONDS = 2, LOST_SECONDS = 30; // the service itself gives up after 5 s by default
 const PAUSES = [1, 2, 4, 8]; // seconds before each new attempt, and the last for all that follow
+const timings = new WeakMap(); // of each reply: milliseconds, and whether it was cached
 let key = ""; // only in this variable, never in storage, in the address or in a cookie
 
 /** Send one request and return its JSON. Throws an error with the status, 0 for no reply, or that it was aborted. */
@@ -18,7 +19,11 @@ async function call(path, body, signal) {
       signal: signal ? AbortSignal.any([signal, lost]) : lost,
     });
     const text = await reply.text(), json = reply.headers.get("Content-Type")?.startsWith("application/json");
-    if (reply.ok) return JSON.parse(text);
+    if (reply.ok) {
+      const value = JSON.parse(text), cached = reply.headers.get("Server-Timing")?.includes("hit") ?? false;
+      timings.set(value, { milliseconds: Math.max(1, Math.round(performance.now() - began)), cached });
+      return value;
+    }
     const message = (json && JSON.parse(text).error?.message) || `the service returned status ${reply.status}`;
     const seconds = Number(reply.headers.get("Retry-After")) || undefined;
     throw Object.assign(new Error(message), { status: reply.status, seconds });
@@ -31,8 +36,8 @@ async function call(path, body, signal) {
 }
 
 /**
- * Call until there is an answer: after a pause where the service is away or busy, with another key where it refuses one.
- * acting: for somebody who waits for it.
+ * Call until there is an answer: after a pause if the service is away or busy, with another key if it refuses one.
+ * acting: whether the reader waits for it.
  */
 async function patiently(path, body, { signal, acting } = {}) {
   for (let attempt = 0; ; attempt++) {

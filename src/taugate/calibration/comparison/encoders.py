@@ -1,0 +1,194 @@
+"""Encoders that were measured on the same queries: their differences, and which one to choose.
+
+The rule is the recommendation of the thresholds paper (§5.1): accuracies come with intervals, a threshold drops what it
+can without a loss, COE and ROE describe how an encoder will do on unseen queries, and isotropy says nothing. The paper
+compares intervals of single encoders; those of differences are narrower, because the queries are the same.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from taugate.calibration.charts.numbers import percent
+from taugate.calibration.comparison.simultaneous import simultaneous_intervals
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.outcome_records import MetricsRecord
+
+CONFIDENCE = 0.95
+_FASTER = 1.2  # as in gate/precision.py: more than the noise of timings on a busy machine
+
+
+@dataclass(frozen=True)
+class EncoderCost:
+    """What an encoder costs on this machine.
+
+    Attributes:
+        milliseconds: Median time to encode one query; None for vectors that come with the data set.
+        documents_per_second: Documents encoded in a batch; None for vectors.
+        bytes: Size of the encoder in a release.
+        vector_bytes: Size of the documents' vectors, which are in memory beside it.
+    """
+
+    milliseconds: float | None
+    documents_per_second: float | None
+    bytes: int
+    vector_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredEncoder:
+    """An encoder, measured by a calibration that wrote no release.
+
+    Attributes:
+        name: As the user named it.
+        k: K, the number of results.
+        accuracy: (q,) 1 for each answerable query with a relevant document in its top-K, else 0.
+        ndcg: (q,) NDCG@K of each answerable query.
+        metrics: Metrics of the held-out queries, or of the calibration queries without a holdout.
+        certified: Whether a threshold was certified.
+        lexical: Weight of the lexical part of the score; None without one.
+        cost: What it costs.
+    """
+
+    name: str
+    k: int
+    accuracy: PerQuery
+    ndcg: PerQuery
+    metrics: MetricsRecord
+    certified: bool
+    lexical: float | None
+    cost: EncoderCost
+
+    def mean(self, metric: Metric) -> float:
+        """Return the mean of a metric over all answerable queries."""
+        return float(getattr(self, metric).mean())
+
+    @property
+    def kept(self) -> float | None:
+        """Share of results that the threshold keeps on unseen queries; None if no threshold was certified."""
+        return self.metrics.kept_fraction if self.certified else None
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """The difference of two encoders, `first` − `second`, with simultaneous intervals."""
+
+    first: str
+    second: str
+    accuracy: Interval
+    ndcg: Interval
+
+
+@dataclass(frozen=True)
+class EncoderComparison:
+    """The comparison of several encoders.
+
+    Attributes:
+        encoders: The encoders, the best first.
+        differences: Differences of all pairs; the better one is first.
+        metric: Metric that decides.
+        margin: Loss of the metric that a cheaper encoder may have.
+        choice: Name of the recommended encoder.
+        sentence: Which one to choose, and why.
+    """
+
+    encoders: list[MeasuredEncoder]
+    differences: list[PairedDifference]
+    metric: Metric
+    margin: float
+    choice: str
+    sentence: str
+
+    @classmethod
+    def of(
+        cls, encoders: Sequence[MeasuredEncoder], units: SamplingUnits, metric: Metric, margin: float, seed: int
+    ) -> "EncoderComparison":
+        """Compare encoders that were measured on the same queries.
+
+        Args:
+            encoders: Two or more encoders.
+            units: Sampling units of the answerable queries.
+            metric: Metric that decides.
+            margin: Loss of the metric that a cheaper encoder may have.
+            seed: Seed of the bootstraps.
+        """
+        other: Metric = "ndcg" if metric == "accuracy" else "accuracy"
+        ranked = sorted(encoders, key=lambda encoder: (-encoder.mean(metric), -encoder.mean(other)))
+        pairs = [*combinations(ranked, 2)]
+        values = [getattr(first, name) - getattr(second, name) for name in (metric, other) for first, second in pairs]
+        intervals = simultaneous_intervals(values, units, CONFIDENCE, seed)
+        decisive, further = intervals[: len(pairs)], intervals[len(pairs) :]
+        differences = [
+            PairedDifference(first.name, second.name, **{metric: deciding, other: also})
+            for (first, second), deciding, also in zip(pairs, decisive, further, strict=True)
+        ]
+        behind = decisive[: len(ranked) - 1]  # of the best one and each of the others
+        choice, sentence = _choose(ranked, behind, metric, margin, units)
+        return cls(ranked, differences, metric, margin, choice.name, sentence)
+
+
+def _choose(
+    ranked: Sequence[MeasuredEncoder], behind: Sequence[Interval], metric: Metric, margin: float, units: SamplingUnits
+) -> tuple[MeasuredEncoder, str]:
+    """Return the cheapest encoder that is shown to be nearly as good as the best, or the best, and say why.
+
+    Args:
+        ranked: The encoders, the best first.
+        behind: For each but the first, how much the best is better.
+        metric: Metric that decides.
+        margin: Loss that a cheaper encoder may have.
+        units: Sampling units of the queries.
+    """
+    best, others = ranked[0], ranked[1:]
+    name = f"{'NDCG' if metric == 'ndcg' else metric}@{best.k}"
+    near = [encoder for encoder, interval in zip(others, behind, strict=True) if interval.upper <= margin]
+    cheaper = min((encoder for encoder in near if _saves(encoder, best)), key=_milliseconds, default=None)
+    if cheaper is not None:
+        interval = behind[others.index(cheaper)]
+        share = percent(_milliseconds(cheaper) / _milliseconds(best), 0)
+        return cheaper, (
+            f"Choose {cheaper.name}: its {name} is at most {_points(interval.upper)} points below that of {best.name}, "
+            f"the best, and a query takes {share} of the time to encode ({percent(CONFIDENCE, 0)} confidence for all "
+            f"differences together; a loss of {_points(margin)} points is allowed)."
+        )
+    if min(interval.lower for interval in behind) > 0:
+        least = min(behind, key=lambda interval: interval.lower)
+        return best, (
+            f"Choose {best.name}: its {name} is higher than that of every other encoder, by {_points(least.lower)} "
+            f"points or more ({percent(CONFIDENCE, 0)} confidence for all differences together)."
+        )
+    tied = {encoder.name: interval for encoder, interval in zip(others, behind, strict=True) if interval.lower <= 0}
+    most = max(interval.upper for interval in tied.values())
+    if most <= margin:
+        return best, (
+            f"Choose {best.name}: its {name} is the best, that of {_listed([*tied])} is at most {_points(most)} points "
+            "below it, and none of these is clearly faster."
+        )
+    return best, (
+        f"Choose {best.name}, which has the best {name}, or label more queries: {units.count:,} {_units(units)} do not "
+        f"show that it is better than {_listed([*tied])}, which may be up to {_points(most)} points worse."
+    )
+
+
+def _saves(encoder: MeasuredEncoder, best: MeasuredEncoder) -> bool:
+    """Return whether an encoder is clearly faster than the best; what vectors cost, only their user knows."""
+    return _FASTER * _milliseconds(encoder) <= _milliseconds(best) < math.inf
+
+
+def _milliseconds(encoder: MeasuredEncoder) -> float:
+    return math.inf if encoder.cost.milliseconds is None else encoder.cost.milliseconds
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _units(units: SamplingUnits) -> str:
+    return "documents with labelled queries" if units.unit == "document" else "labelled queries"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

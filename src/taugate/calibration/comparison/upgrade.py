@@ -1,0 +1,98 @@
+"""What an upgrade of a retriever changes: two releases of its runs, measured on the same questions."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from taugate.calibration.charts.numbers import fixed
+from taugate.calibration.comparison.decision import measured
+from taugate.calibration.comparison.rule import Clause, PromotionRule
+from taugate.calibration.comparison.verdicts import ClauseVerdict, evaluate_rule
+from taugate.calibration.comparison.words import verdict_sentence
+from taugate.errors import InputError
+from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.release.layout import REFERENCE
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.verify import is_of_run
+
+# What the new retriever finds, what its gate loses, and what that costs, each with the default margin.
+_RULE = PromotionRule((Clause("accuracy@K", "lower"), Clause("accuracy", "lower"), Clause("kept share", "higher")))
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """A change from one retriever to another.
+
+    Attributes:
+        old: Manifest of the old release.
+        new: Manifest of the new release.
+        verdicts: Verdicts on the new retriever and its gate; empty if the two releases cannot be compared.
+        kept: Mean number of results that the old and the new release keep of the K.
+        equal_tau: Threshold of the new policy that keeps as many results as the old release; None if refusals of whole
+            queries decide as well, or the new release has no threshold.
+    """
+
+    old: ReleaseManifest
+    new: ReleaseManifest
+    verdicts: list[ClauseVerdict]
+    kept: tuple[float, float]
+    equal_tau: float | None
+
+    @classmethod
+    def between(cls, old: Path, new: Path) -> Self | None:
+        """Compare two releases by their folders; None unless both were calibrated on runs.
+
+        Raises:
+            ReleaseError: If a release does not verify.
+            InputError: If a release has no outcomes.
+        """
+        if not (is_of_run(old) and is_of_run(new)):
+            return None
+        before, after = measured(old.parent, old.name), measured(new.parent, new.name)
+        references = Reference.load(old / REFERENCE), Reference.load(new / REFERENCE)
+        kept_before, kept_after = (float(reference.kept.mean()) for reference in references)
+        try:
+            verdicts = evaluate_rule(_RULE, before, after)
+        except InputError:  # another K
+            verdicts = []
+        equal_tau = None
+        if before.manifest.abstention is None and after.manifest.abstention is None:
+            equal_tau = threshold_that_keeps(kept_before, references[1], after.manifest.policy)
+        return cls(before.manifest, after.manifest, verdicts, (kept_before, kept_after), equal_tau)
+
+    def sentences(self) -> list[str]:
+        """Say what the upgrade changes, a line each."""
+        lines = [verdict_sentence(verdict) for verdict in self.verdicts]
+        old, new = self.old.policy, self.new.policy
+        if self.equal_tau is not None and old.tau is not None and new.tau is not None:
+            lines.append(
+                f"old {_threshold(old, old.tau)} keeps {self.kept[0]:.2f} of {old.k} results, as new "
+                f"{_threshold(new, self.equal_tau)} does; the new release has τ {fixed(new.tau)}, which keeps "
+                f"{self.kept[1]:.2f}"
+            )
+        return lines
+
+
+def threshold_that_keeps(kept: float, reference: Reference, policy: PolicyRecord) -> float | None:
+    """Return the threshold of a policy that keeps a mean number of results of the calibration queries.
+
+    With equal decision scores it keeps the next larger number. None if the policy has no threshold, or the release
+    lacks the relevance of its calibration queries.
+
+    Args:
+        kept: Mean number of results of a query that are kept.
+        reference: Scores of the calibration queries.
+        policy: The policy.
+    """
+    if policy.kind == "none" or (policy.kind == "probability" and reference.relevance is None):
+        return None
+    decisions = np.sort(decision_scores(policy.kind, reference.top, reference.relevance), axis=None)[::-1]
+    return float(decisions[max(1, round(kept * len(reference))) - 1])
+
+
+def _threshold(policy: PolicyRecord, tau: float) -> str:
+    return f"τ {fixed(tau)} ({policy.kind})"

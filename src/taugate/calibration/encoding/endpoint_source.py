@@ -1,0 +1,176 @@
+"""Finds an encoder behind an endpoint, `openai:URL` or `tei:URL`, and measures how alike its replies are."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
+from taugate.calibration.settings.options import Advice, Options
+from taugate.errors import EncoderError, InputError, ReleaseError
+from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
+from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.files import sha256_json
+from taugate.storage.folders import cache_folder
+from taugate.storage.tensors import read_tensors, write_tensors
+
+_SPEC = re.compile(r"(openai|tei):(https?:/.*)", re.DOTALL)
+_DIALECTS: dict[str, Dialect] = {"openai": "openai", "tei": "tei"}
+# Of several lengths, because a server may pad the texts of a batch.
+_PROBES = (
+    "threshold",
+    "What is the warranty period for a new roof?",
+    "How do I reset my password?",
+    "The warranty covers defects in materials for two years from the date of delivery.",
+    "To reset a password, open the settings, choose the account, and follow the link in the message. " * 2,
+    "Wie lange gilt die Garantie für ein neues Dach?",
+    "Invoices are due within thirty days. Late payments may incur interest at the statutory rate. " * 4,
+    "12 V, 5.5 × 2.1 mm, centre positive",
+)
+_PROBE_VECTORS = "probes.safetensors"  # beside the configuration, but not part of a release
+# A difference of scores from the record counts as another model above this many times the largest one among the probes.
+# Their 64 pairs show about 2.4 standard deviations; the golden queries draw some 100,000 scores a day, which reach 4.4.
+REPLY_TOLERANCE = 4
+_MAX_TOLERANCE = 1e-2  # the effect of int8 weights (retrieval/release/golden.py); above, another model is not noticed
+
+
+@dataclass(frozen=True)
+class EndpointOptions(Options):
+    """An encoder behind an endpoint. The constructor raises InputError for an invalid value."""
+
+    model: str | None = Field(
+        default=None, min_length=1, max_length=2000, description="name of the model at the endpoint"
+    )
+    dimensions: Annotated[int | None, Advice("give a number of dimensions, 1 or more")] = Field(
+        default=None, ge=1, le=1 << 16, description="length of the vectors to request (default: the model's own)"
+    )
+    encoder_key_file: Path | None = Field(
+        default=None, description=f"file with the key of the endpoint (default: the file that {KEY_FILE} names)"
+    )
+    yes: bool = Field(default=False, description="send the texts to the endpoint without asking first")
+
+    @property
+    def names_endpoint(self) -> bool:
+        """Whether an option is given that only an endpoint has."""
+        return self.model is not None or self.dimensions is not None or self.encoder_key_file is not None
+
+    def access(self, url: str) -> EndpointAccess:
+        """Return the access of a job to the URL that the user named."""
+        return EndpointAccess(url, self.encoder_key_file or EndpointAccess.from_environment().key_file)
+
+
+def is_endpoint(name: str) -> bool:
+    """Return whether the name of an encoder is that of an endpoint."""
+    return _SPEC.fullmatch(name) is not None
+
+
+def endpoint_encoder(name: str, reads: InputOptions, options: EndpointOptions) -> tuple[Path, EndpointAccess]:
+    """Return the folder of an encoder behind an endpoint, and how to reach it.
+
+    A few texts are sent to it, twice. If they get the vectors of an earlier time, the folder is that of then, so that
+    the vectors in its cache are used again. If not, the endpoint has another model now.
+
+    Args:
+        name: openai:URL or tei:URL.
+        reads: What it reads.
+        options: The endpoint's model and key.
+
+    Raises:
+        EncoderError: If the endpoint gives no vectors, or replies to the same text with different ones.
+        InputError: If an option is missing or cannot be used.
+    """
+    record = _record(name, options)
+    access = options.access(record.url)
+    vectors, difference = _probe(record, access)
+    config = EncoderConfig(
+        name=record.model or urlsplit(record.url).netloc,
+        revision=sha256_json(vectors.tolist())[:40],
+        runtime="endpoint",
+        dimension=vectors.shape[1],
+        max_length=reads.max_length or DEFAULT_TOKENS,
+        pooling="endpoint",
+        query_prompt=reads.query_prompt or "",
+        document_prompt=reads.document_prompt or "",
+        max_cosine_difference=difference,
+        endpoint=record,
+    )
+    described = config.model_dump(exclude={"revision", "max_cosine_difference"})
+    key = sha256_json(["endpoint", _PROBES, described])[:32]
+    for folder in sorted((cache_folder() / "encoders").glob(f"{key}-*")):
+        if _is_same(folder, vectors, difference):
+            return folder, access
+    folder = cache_folder() / "encoders" / f"{key}-{config.revision[:12]}"
+    return _written(folder, config, vectors), access
+
+
+def _record(name: str, options: EndpointOptions) -> EndpointRecord:
+    match = _SPEC.fullmatch(name)
+    if match is None:
+        raise InputError(f"--encoder {name}: names no endpoint; write openai:URL or tei:URL")
+    dialect = _DIALECTS[match[1]]
+    if dialect == "openai" and options.model is None:
+        raise InputError(f"--encoder {dialect}:…: add --model NAME, the name of the model at the endpoint")
+    if dialect == "tei" and options.dimensions is not None:
+        raise InputError(f"--dimensions {options.dimensions}: this endpoint has no such option; leave it out")
+    return EndpointRecord(dialect=dialect, url=match[2].rstrip("/"), model=options.model, dimensions=options.dimensions)
+
+
+def _probe(record: EndpointRecord, access: EndpointAccess) -> tuple[Float32, float]:
+    """Return the vectors of the probes, (n, d) float32, and how much their scores differ the second time.
+
+    The second time, each is sent alone, because a server may compute other last bits in a batch.
+    """
+    from taugate.retrieval.encoder.endpoint import EndpointModel  # loads httpx2, which few need
+
+    model = EndpointModel(record, access)
+    try:
+        dimension = model.encode(_PROBES[:1], None).shape[1]
+        if record.dimensions not in {None, dimension}:
+            raise EncoderError(
+                f"{record.url}: gives {dimension} dimensions, not {record.dimensions}; leave out --dimensions"
+            )
+        together = model.encode(_PROBES, dimension)
+        alone = np.concatenate([model.encode([text], dimension) for text in _PROBES])
+    finally:
+        model.close()
+    difference = _difference(together, alone)
+    if REPLY_TOLERANCE * difference > _MAX_TOLERANCE:
+        raise EncoderError(
+            f"{record.url}: replies to the same text with different vectors (scores differ by {difference:.2g}), so a "
+            "change of its model would not be noticed; check whether several models share this URL"
+        )
+    return together, difference
+
+
+def _is_same(folder: Path, vectors: Float32, difference: float) -> bool:
+    """Return whether the encoder in a folder of the cache gave these vectors, as far as its replies are alike."""
+    from taugate.retrieval.release.golden import TOLERANCE  # loads FAISS
+
+    try:
+        earlier: Float32 = read_tensors(folder / _PROBE_VECTORS)["vectors"]
+    except (ReleaseError, LookupError):
+        return False
+    tolerance = max(TOLERANCE, REPLY_TOLERANCE * difference)
+    return earlier.shape == vectors.shape and _difference(earlier, vectors) <= tolerance
+
+
+def _difference(vectors: Float32, again: Float32) -> float:
+    """Return the largest difference of the cosine of two texts if one of them is encoded again."""
+    return float(np.abs((vectors.astype(np.float64) - again) @ vectors.T).max())
+
+
+def _written(folder: Path, config: EncoderConfig, vectors: Float32) -> Path:
+    from taugate.calibration.encoding.source import write_cached
+
+    def fill(staging: Path) -> None:
+        (staging / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_tensors(staging / _PROBE_VECTORS, {"vectors": vectors})
+
+    if not folder.is_dir():
+        write_cached(folder, fill)
+    return folder

@@ -1,0 +1,85 @@
+"""Measures several encoders on one data set, each by the calibration of its release, without writing one."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
+from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.job.calibration import Calibration
+from taugate.calibration.progress import Job
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+
+# Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
+# that of a machine with nothing else to do.
+_LONE, _BATCH, _TIMES = 32, 64, 3
+
+
+def compare_encoders(
+    data: str, encoders: Sequence[RequestedEncoder], settings: CalibrationSettings, margin: float, job: Job
+) -> EncoderComparison:
+    """Measure encoders, and compare them.
+
+    Args:
+        data: A folder or a URL.
+        encoders: Two or more encoders with different names.
+        settings: Settings of every calibration.
+        margin: Loss of the metric that a cheaper encoder may have.
+        job: Reports progress and warnings, and times the stages.
+
+    Raises:
+        InputError: If the data set or the settings cannot be used.
+        EncoderError: If an encoder cannot be loaded or exported.
+    """
+    measured, units = [], None
+    for requested in encoders:
+        job.describe("export", f"Prepared the encoder {requested.name}")
+        with tempfile.TemporaryDirectory(prefix="taugate-") as name:
+            spool = Path(name) / "spool"
+            spool.mkdir()
+            calibration = Calibration(data, Path(name) / "releases", requested, settings, spool, job)
+            calibration.read().encode().gate().study().decide()
+            measured.append(_measured(requested.name, calibration))
+            units = calibration.inputs.units
+    if units is None:
+        raise AssertionError("there is no encoder to compare")
+    return EncoderComparison.of(measured, units, settings.rule.metric, margin, settings.seed)
+
+
+def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
+    judged, dataset = calibration.studied.scored.judged, calibration.inputs.dataset
+    documents = calibration.encoded.documents
+    queries = [query.text for query in dataset.answerable[:_LONE]]
+    texts = [dataset.documents[row].encoded_text for row in range(min(_BATCH, len(dataset.documents)))]
+    vectors = len(dataset.documents) * documents.shape[1] * 4
+    encoder, reads_texts = calibration.encoders.queries, dataset.vectors is None
+    with calibration.job.task("timing the encoder"):
+        cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
+    metrics, lexical = calibration.records["metrics"], calibration.records["lexical"]
+    return MeasuredEncoder(
+        name=name,
+        k=calibration.settings.k,
+        accuracy=judged.accuracy(),
+        ndcg=judged.ndcg(),
+        metrics=metrics.get("heldout", metrics["calibration"]),
+        certified=calibration.records["policy"].kind != "none",
+        lexical=None if lexical is None else lexical.weight,
+        cost=cost,
+    )
+
+
+def _cost(encoder: ExportedEncoder, queries: Sequence[str], texts: Sequence[str], vectors: int) -> EncoderCost:
+    encoder.encode(queries[:1], "query")  # the first call prepares the graph
+    alone = [min(_seconds(encoder, [query], "query") for _ in range(_TIMES)) for query in queries]
+    rate = len(texts) / min(_seconds(encoder, texts, "document") for _ in range(_TIMES))
+    size = sum((encoder.folder / name).stat().st_size for name in FILES if (encoder.folder / name).is_file())
+    return EncoderCost(1000 * statistics.median(alone), rate, size, vectors)
+
+
+def _seconds(encoder: ExportedEncoder, texts: Sequence[str], role: Role) -> float:
+    began = time.perf_counter()
+    encoder.encode(texts, role)
+    return time.perf_counter() - began

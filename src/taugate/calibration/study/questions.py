@@ -1,0 +1,147 @@
+"""Lists the questions of a calibration with their scores, for the playground and the report."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.relevance.probes import LabelledSearch
+from taugate.calibration.study.outcomes import Calibrated
+from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.retrieval.policy.policy import Mask, decision_scores
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.questions import MAX_QUESTIONS, CalibrationQuestion, QuestionKind
+from taugate.retrieval.vectors.similarity import Float32
+
+
+def calibration_questions(calibrated: Calibrated) -> list[CalibrationQuestion]:
+    """List the labelled questions, answerable ones first, then the off-topic ones that count for ρ.
+
+    Of more than MAX_QUESTIONS labelled ones, as many are listed, evenly spaced.
+
+    Args:
+        calibrated: The study with its manifest.
+    """
+    kinds = (_answerable(calibrated), _unanswerable(calibrated), _off_topic(calibrated))
+    return [question for kind in kinds if kind is not None for question in kind.questions()]
+
+
+@dataclass(frozen=True)
+class _Questions:
+    """The n questions of a kind, of which those at `rows` are listed; see CalibrationQuestion.
+
+    Attributes:
+        kind: Their kind.
+        texts: Their texts.
+        values: (n, K) float32.
+        best: (n,) float32.
+        refusal: (n,) float32, None if no question is refused.
+        rows: Positions of the listed ones.
+        ranks: (n,) ranks from 1, 0 for none; None if no result is relevant.
+        right: (n,) float32; None with `ranks`.
+        heldout: (n,) bool; None if none is held out.
+    """
+
+    kind: QuestionKind
+    texts: Sequence[str]
+    values: Float32
+    best: Float32
+    refusal: Float32 | None
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64] | None = None
+    right: Float32 | None = None
+    heldout: Mask | None = None
+
+    def questions(self) -> Iterator[CalibrationQuestion]:
+        """Make the records of the listed questions."""
+        best = _shortest(self.best)
+        refusal, right = (None if scores is None else _shortest(scores) for scores in (self.refusal, self.right))
+        for row in map(int, self.rows):
+            rank = 0 if self.ranks is None else int(self.ranks[row])
+            values = self.values[row]
+            yield CalibrationQuestion(
+                text=self.texts[row],
+                kind=self.kind,
+                heldout=self.heldout is not None and bool(self.heldout[row]),
+                values=_shortest(values[np.isfinite(values)]),
+                best=best[row],
+                refusal=refusal[row] if refusal else None,
+                rank=rank or None,
+                right=right[row] if right and rank else None,
+            )
+
+
+def _answerable(calibrated: Calibrated) -> _Questions:
+    scored, dataset = calibrated.scored, calibrated.search.dataset
+    relevant = scored.judged.relevant
+    values = scored.decisions(calibrated.policy.kind)
+    # The value of a relevant result may be the largest at any rank if it is a probability.
+    right = np.where(relevant, values, np.float32(-np.inf)).max(axis=1)
+    heldout = np.zeros(len(values), dtype=np.bool_)
+    if "heldout" in calibrated.parts:
+        heldout[calibrated.parts["heldout"].members] = True
+    return _Questions(
+        "answerable",
+        [query.text for query in dataset.answerable],
+        values,
+        scored.judged.top.scores[:, 0],
+        None if scored.answering is None else scored.answering.answerable,
+        rows=_evenly(len(values), _share(calibrated, len(values))),
+        ranks=np.where(relevant.any(axis=1), relevant.argmax(axis=1) + 1, 0),
+        right=right,
+        heldout=heldout,
+    )
+
+
+def _unanswerable(calibrated: Calibrated) -> _Questions:
+    scored, queries = calibrated.scored, calibrated.search.dataset.unanswerable
+    return _Questions(
+        "unanswerable",
+        [query.text for query in queries],
+        scored.unanswerable_decisions(calibrated.policy.kind),
+        scored.unanswerable.scores[:, :1].ravel(),
+        None if scored.answering is None else scored.answering.unanswerable,
+        rows=_evenly(len(queries), _share(calibrated, len(queries))),
+    )
+
+
+def _off_topic(calibrated: Calibrated) -> _Questions | None:
+    """Return the questions about other subjects that the documents do not seem to answer; None if none was searched."""
+    search = calibrated.search
+    # A certified score other than the best similarity is not computed for these questions.
+    if not isinstance(search, LabelledSearch) or isinstance(calibrated.refusing, CertifiedAbstention):
+        return None
+    right = search.judged.top.scores[search.judged.accuracy() > 0, 0]
+    asked: Mask = np.array([not question.is_request for question in off_topic_table()])
+    remaining = asked & search.off_topic_remaining(right, any_language=False)
+    questions = search.off_topic.take(remaining)
+    relevance = None if calibrated.estimated is None else calibrated.estimated.relevance
+    estimated = relevance.estimate(questions.vectors, questions.top) if isinstance(relevance, Relevance) else None
+    best = questions.top.scores[:, 0]
+    return _Questions(
+        "off_topic",
+        [search.dataset.off_topic[row] for row in np.flatnonzero(remaining).tolist()],
+        decision_scores(calibrated.policy.kind, questions.top.scores, estimated),
+        best,
+        None if calibrated.refusing is None else best,
+        rows=np.arange(len(best)),
+    )
+
+
+def _shortest(values: Float32) -> list[float]:
+    """Return the shortest decimals that float32 reads as these values: nine digits fewer in every file and page."""
+    return [float(text) for text in values.astype(str)]
+
+
+def _share(calibrated: Calibrated, count: int) -> int:
+    """Return how many of `count` labelled questions of a kind are listed."""
+    dataset = calibrated.search.dataset
+    total = len(dataset.answerable) + len(dataset.unanswerable)
+    return min(count, MAX_QUESTIONS * count // total)
+
+
+def _evenly(count: int, listed: int) -> NDArray[np.int64]:
+    """Return `listed` of `count` positions, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, num=listed).astype(np.int64))

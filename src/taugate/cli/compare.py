@@ -1,0 +1,140 @@
+"""`taugate compare`: several encoders on one data set, as a table, and which one to choose."""
+
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.settings.options import Advice, Options, SplitName
+from taugate.calibration.settings.rules import MAX_LOSS
+from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
+from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, Verbose, command_of, option
+from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
+from taugate.errors import InputError
+from taugate.retrieval.encoder.own_vectors import VECTORS
+from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.release.evidence import Interval
+
+if TYPE_CHECKING:  # needs the extra `calibration`
+    from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
+
+_SHARE = Advice("give a share above 0 and below 1")
+_Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Options):
+    """The options of `taugate compare`."""
+
+    data: Data
+    encoders: Annotated[tuple[str, ...], Appearance("ENCODER", positional=True)] = Field(
+        description="two or more sentence-transformers models, folders `encoder` of releases, or "
+        f"{VECTORS}: those that come with the data set"
+    )
+    split: SplitName = option(None, "labels: name of a file in qrels/, without .tsv (default: as in calibrate)")
+    k: Annotated[int, Field(ge=1)] = option(5, "results per query before the threshold (K)")
+    max_loss: _Share = option(0.02, "loss that the certified threshold of each encoder may have")
+    metric: Metric = option("accuracy", "metric that decides")
+    margin: _Share = option(MAX_LOSS, "loss of the metric that a cheaper encoder may have to be chosen")
+    lexical: LexicalChoice = option("auto", "weight of shared words in the score; off compares the encoders alone")
+    seed: Annotated[int, Field(ge=0)] = option(0, "seed of all random choices")
+    as_json: AsJson = False
+    verbose: Verbose = False
+
+
+def run(options: CompareOptions) -> int:
+    """Compare encoders on a labelled data set, and say which one to choose.
+
+    Each is measured as `taugate calibrate` would, and no release is written. The intervals of the differences hold
+    together.
+    """
+    if len({*options.encoders}) < len(options.encoders) or len(options.encoders) < 2:
+        raise InputError("give two or more encoders, each once")
+    settings = CalibrationSettings.from_options(
+        {"k": options.k, "seed": options.seed, "max_loss": [options.max_loss], "lexical": options.lexical}
+        | ({} if options.split is None else {"split": options.split})
+        | {"metric": options.metric, "no_refusal": True}
+    )
+    # Imported here because it needs the extra `calibration`.
+    from taugate.cli.terminal.display import ProgressDisplay
+
+    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
+        with job.task("starting"):
+            from taugate.calibration.job.compare import compare_encoders  # loads scikit-learn, which takes seconds
+
+        requested = [RequestedEncoder(name, new=True) for name in options.encoders]
+        comparison = compare_encoders(options.data, requested, settings, options.margin, job)
+    if options.as_json:
+        print_result(as_json(comparison))
+    else:
+        _print_tables(comparison, options)
+    command = f"taugate calibrate {quote(options.data)} --releases releases --encoder {quote(comparison.choice)}"
+    say("")
+    say_labelled({"Choice": comparison.sentence, "Next": command})
+    return 0
+
+
+def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
+    """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
+    return {
+        "choice": comparison.choice,
+        "sentence": comparison.sentence,
+        "metric": comparison.metric,
+        "encoders": [_encoder(encoder) for encoder in comparison.encoders],
+        "differences": [
+            {
+                "first": difference.first,
+                "second": difference.second,
+                "accuracy": difference.accuracy.model_dump(),
+                "ndcg": difference.ndcg.model_dump(),
+            }
+            for difference in comparison.differences
+        ],
+    }
+
+
+def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
+    measured, cost = encoder.metrics, encoder.cost
+    return {
+        "encoder": encoder.name,
+        "accuracy": encoder.mean("accuracy"),
+        "ndcg": encoder.mean("ndcg"),
+        "coe": measured.coe.mean,
+        "roe": None if measured.roe is None else measured.roe.mean,
+        "kept": encoder.kept,
+        "lexical_weight": encoder.lexical,
+        "milliseconds": cost.milliseconds,
+        "documents_per_second": cost.documents_per_second,
+        "bytes": cost.bytes,
+        "memory_bytes": cost.bytes + cost.vector_bytes,
+    }
+
+
+def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> None:
+    """Print the encoders, and then the differences of all pairs, the better encoder first."""
+    kept = f"kept at {100 * options.max_loss:g} %"
+    titles = ("encoder", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
+    rows: list[tuple[str, ...]] = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
+    for row in map(_encoder, comparison.encoders):
+        shares = [f"{row[name]:.3f}" for name in ("accuracy", "ndcg", "coe", "roe")]
+        kept = "none" if row["kept"] is None else f"{row['kept']:.2f}"
+        words = "off" if row["lexical_weight"] is None else f"{row['lexical_weight']:g}"
+        times = ["–" if row[name] is None else f"{row[name]:.1f}" for name in ("milliseconds", "documents_per_second")]
+        sizes = [f"{row[name] / 1e6:.0f}" for name in ("bytes", "memory_bytes")]
+        rows.append((row["encoder"], *shares, kept, words, *times, *sizes))
+    print_result("\n".join(aligned(rows, right=range(1, len(rows[0])))))
+    print_result("")
+    lines = [("difference", f"accuracy@{options.k}, points", f"NDCG@{options.k}, points")]
+    lines += [
+        (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
+    ]
+    print_result("\n".join(aligned(lines, right=(1, 2))))
+
+
+def _points(interval: Interval) -> str:
+    return f"{100 * interval.mean:+.1f} ({100 * interval.lower:+.1f} to {100 * interval.upper:+.1f})"
+
+
+command = command_of("compare", run, CompareOptions, lexical=LEXICAL)

@@ -1,0 +1,216 @@
+"""An encoder behind an HTTP endpoint, with the interface of an exported encoder, but without tokenizer and weights.
+
+Nobody here knows its tokens, so four bytes of text count as one: English has about that many, and other languages have
+fewer tokens in as many bytes than in as many characters.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from taugate.errors import EncoderError, EncoderUnavailable, InputError, TextRefused
+from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Tokens, read_config
+from taugate.retrieval.encoder.endpoint_record import (
+    KEY_FILE,
+    PATHS,
+    URL,
+    Dialect,
+    EndpointAccess,
+    EndpointRecord,
+)
+from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.files import sha256_files
+from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
+from taugate.storage.retries import PatientRequests, PromptRequests, Requests
+
+BYTES_PER_TOKEN = 4
+PARALLEL = 4  # concurrent requests of a job, as for language models
+_MAX_TEXTS = 32  # of a request: text-embeddings-inference takes no more by default
+_MAX_REPLY = 1 << 20  # bytes, so that the replies to concurrent requests take a few MiB
+_TRIES, _SECONDS, _FIRST_WAIT = 6, 120.0, 1.0  # of a job, as for language models
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointText(Tokens):
+    """One text for an endpoint; its tokens are not known.
+
+    Attributes:
+        text: The text with its prompt, at most max_length tokens; empty if it has no visible character.
+    """
+
+    text: str = ""
+
+    @property
+    def count(self) -> int:
+        """Estimated number of tokens."""
+        return -(-len(self.text.encode()) // BYTES_PER_TOKEN)
+
+
+class EndpointModel:
+    """Requests the vectors of texts from an endpoint.
+
+    Attributes:
+        record: The endpoint.
+    """
+
+    def __init__(self, record: EndpointRecord, access: EndpointAccess) -> None:
+        """Prepare requests; sends none.
+
+        Raises:
+            InputError: If the URL or the key cannot be used.
+        """
+        self.record = record
+        job = access.seconds is None
+        endpoint = JsonEndpoint(access.url or record.url, access.key(record), _wording(record.dialect, job=job))
+        self._requests: Requests = (
+            PatientRequests(
+                endpoint, tries=_TRIES, seconds=_SECONDS, first_wait=_FIRST_WAIT, resume="all vectors so far are cached"
+            )
+            if access.seconds is None
+            else PromptRequests(endpoint, access.seconds)
+        )
+
+    def encode(self, texts: Sequence[str], dimension: int | None) -> Float32:
+        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts in one request.
+
+        Args:
+            texts: Texts with their prompts.
+            dimension: Length of a vector; None if it is not known yet.
+
+        Raises:
+            EncoderUnavailable: If the endpoint gives no vectors.
+            TextRefused: If the endpoint does not take these texts.
+        """
+        dialect, count = self.record.dialect, len(texts)
+        try:
+            return self._requests.post(
+                self.record.body(texts),
+                lambda content: read_vectors(dialect, content, count, dimension),
+                max_reply_bytes(count, dimension or MAX_DIMENSION),
+            )
+        except RequestRefused as error:
+            raise TextRefused(str(error)) from error
+        except (InputError, ConnectionError) as error:
+            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error
+
+    def close(self) -> None:
+        """Close the connections; requests in progress fail."""
+        self._requests.endpoint.close()
+
+
+class EndpointEncoder(ExportedEncoder):
+    """An encoder behind an endpoint. Its folder has only the configuration, which names the endpoint."""
+
+    def __init__(self, folder: Path, config: EncoderConfig, sha256: str, model: EndpointModel) -> None:
+        """Encode by a model; see ExportedEncoder for the other parameters."""
+        self.folder, self.config, self.sha256, self._endpoint = folder, config, sha256, model
+        self._batch = max(1, min(_MAX_TEXTS, _MAX_REPLY // max_reply_bytes(1, config.dimension)))
+
+    @classmethod
+    def connect(cls, folder: Path, access: EndpointAccess) -> Self:
+        """Read the configuration in a folder; sends no request.
+
+        Raises:
+            EncoderError: If the configuration is invalid or names no endpoint, or the endpoint cannot be reached so.
+        """
+        config = read_config(folder)
+        if config.endpoint is None:
+            raise EncoderError(f"{folder / CONFIG}: names no endpoint; calibrate again")
+        try:
+            model = EndpointModel(config.endpoint, access)
+        except InputError as error:
+            raise EncoderError(str(error)) from error
+        return cls(folder, config, sha256_files(folder, [CONFIG]), model)
+
+    def single_threaded(self) -> Self:
+        """Return the encoder itself, which waits for another machine."""
+        return self
+
+    @property
+    def packed(self) -> bool:
+        """True: no batch is padded here."""
+        return True
+
+    @property
+    def multiplied_weights(self) -> int:
+        """Zero: this machine multiplies none."""
+        return 0
+
+    @property
+    def max_piece(self) -> int:
+        """As many texts as are requested at a time: they cost money, so few should be lost."""
+        return PARALLEL * self._batch
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
+        """Return the texts with the role's prompt, at most max_length tokens of four bytes."""
+        prompt = self.config.query_prompt if role == "query" else self.config.document_prompt
+        window = BYTES_PER_TOKEN * (self.config.query_window if role == "query" else self.config.max_length)
+        return [_truncated(prompt + text, window) if text.strip() else EndpointText([], False, 1.0) for text in texts]
+
+    def padded(self, length: int) -> int:
+        """Return `length`."""
+        return length
+
+    def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
+        """Encode texts as unit vectors; see ExportedEncoder.embed.
+
+        Raises:
+            EncoderUnavailable: If the endpoint gives no vectors.
+            TextRefused: If the endpoint does not take a text.
+        """
+        texts = [text.text if isinstance(text, EndpointText) else "" for text in tokens]
+        vectors = np.zeros((len(texts), self.config.dimension), dtype=np.float32)
+        readable = [place for place, text in enumerate(texts) if text]
+        batches = [readable[start : start + self._batch] for start in range(0, len(readable), self._batch)]
+        if progress is not None:
+            progress(len(texts) - len(readable))
+        requests = self._encode([[texts[place] for place in batch] for batch in batches])
+        for batch, encoded in zip(batches, requests, strict=True):
+            vectors[batch] = encoded
+            if progress is not None:
+                progress(len(batch))
+        return vectors
+
+    def _encode(self, batches: Sequence[Sequence[str]]) -> Iterator[Float32]:
+        """Yield the vectors of batches in order; several requests run at a time."""
+        if len(batches) == 1:
+            yield self._endpoint.encode(batches[0], self.config.dimension)
+            return
+        with ThreadPoolExecutor(PARALLEL, "taugate-encode") as pool:
+            requests = [pool.submit(self._endpoint.encode, batch, self.config.dimension) for batch in batches]
+            try:
+                for request in requests:
+                    yield request.result()
+            except BaseException as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                if not isinstance(error, EncoderError):  # an interrupt does not wait for requests in progress
+                    self.close()
+                raise
+
+    def close(self) -> None:
+        """Close the connections; requests in progress fail."""
+        self._endpoint.close()
+
+
+def _truncated(text: str, window: int) -> EndpointText:
+    """Return the first `window` bytes of a text, without a part of a character."""
+    content = text.encode(errors="replace")
+    if len(content) <= window:
+        return EndpointText([], False, 0.0, content.decode())
+    return EndpointText([], True, 0.0, content[:window].decode(errors="ignore"))
+
+
+def _wording(dialect: Dialect, *, job: bool) -> Wording:
+    return Wording(
+        url="--encoder" if job else URL,
+        model="--model, --dimensions and --max-length",
+        key=KEY_FILE,
+        key_sources=f"the file of {KEY_FILE}",
+        path=PATHS[dialect],
+        expected="a list of embeddings",
+    )

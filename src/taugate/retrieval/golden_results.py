@@ -1,0 +1,146 @@
+"""Golden questions of a run: calibration queries with their results, to tell whether the retriever is still the same.
+
+A threshold says nothing about the scores of another retriever: another model, another analyser, another k of a fusion.
+The same retriever gives the same documents the same scores, even if a few others were added.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.gate import ScoredResult, check_results
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.files import read_bounded
+
+# A quarter of the scores may move by more than a tenth of their standard deviation. Chosen on squad_v2_dev; the numbers
+# are of scifact and cosqa, in standard deviations. After 2 % of the documents were removed, BM25, cosine, RRF and
+# relative fusion moved by at most .04. RRF with k = 50 instead of 60 moved by 1.8 or more, BM25 with another k1 and b
+# by .21, with a stemmer by .29, a fusion with the stemmer by .19, and a smaller model by 1.4, or by .73 in a fusion.
+# After 10 % were removed, BM25 moved by .04, and RRF by .13 and .17: its ranks have changed.
+_QUANTILE, _TOLERANCE = 0.75, 0.1
+_MIN_RETURNED = (
+    0.5  # of the recorded documents; after 10 % of the documents were removed, .84 or more are still returned
+)
+_MAX_BYTES = 64 << 20  # a thousand times what a calibration writes
+_SCORE = "score"
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenResults:
+    """A calibration query with its first K results.
+
+    Attributes:
+        query_id: Id of the query in the run.
+        query: Its text; None if the run did not have it.
+        results: The results, best first.
+    """
+
+    query_id: str
+    query: str | None
+    results: list[ScoredResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far the scores of a retriever are from the recorded ones.
+
+    Attributes:
+        score: What moved furthest beside its tolerance: `score`, or the name of a component.
+        moved: How far a quarter of its values moved at least, on their own scale; infinite if no result has it.
+        tolerance: How far they may move.
+        recorded: Number of recorded results.
+        returned: Number of these that the retriever still returns.
+    """
+
+    score: str
+    moved: float
+    tolerance: float
+    recorded: int
+    returned: int
+
+    @property
+    def objection(self) -> str | None:
+        """Why the retriever is another one, as a sentence; None if it is the same."""
+        if self.returned < _MIN_RETURNED * self.recorded:
+            return f"{self.returned} of {self.recorded} recorded documents are among the results"
+        if np.isinf(self.moved):
+            return f"no result has the score {self.score}"
+        if self.moved > self.tolerance:
+            name = "scores" if self.score == _SCORE else f"scores {self.score}"
+            return f"{name} moved by {self.moved:.2g} (tolerance {self.tolerance:.2g})"
+        return None
+
+
+def write(path: Path, golden: Sequence[GoldenResults]) -> None:
+    """Write golden questions in the format of a run, one JSON object per line."""
+    path.write_bytes(b"".join(orjson.dumps(asdict(question)) + b"\n" for question in golden))
+
+
+def read(path: Path) -> list[GoldenResults]:
+    """Read the file that `write` wrote.
+
+    Raises:
+        ReleaseError: If it holds anything else.
+    """
+    questions = TypeAdapter(GoldenResults)
+    try:
+        golden = [questions.validate_json(line, strict=True) for line in read_bounded(path, _MAX_BYTES).splitlines()]
+        for question in golden:
+            check_results(question.results)
+    except (OSError, ValidationError, InputError) as error:
+        raise ReleaseError(f"{path}: does not hold golden questions; calibrate again") from error
+    if not golden or not all(question.results for question in golden):
+        raise ReleaseError(f"{path}: does not hold golden questions; calibrate again")
+    return golden
+
+
+def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]]) -> Deviation:
+    """Compare the results of a retriever, by query id, with the recorded ones.
+
+    Raises:
+        InputError: If a golden question has no results, or results cannot be cut.
+    """
+    for question in golden:
+        if question.query_id not in live:
+            raise InputError(f"queries: results of the golden question {question.query_id!r} are missing")
+        check_results(live[question.query_id])
+    pairs = list(_pairs(golden, live))
+    recorded = sum(len(question.results) for question in golden)
+    names = sorted({name for question in golden for result in question.results for name in result.scores})
+    columns = {_SCORE: np.array([(old.score, new.score) for old, new in pairs], dtype=np.float32).reshape(-1, 2)}
+    for name in names:
+        both = [(old.scores[name], new.scores[name]) for old, new in pairs if {name} <= old.scores.keys() & new.scores]
+        columns[name] = np.array(both, dtype=np.float32).reshape(-1, 2)
+    moves = [(name, _moved(column), _tolerance(golden, name)) for name, column in columns.items()]
+    name, moved, tolerance = max(moves, key=lambda move: move[1] / move[2])
+    return Deviation(name, moved, tolerance, recorded, len(pairs))
+
+
+def _pairs(
+    golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]]
+) -> Iterator[tuple[ScoredResult, ScoredResult]]:
+    """Yield recorded results with the live results for the same query and document."""
+    for question in golden:
+        results = {result.id: result for result in live[question.query_id]}
+        for recorded in question.results:
+            if recorded.id in results:
+                yield recorded, results[recorded.id]
+
+
+def _moved(column: Float32) -> float:
+    """Return how far a quarter of the values moved at least, given (n, 2) float32 recorded and live values."""
+    return float(np.quantile(np.abs(column[:, 1] - column[:, 0]), _QUANTILE)) if len(column) else np.inf
+
+
+def _tolerance(golden: Sequence[GoldenResults], name: str) -> float:
+    """Return how far the values of a score may move; positive even if all are equal."""
+    results = [result for question in golden for result in question.results]
+    values = [result.score if name == _SCORE else result.scores.get(name, np.nan) for result in results]
+    return max(
+        _TOLERANCE * float(np.nanstd(values)), float(np.finfo(np.float32).eps) * float(np.nanmax(np.abs(values)))
+    )

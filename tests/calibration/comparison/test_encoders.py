@@ -1,0 +1,115 @@
+"""Differences of encoders: intervals that hold together, and which encoder is recommended."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
+from taugate.calibration.comparison.simultaneous import simultaneous_intervals
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.risk.paired import min_detectable_loss
+from taugate.retrieval.release.manifest import Manifest
+
+DOCUMENTS = 200
+
+
+def hits_of(rng: np.random.Generator, clusters: np.ndarray, skills: list[float]) -> list[PerQuery]:
+    """Draw hits of encoders that find the same queries hard; equal skills have equal expectations."""
+    hard = rng.standard_normal(DOCUMENTS)[clusters] + rng.standard_normal(len(clusters))
+    return [(hard + 0.8 * rng.standard_normal(len(clusters)) < skill).astype(np.float64) for skill in skills]
+
+
+def drawn_clusters(rng: np.random.Generator) -> np.ndarray:
+    return np.repeat(np.arange(DOCUMENTS), rng.integers(1, 5, DOCUMENTS))
+
+
+@pytest.mark.slow
+def test_simultaneous_intervals_all_hold_in_19_of_20_data_sets() -> None:
+    held = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        clusters = drawn_clusters(rng)
+        hits = hits_of(rng, clusters, [1.0] * 5)
+        differences = [first - second for first, second in combinations(hits, 2)]
+        intervals = simultaneous_intervals(differences, SamplingUnits.from_clusters(clusters), 0.95, seed, 400)
+        held += all(interval.lower <= 0 <= interval.upper for interval in intervals)
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_intervals_of_more_pairs_are_wider() -> None:
+    rng = np.random.default_rng(0)
+    clusters = drawn_clusters(rng)
+    hits = hits_of(rng, clusters, [1.0, 0.9, 1.1, 0.8])
+    units = SamplingUnits.from_clusters(clusters)
+    differences = [first - second for first, second in combinations(hits, 2)]
+    (alone,), (together, *_) = (simultaneous_intervals(some, units, 0.95, 0) for some in (differences[:1], differences))
+    assert together.lower < alone.lower < alone.mean < alone.upper < together.upper
+    assert alone == simultaneous_intervals(differences[:1], units, 0.95, 0)[0]
+
+
+def test_equal_answers_do_not_show_that_encoders_are_equal() -> None:
+    units = SamplingUnits.from_clusters(np.arange(40))
+    (interval,) = simultaneous_intervals([np.zeros(40)], units, 0.95, 0)
+    assert interval.upper == -interval.lower == pytest.approx(min_detectable_loss(units, 0.975))
+    assert interval.upper > 0.05
+
+
+def measured(name: str, hits: PerQuery, release: Manifest, milliseconds: float | None) -> MeasuredEncoder:
+    return MeasuredEncoder(
+        name=name,
+        k=5,
+        accuracy=hits,
+        ndcg=hits / 2,
+        metrics=release.metrics["calibration"],
+        certified=True,
+        lexical=None,
+        cost=EncoderCost(milliseconds, None if milliseconds is None else 100.0, 1000, 10),
+    )
+
+
+@pytest.fixture(scope="module")
+def manifest(releases: "object") -> Manifest:
+    from taugate.registry.catalog import find
+    from taugate.retrieval.release.verify import verify_searchable
+
+    return verify_searchable(find(releases))  # type: ignore[arg-type]
+
+
+def compared(manifest: Manifest, margin: float = 0.03, **encoders: tuple[PerQuery, float | None]) -> EncoderComparison:
+    rows = [measured(name, hits, manifest, milliseconds) for name, (hits, milliseconds) in encoders.items()]
+    units = SamplingUnits.from_clusters(np.arange(len(rows[0].accuracy)))
+    return EncoderComparison.of(rows, units, "accuracy", margin, 0)
+
+
+def with_hits(share: float, queries: int = 2000) -> PerQuery:
+    return (np.arange(queries) < share * queries).astype(np.float64)
+
+
+def test_encoder_that_is_shown_to_be_best_is_chosen(manifest: Manifest) -> None:
+    comparison = compared(manifest, good=(with_hits(0.9), 9.0), bad=(with_hits(0.5), 1.0), fair=(with_hits(0.7), 2.0))
+    assert [encoder.name for encoder in comparison.encoders] == ["good", "fair", "bad"]
+    assert (comparison.choice, len(comparison.differences)) == ("good", 3)
+    assert "is higher than that of every other encoder, by 1" in comparison.sentence
+
+
+def test_cheaper_encoder_within_the_margin_is_chosen(manifest: Manifest) -> None:
+    comparison = compared(manifest, slow=(with_hits(0.9), 9.0), fast=(with_hits(0.897), 3.0), bad=(with_hits(0.5), 1.0))
+    assert comparison.choice == "fast"
+    assert "a query takes 33 % of the time" in comparison.sentence.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("milliseconds", [None, 8.9])
+def test_encoder_that_saves_nothing_is_not_chosen_for_being_near(
+    manifest: Manifest, milliseconds: float | None
+) -> None:
+    comparison = compared(manifest, best=(with_hits(0.9), 9.0), near=(with_hits(0.9), milliseconds))
+    assert comparison.choice == "best"
+    assert "near is at most 0.2 points below it, and none of these is clearly faster" in comparison.sentence
+
+
+def test_few_queries_choose_the_best_and_say_that_they_show_nothing(manifest: Manifest) -> None:
+    comparison = compared(manifest, one=(with_hits(0.9, 30), 9.0), two=(with_hits(0.8, 30), 1.0))
+    assert comparison.choice == "one"
+    assert "30 labelled queries do not show that it is better than two" in comparison.sentence
+    assert "or label more queries" in comparison.sentence

@@ -1,0 +1,67 @@
+"""`taugate compare`: the table, the JSON, and equality with what a calibration measures."""
+
+import json
+from pathlib import Path
+
+import pytest
+import zaragoza_construction_faq
+
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
+from taugate.retrieval.release.verify import verify_searchable
+from tests.fake_encoder import write_fake_encoder
+from tests.own_vectors import with_vectors
+
+
+@pytest.fixture(scope="module")
+def data(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_vectors(sample, encoder, tmp_path_factory.mktemp("data") / "own")[0]
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder that knows only the words of every tenth question."""
+    texts = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")][::10]
+    return write_fake_encoder(tmp_path_factory.mktemp("worse") / "worse", texts)
+
+
+def test_compare_measures_what_calibrate_measures_and_chooses_the_best(
+    data: Path, encoder: Path, worse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", str(data), str(worse), str(encoder), "vectors", "--lexical", "off", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    first, second, third = compared["encoders"]
+    assert {first["encoder"], second["encoder"]} == {str(encoder), "vectors"}
+    assert third["encoder"] == str(worse)
+    assert first["accuracy"] == second["accuracy"] > third["accuracy"]
+    own = first if first["encoder"] == "vectors" else second
+    assert (own["milliseconds"], own["bytes"]) == (None, 0)
+    lower = {(pair["first"], pair["second"]): pair["accuracy"]["lower"] for pair in compared["differences"]}
+    assert lower[str(encoder), str(worse)] > 0 > lower[first["encoder"], second["encoder"]]
+    options = ["--encoder", str(encoder), "--lexical", "off", "--no-refusal", "--max-loss", "0.02"]
+    assert cli.main(["calibrate", str(data), "--releases", str(tmp_path), *options]) == 0
+    metrics = verify_searchable(find(tmp_path)).metrics["heldout"]
+    row = next(row for row in compared["encoders"] if row["encoder"] == str(encoder))
+    assert metrics.roe is not None
+    assert (row["coe"], row["roe"], row["kept"]) == (metrics.coe.mean, metrics.roe.mean, metrics.kept_fraction)
+
+
+def test_compare_prints_a_table_of_encoders_and_one_of_differences(
+    data: Path, encoder: Path, worse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", str(data), str(encoder), str(worse), "--lexical", "off"]) == 0
+    out, err = capsys.readouterr()
+    encoders, differences = out.strip().split("\n\n")
+    assert [line.split()[0] for line in encoders.splitlines()] == ["encoder", str(encoder), str(worse)]
+    assert "kept at 2 %" in encoders.splitlines()[0]
+    assert differences.splitlines()[1].startswith(f"{encoder} − {worse}")
+    assert f"Choose {encoder}: its accuracy@5 is higher" in err
+    assert f"taugate calibrate {data} --releases releases --encoder {encoder}" in err
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "one"]])
+def test_fewer_than_two_encoders_are_bad_usage(
+    data: Path, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", str(data), *names]) == 2
+    assert "give two or more encoders, each once" in capsys.readouterr().err
