@@ -26,12 +26,39 @@ _OMITTED_BY_EARLIER_SERVICES = {"ReleaseResponse": {"drift"}}
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _WORDS = {"null": "None", "; absent if false": "", "absent if": "None if"}  # of JSON, in Python
 _WIDTH = 120  # as in pyproject.toml
+# Methods of the replies: what a person sees of one in an interpreter, and loops over the one list in it.
+_METHODS = {
+    "Result": """
+    def __repr__(self) -> str:
+        return f"Result(rank={self.rank}, score={self.score}, id={self.id!r}, title={self.title!r})"
+""",
+    "SearchResponse": """
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __repr__(self) -> str:
+        why = "" if self.reason is None else f", reason={self.reason!r}"
+        kept = f"{len(self)} of {self.considered} results"
+        return f"<SearchResponse: {kept}, threshold={self.threshold}, best_score={self.best_score}{why}>"
+""",
+    "ExplainResponse": """
+    def __repr__(self) -> str:
+        return f"<ExplainResponse: {self.why}>"
+""",
+    "ReleaseResponse": """
+    def __repr__(self) -> str:
+        return f"<ReleaseResponse: {self.release}, {self.calibration}, loaded at {self.loaded_at}>"
+""",
+}
 _HEAD = '''"""Models of requests and replies. Generated from docs/openapi.json by `make openapi`; do not edit.
 
 Replies are frozen. A newer service may send further fields, which are ignored, and further values of a Literal.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -61,9 +88,8 @@ def _reply(name: str, schema: Schema) -> str:
     fields: dict[str, Schema] = schema["properties"]
     required = {*schema["required"]} - _OMITTED_BY_EARLIER_SERVICES.get(name, set())
     ordered = {field: fields[field] for field in sorted(fields, key=lambda field: field not in required)}
-    return "@dataclass(frozen=True, slots=True)\n" + _source(
-        _NAMES.get(name, name), schema["description"], ordered, required
-    )
+    source = _source(_NAMES.get(name, name), schema["description"], ordered, required)
+    return f"@dataclass(frozen=True, slots=True)\n{source}{_METHODS.get(name, '')}"
 
 
 def _source(head: str, text: str, fields: dict[str, Schema], required: Collection[str] | None = None) -> str:

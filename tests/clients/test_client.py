@@ -47,6 +47,19 @@ def test_search_returns_service_reply(client: TaugateClient, service: ServicePro
     assert isinstance(client.search(QUESTION, explain=True).results[0].parts, Parts)
 
 
+def test_reply_is_short_in_an_interpreter_and_loops_over_results(client: TaugateClient) -> None:
+    reply = client.search(QUESTION, k=3, threshold=-2.0)
+    assert len(reply) == 3 and [*reply] == [*reply.results]
+    first = reply.results[0]
+    assert repr(reply) == f"<SearchResponse: 3 of 3 results, threshold=-2.0, best_score={first.score}>"
+    assert repr(first) == f"Result(rank=1, score={first.score}, id={first.id!r}, title={first.title!r})"
+    nothing = client.search(QUESTION, threshold=2.0)
+    assert not nothing and repr(nothing).endswith(", reason='all_below_threshold'>")
+    assert len(repr(client.release())) < 120 < len(repr(client.release().manifest))
+    assert repr(client.explain(QUESTION, first.id)).startswith("<ExplainResponse: It is returned")
+    assert first.score == float(f"{first.score:.9g}"), "floats have the digits of float32"
+
+
 def test_batch_takes_texts_and_requests(client: TaugateClient) -> None:
     first, second = client.search_batch([QUESTION, {"query": QUESTION, "k": 1, "include_text": False}])
     assert [result.id for result in second.results] == [first.results[0].id]

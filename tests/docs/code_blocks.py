@@ -41,6 +41,7 @@ EXTRAS = {
     )
     for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
 }
+FOLDERS = {".": "taugate", "./clients/python": "taugate-client"}  # as a reader names them in a clone
 _READY_SECONDS = 300  # mostly for the first encoding of the sample
 _BLOCK_SECONDS = 300  # for one block, on a busy machine
 _QUICKSTART = re.compile(r"^taugate quickstart( --no-serve)?$", re.MULTILINE)
@@ -280,10 +281,11 @@ def _without_installations(text: str) -> str:
     """Return a script without its installations, after a check of their extras."""
     lines = []
     for line in text.splitlines():
-        installed = re.fullmatch(r"pip install '?(taugate|taugate-client)(?:\[([\w,]+)\])?'?", line)
+        installed = re.fullmatch(r"pip install '?(\.|\./clients/python)(?:\[([\w,]+)\])?'?", line)
         if installed:
+            distribution = FOLDERS[installed[1]]
             extras = {name for name in (installed[2] or "").split(",") if name}
-            assert extras <= EXTRAS[installed[1]], f"no such extra: {extras - EXTRAS[installed[1]]}"
+            assert extras <= EXTRAS[distribution], f"no such extra: {extras - EXTRAS[distribution]}"
         else:
             lines.append(line)
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def _request(model: type[BaseModel]) -> Callable[[bytes], object]:
         try:
             model.model_validate_json(content)
         except ValidationError as error:
-            message = describe_faults(error.errors(include_url=False))
+            message = describe_faults(error.errors(include_url=False), model)
             assert len(orjson.dumps(message)) < 2000, "the message repeats the input"
             raise
 

@@ -20,6 +20,7 @@ from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.score_parts import score_parts
+from taugate.retrieval.vectors.similarity import shortest_decimal
 
 # The name of the score that a policy compares with τ, given that of the index.
 _COMPARED: Mapping[PolicyKind, str] = {
@@ -147,11 +148,11 @@ class _Search:
             id=passage.id,
             rank=rank,
             ranked=ranked,
-            score=float(score),
-            relevance=relevance,
+            score=shortest_decimal(score),
+            relevance=None if relevance is None else shortest_decimal(relevance),
             policy=self._answer.policy,
-            compared=compared,
-            threshold=self._answer.threshold,
+            compared=shortest_decimal(compared),
+            threshold=None if self._answer.threshold is None else shortest_decimal(self._answer.threshold),
             kept=kept,
             rule=rule,
             why=f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",

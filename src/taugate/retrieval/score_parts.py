@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, shortest_decimal
 
 MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
 
@@ -42,10 +42,13 @@ class ScoreParts:
 
     def fields(self, row: int) -> dict[str, Any]:
         """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
-        parts = {"cosine": float(self.cosines[row])}
+        parts = {"cosine": shortest_decimal(self.cosines[row])}
         if self.lexical is None or self.matched_words is None:
             return {"parts": parts}
-        return {"parts": {**parts, "lexical": float(self.lexical[row])}, "matched_words": self.matched_words[row]}
+        return {
+            "parts": {**parts, "lexical": shortest_decimal(self.lexical[row])},
+            "matched_words": self.matched_words[row],
+        }
 
 
 def score_parts(index: Index, text: str, vector: Float32, positions: NDArray[np.int64], scores: Float32) -> ScoreParts:

@@ -19,6 +19,7 @@ from taugate.service.access.admission import Admission
 from taugate.service.access.authorization import Authorizer
 from taugate.service.api.dialects.dify import dify_operation
 from taugate.service.api.dialects.openai import openai_operation
+from taugate.service.api.docs.routes import docs_operations
 from taugate.service.api.explain import explain_operation
 from taugate.service.api.feedback import feedback_operation
 from taugate.service.api.gate import GateHandlers, gate_operations
@@ -79,7 +80,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         "same status and headers.",
         lifespan=lifespan,
         openapi_url=None,  # service/api/operations.py has the handler
-        docs_url=None,  # the interactive page would load its scripts from another host
+        docs_url=None,  # FastAPI's page would load its scripts from another host; service/api/docs has ours
         redoc_url=None,
         # FastAPI's own spans would hold paths and query strings of all clients; service/runtime/traces.py omits them.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -108,6 +109,7 @@ def _operations(
         feedback_operation(settings, serving, metrics),
         *OperatorHandlers(serving, reloading.reload, metrics).operations(),
         openapi_operation(app),
+        *docs_operations(app, serving, has_playground=settings.listen.has_playground),
         *(playground_operations(settings, serving) if settings.listen.has_playground else ()),
     ]
 

@@ -31,7 +31,7 @@ def test_replay_prints_and_draws_alarms(
 def test_replay_json_output(lines: list[dict], service: Service, tmp_path: Path, replayed: Command) -> None:
     log, page = write(tmp_path / "queries.log", lines), tmp_path / "drawn.html"
     found = replayed(log, "--page", page)
-    assert list(found) == ["release", "queries", "judged", "blocks", "baseline", "moments", "page"]
+    assert list(found) == ["release", "queries", "judged", "blocks", "baseline", "moments", "page", "questions"]
     assert (found["release"], found["queries"], found["judged"]) == (service.release, 4800, 480)
     assert (found["blocks"], found["baseline"], found["page"]) == (24, False, str(page))
     alarms = {moment["signal"]: moment["after"] for moment in found["moments"] if moment["alarm"]}

@@ -1,6 +1,8 @@
 """Chunks fit the window, cover the text, and are divided where a reader would divide them."""
 
+from dataclasses import replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.plain_text import parse_plain_text
 from taugate.ingestion.parsed import ParsedDocument
 
+DOCS = Path(__file__).parents[3] / "docs"
+LONGEST_HEADING = 12  # tokens: a heading that joining two chunks of the documentation adds
 SENTENCE = "The pump starts when the pressure in the tank falls below two bars."
 
 
@@ -117,3 +121,75 @@ def test_tables_and_code_kept_whole(tokenizer: Tokenizer, kind: str) -> None:
 def test_invalid_chunk_sizes_are_refused(tokenizer: Tokenizer, size: int, overlap: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Chunker(tokenizer, window=256, size=size, overlap=overlap)
+
+
+def texts_of(document: ParsedDocument, chunks: list[Chunk]) -> list[str]:
+    """Return the texts of chunks, without the space around them."""
+    return [document.text[chunk.start : chunk.end].strip() for chunk in chunks]
+
+
+def prose(sentences: int) -> str:
+    """Return as many sentences, of 15 tokens each."""
+    return " ".join([SENTENCE] * sentences)
+
+
+def test_short_last_section_is_joined_with_end_of_long_section(tokenizer: Tokenizer) -> None:
+    document = parse_markdown(f"# Manual\n\n## Start\n\n{prose(11)}\n\n## Stop\n\nTurn the key back.")
+    chunks = Chunker(tokenizer, window=256).chunks(document)
+    assert [chunk.title for chunk in chunks] == ["Manual > Start", "Manual > Start"]
+    assert texts_of(document, chunks)[1].endswith("two bars.\n\n## Stop\n\nTurn the key back.")
+
+
+def test_short_first_section_is_joined_with_beginning_of_long_section(tokenizer: Tokenizer) -> None:
+    document = parse_markdown(f"# Manual\n\n## Start\n\nTurn the key.\n\n## Run\n\n{prose(11)}")
+    chunks = Chunker(tokenizer, window=256).chunks(document)
+    assert [chunk.title for chunk in chunks] == ["Manual", "Manual > Run"]
+    assert texts_of(document, chunks)[0].startswith("## Start\n\nTurn the key.\n\n## Run\n\nThe pump")
+
+
+def test_section_that_fits_is_not_divided_for_short_neighbour(tokenizer: Tokenizer) -> None:
+    document = parse_markdown(f"# Manual\n\n## Start\n\n{prose(8)}\n\n## Stop\n\nTurn the key back, and wait.")
+    chunks = Chunker(tokenizer, window=256).chunks(document)
+    assert [chunk.title for chunk in chunks] == ["Manual > Start", "Manual > Stop"]
+
+
+def test_list_of_links_is_never_a_chunk_of_its_own(tokenizer: Tokenizer) -> None:
+    links = "\n".join(f"- [Page {i}](page-{i}.md): how the pump of type {i} is repaired" for i in range(4))
+    document = parse_markdown(f"# Manual\n\n## Start\n\n{prose(7)}\n\n## What to read next\n\n{links}")
+    texts = texts_of(document, Chunker(tokenizer, window=256).chunks(document))
+    assert len(texts) > 1
+    assert all(SENTENCE in text for text in texts)
+
+
+def test_listing_longer_than_chunk_stays_whole_within_window(tokenizer: Tokenizer) -> None:
+    listing = "```sh\n" + "\n".join(f"pump --start {i}" for i in range(30)) + "\n```"
+    document = parse_markdown(f"# Manual\n\n{prose(3)} Run:\n\n{listing}\n\n{prose(4)}")
+    chunks = Chunker(tokenizer, window=256).chunks(document)
+    assert listing in texts_of(document, chunks)
+    assert 128 < max(length(tokenizer, document, chunk) for chunk in chunks) <= 256
+
+
+def test_rows_of_long_table_are_not_cut_and_head_has_first_row(tokenizer: Tokenizer) -> None:
+    rows = [f"| part {i} | {' '.join(['valve, pump, tank and seal'] * (20 if i == 3 else 2))} |" for i in range(9)]
+    document = parse_markdown("| part | what it consists of |\n|---|---|\n" + "\n".join(rows))
+    texts = texts_of(document, Chunker(tokenizer, window=256).chunks(document))
+    assert texts[0].startswith("| part |") and rows[0] in texts[0]
+    assert [row for text in texts for row in text.split("\n")[2 * (text is texts[0]) :]] == rows
+
+
+def test_chunk_prefers_to_begin_with_paragraph(tokenizer: Tokenizer) -> None:
+    document = parse_plain_text(f"{prose(5)}\n\n{prose(7)}")
+    texts = texts_of(document, Chunker(tokenizer, window=256).chunks(document))
+    assert [text.count("bars.") for text in texts] == [5, 7]
+
+
+def test_short_chunks_of_own_documentation_have_no_neighbour_with_room(tokenizer: Tokenizer) -> None:
+    chunker = Chunker(tokenizer, window=256)
+    for page in sorted(DOCS.glob("*.md")):
+        document = parse_markdown(page.read_text())
+        chunks = chunker.chunks(document)
+        for first, second in pairwise(chunks):
+            texts = texts_of(document, [first, second])
+            if any(len(text.split()) < 30 and len(text) < 240 for text in texts):
+                joined = replace(first, end=second.end)
+                assert length(tokenizer, document, joined) > 128 - LONGEST_HEADING, f"{page.name}: {texts}"

@@ -17,6 +17,7 @@ from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.vectors.similarity import shortest_decimal
 from tests.service.test_metrics import scrape
 from tests.service.with_metadata import with_metadata
 from tests.service_process import ServiceProcess
@@ -57,7 +58,7 @@ def filtering(rich: Path) -> Iterator[ServiceProcess]:
 def brute_force(release: Release, meets: Any, k: int) -> list[tuple[str, float]]:
     """Every document by score, as an unfiltered search says it, and of those the first that meet the filter."""
     (answer,) = release.retriever.search([Query(QUERY, len(release.documents), KEEP_ALL)])
-    found = zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)
+    found = zip(answer.positions.tolist(), map(shortest_decimal, answer.scores), strict=True)
     matching = [(release.documents[position], score) for position, score in found]
     return [(document.id, score) for document, score in matching if meets(document.metadata)][:k]
 
@@ -139,7 +140,7 @@ def test_empty_filter_equals_no_filter(filtering: ServiceProcess) -> None:
 def test_filtered_search_is_not_calibrated(filtering: ServiceProcess, release: Release) -> None:
     reply = filtering.search(filter={"år": "z"}, k=5)
     assert not reply["calibrated"]
-    assert reply["threshold"] == release.retriever.policy.threshold
+    assert reply["threshold"] == shortest_decimal(release.retriever.policy.threshold)
     assert all(result["score"] >= reply["threshold"] for result in reply["results"])
     assert reply["considered"] == reply["dropped"] + len(reply["results"]) == 5
 

@@ -10,6 +10,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.vectors.similarity import shortest_decimal
 from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
@@ -40,7 +41,7 @@ def grouping(chunks: Path) -> Iterator[ServiceProcess]:
 def listed(release: Release, query: str) -> list[tuple[Document, float]]:
     """All passages, best first."""
     (answer,) = release.retriever.search([Query(query, len(release.documents), KEEP_ALL)])
-    found = zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)
+    found = zip(answer.positions.tolist(), map(shortest_decimal, answer.scores), strict=True)
     return [(release.documents[position], score) for position, score in found]
 
 

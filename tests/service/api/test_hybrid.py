@@ -14,6 +14,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.vectors.similarity import shortest_decimal
 from taugate_client import TaugateClient
 from tests.chunked_release import write_chunked_release
 from tests.prometheus_process import until
@@ -79,7 +80,7 @@ def ranking(release: Release, query: str, fields: dict[str, Any]) -> list[tuple[
         if "group_by" in fields and document.document_id in shown:
             continue
         shown.add(document.document_id)
-        found.append((document.id, float(scores[position])))
+        found.append((document.id, shortest_decimal(scores[position])))
     return found[: fields.get("k", retriever.policy.k)]
 
 

@@ -50,7 +50,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "unknown field": ({"top_k": 3}, "top_k: "),
     "long unknown field": ({"x" * 60_000: 3}, "Extra inputs are not permitted"),
 }
-ELSEWHERE = [("GET", "/nope", 404, "not_found", "/nope"), ("GET", "/docs", 404, "not_found", "/openapi.json")] + [
+ELSEWHERE = [("GET", "/nope", 404, "not_found", "/nope"), ("GET", "/documents", 404, "not_found", "/openapi.json")] + [
     (method, path, 405, "method_not_allowed", f"{path} does not support {method}")
     for method, path in [("GET", "/search"), ("PUT", "/search/batch"), ("DELETE", "/release"), ("POST", "/livez")]
 ]
@@ -128,3 +128,26 @@ def test_huge_batch_is_refused_unread(strict: httpx.Client) -> None:
 
 def test_trailing_slash_does_not_redirect(strict: httpx.Client) -> None:
     check(strict.post("/search/", json={"query": "a"}, headers={"Host": "203.0.113.1"}), 404, "not_found", "/search/")
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [("/health", "/livez"), ("/serch", "/search"), ("/Search/", "/search"), ("/realease", "/release"), ("/nope", None)],
+)
+def test_unknown_path_suggests_nearest_one(strict: httpx.Client, path: str, suggestion: str | None) -> None:
+    message = strict.get(path).json()["error"]["message"]
+    between = "; " if suggestion is None else f"; did you mean {suggestion}? "
+    assert message == f"there is no path {path}{between}/docs and /openapi.json list all paths"
+
+
+@pytest.mark.parametrize(
+    ("field", "suggestion"),
+    [("top_k", "k"), ("q", "query"), ("min_result", "min_results"), ("treshold", "threshold"), ("zebra", None)],
+)
+def test_unknown_field_suggests_nearest_one(strict: httpx.Client, field: str, suggestion: str | None) -> None:
+    query = {"query": PRIVATE, field: 3}
+    for path, body in (("/search", query), ("/search/batch", {"queries": [PRIVATE, query]})):
+        message = strict.post(path, json=body).json()["error"]["message"]
+        name = field if path == "/search" else f"queries.1.{field}"
+        expected = "" if suggestion is None else f"; did you mean {suggestion}?"
+        assert message == f"{name}: Extra inputs are not permitted{expected}"

@@ -3,7 +3,7 @@
 Replies are frozen. A newer service may send further fields, which are ignored, and further values of a Literal.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -99,6 +99,9 @@ class Result:
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
 
+    def __repr__(self) -> str:
+        return f"Result(rank={self.rank}, score={self.score}, id={self.id!r}, title={self.title!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -165,6 +168,17 @@ class SearchResponse:
     approximate: bool = False
     refusal: Refusal | None = None
 
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __repr__(self) -> str:
+        why = "" if self.reason is None else f", reason={self.reason!r}"
+        kept = f"{len(self)} of {self.considered} results"
+        return f"<SearchResponse: {kept}, threshold={self.threshold}, best_score={self.best_score}{why}>"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchResponse:
@@ -230,6 +244,9 @@ class ExplainResponse:
     query_truncated: bool = False
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ExplainResponse: {self.why}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +368,6 @@ class ReleaseResponse:
     precision: Literal["float32", "bfloat16", "int8"] | None
     manifest: Mapping[str, Any]
     drift: LiveDrift | None = None
+
+    def __repr__(self) -> str:
+        return f"<ReleaseResponse: {self.release}, {self.calibration}, loaded at {self.loaded_at}>"

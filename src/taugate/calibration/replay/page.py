@@ -10,6 +10,12 @@ from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.replayed import SIGNALS, AlarmChange, ReplayedLog, StreamCourse, format_utc
 from taugate.calibration.replay.time_axis import TimeAxis
 from taugate.drift.baseline import Baseline
+from taugate.drift.new_questions import QuestionGroup, UsualRange
+
+NO_TEXTS = (
+    "The log has hashes in place of texts, so no question can be named: TAUGATE_QUERY_LOG_TEXTS=true keeps the texts "
+    "of later queries."
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,19 @@ class BlockCounts:
         return cls(len(course.blocks), size, seen, course.distinct, len(course.present) - 1)
 
 
-def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | None) -> str:
+def render(
+    answered: AnsweredLog,
+    replayed: ReplayedLog,
+    baseline: Baseline | None,
+    questions: Sequence[QuestionGroup] | None,
+) -> str:
     """Render the page of a log.
 
     Args:
         answered: The release with its log.
         replayed: Outcome of the replay.
         baseline: The baseline that widens the bounds, if any.
+        questions: The questions that are new under the alarms; None if the log has no texts.
     """
     log, moments = answered.log, replayed.moments
     start, end = (float(at) for at in log.queries.at[[0, -1]])
@@ -74,6 +86,9 @@ def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | No
         baseline=baseline,
         alarms=sum(change.on for change in moments),
         moments=[(format_utc(change.at), SIGNALS[change.signal], change.after, change.on) for change in moments],
+        no_texts=NO_TEXTS if questions is None else None,
+        questions=[(group, format_utc(group.since)) for group in questions or ()],
+        usual=UsualRange.of(answered.reference.top[:, 0]),
         best=best_similarity_figure(log.queries, answered.reference, replayed.queries.present, moments, time),
         signals=[
             shown

@@ -1,5 +1,6 @@
 """Replay recorded query logs through the drift alarms, and learn a release's drift baseline from them."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ import numpy as np
 import orjson
 
 from taugate.calibration.replay.log import AnsweredLog
-from taugate.calibration.replay.page import render
+from taugate.calibration.replay.page import NO_TEXTS, render
+from taugate.calibration.replay.questions import new_questions
 from taugate.calibration.replay.replayed import count_of, format_utc, replay
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
@@ -95,7 +97,8 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
     monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)
     replayed = replay(answered.log, monitor, calibrated)
     page = page or logs[0].with_name(f"{logs[0].name}.html")
-    page.write_text(render(answered, replayed, baseline), encoding="utf-8")
+    questions = new_questions(answered, replayed, logs)
+    page.write_text(render(answered, replayed, baseline, questions), encoding="utf-8")
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.queries.blocks)
     if as_json:
         moments = [
@@ -104,6 +107,7 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
         ]
         printed = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
         printed |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
+        printed["questions"] = None if questions is None else [dataclasses.asdict(group) for group in questions]
         sys.stdout.write(orjson.dumps(printed).decode() + "\n")
         return
     for change in replayed.moments:
@@ -112,6 +116,14 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
     counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
     alarms = count_of(sum(change.on for change in replayed.moments), "alarm")
     sys.stderr.write(f"{', '.join(counts)}: {alarms}; charts in {page}\n")
+    if questions is None:
+        sys.stderr.write(f"{NO_TEXTS}\n")
+    elif questions:
+        sys.stderr.write("least like the calibration under the alarms, by a word that is new in them:\n")
+    for group in questions or ():
+        question = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in group.question)
+        word = f"{group.word or '–':16}"
+        sys.stderr.write(f"{group.count:7,} x {word} since {format_utc(group.since)} UTC  {question}\n")
 
 
 def _load_baseline(path: Path | None, release: str, monitor: Monitor) -> Baseline | None:

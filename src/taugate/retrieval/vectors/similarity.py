@@ -101,6 +101,15 @@ def products(queries: Float32, documents: Float32) -> Float32:
     return np.stack([documents @ query for query in queries])
 
 
+def shortest_decimal(value: float | np.float32) -> float:
+    """Return the number with the fewest digits that reads as the same float32: some 7 digits, of which float64 has 17.
+
+    Args:
+        value: A float32, or a float64 that has been one.
+    """
+    return float(str(np.float32(value)))
+
+
 def rounding_bound(dimension: int) -> float:
     """Return the largest difference between `similarity` and a float32 dot product of unit vectors, in any order.
 

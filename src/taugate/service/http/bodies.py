@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from taugate.service.errors import BadJson, ClientGone, Invalid, TooLarge
 from taugate.service.http.endpoints import ENDPOINTS, BodyLimit
+from taugate.service.http.suggestions import suggest_field
 from taugate.service.settings.groups import RequestSettings
 
 # Describing an error takes a microsecond and some 300 bytes, and a crafted body of 1 MiB has a hundred thousand.
@@ -84,12 +85,17 @@ def read_json(body: bytes | bytearray, model: type[BaseModel]) -> BaseModel:
         faults = error.errors(include_url=False)
         if faults[0]["type"] == "json_invalid":
             raise BadJson(f"the body is not JSON: {faults[0].get('ctx', {}).get('error')}") from error
-        raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(describe_faults(faults)) from error
+        raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(describe_faults(faults, model)) from error
 
 
-def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:
+def describe_faults(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> str:
     """Name the first invalid fields of a body, given pydantic's errors; no values, which may be the text of a query."""
-    return "; ".join(f"{_field_path(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_LISTED_FAULTS])
+    sentences = []
+    for fault in faults[:_MAX_LISTED_FAULTS]:
+        path = fault["loc"]
+        suggestion = suggest_field(str(path[-1]), model) if fault["type"] == "extra_forbidden" else ""
+        sentences.append(f"{_field_path(path)}: {fault['msg']}{suggestion}")
+    return "; ".join(sentences)
 
 
 def _field_path(location: Sequence[object]) -> str:

@@ -77,6 +77,8 @@ _ROWS = (
     Endpoint("playground_documents", "POST", "/playground/documents", None, "search", cost="one", part="playground"),
     Endpoint("playground_shadow", "POST", "/playground/shadow", None, "search", cost="one", part="playground"),
     Endpoint("openapi", "GET", "/openapi.json", None, public=True),
+    Endpoint("docs", "GET", "/docs", None, public=True),
+    Endpoint("home", "GET", "/", None, public=True),
 )
 # fmt: on
 ENDPOINTS: Mapping[str, Endpoint] = {endpoint.name: endpoint for endpoint in _ROWS}

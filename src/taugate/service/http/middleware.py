@@ -37,6 +37,7 @@ from taugate.service.http.ids import request_id
 from taugate.service.http.operation import Operation, Operations
 from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.http.request_log import RequestLog
+from taugate.service.http.suggestions import suggest_path
 from taugate.service.runtime.traces import CompletedRequest, SpanRef
 from taugate.service.settings import Settings
 
@@ -179,8 +180,10 @@ class RequestSteps:
         self._check_head(scope, caller.headers)
         self._hosts.check(caller.headers.get(b"host", b""))
         if operation is None:
-            path = scope["path"][:_MAX_PATH_CHARS]
-            raise NotFound(f"there is no path {path}; {ENDPOINTS['openapi'].path} lists all paths")
+            path = scope["path"]
+            suggestion = suggest_path(path, self._operations.paths)
+            listed = f"{ENDPOINTS['docs'].path} and {ENDPOINTS['openapi'].path} list all paths"
+            raise NotFound(f"there is no path {path[:_MAX_PATH_CHARS]}{suggestion or ';'} {listed}")
         row = operation.row
         if not row.public:
             caller.key = self._authorizer.authorize(row.path, caller.headers, row.scope, filtered=row.filtered)

@@ -89,6 +89,11 @@ class Operations:
             for operation in by_method.values():
                 operation.allowed = allowed
 
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths without a part that varies."""
+        return self._by_path.keys()
+
     def find(self, path: str, method: str) -> tuple[Operation | None, dict[str, str]]:
         """Return the operation of a request path, None if there is none, and the values of its template.
 

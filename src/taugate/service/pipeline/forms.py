@@ -9,6 +9,7 @@ import orjson
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
 from taugate.retrieval.release.records import State
+from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
 _TRUNCATED = {"truncated": True}  # if the encoder reads only the beginning of the query
@@ -56,8 +57,8 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
             "id": document.id,
             "document_id": document.document_id,
             "rank": rank,
-            "score": score,
-            "relevance": relevance,
+            "score": shortest_decimal(score),
+            "relevance": _shortest(relevance),
             "below_threshold": below,
             **(_EXPLORED if propensity < 1 else {}),
             **parts,
@@ -78,7 +79,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
     ]
     return {
         "results": results,
-        "threshold": answer.threshold,
+        "threshold": _shortest(answer.threshold),
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": state,
@@ -86,16 +87,27 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         **(_APPROXIMATE if answer.approximate else {}),
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
-        "best_score": answer.best_score,
+        "best_score": _shortest(answer.best_score),
         "reason": answer.reason,
-        **({} if answer.refusal is None else {"refusal": answer.refusal._asdict()}),
+        **_refusal(answer),
         "release": release,
     }
+
+
+def _shortest(value: float | None) -> float | None:
+    return None if value is None else shortest_decimal(value)
 
 
 def _relevance(answer: Answer) -> list[float] | list[None]:
     """Return the probability of relevance of each result, None for each if the release has no relevance model."""
     return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()
+
+
+def _refusal(answer: Answer) -> dict[str, Any]:
+    """Return the field with the score of the query as a whole; empty if it was compared with nothing."""
+    if answer.refusal is None:
+        return {}
+    return {"refusal": {name: shortest_decimal(value) for name, value in answer.refusal._asdict().items()}}
 
 
 def _parts(answer: Answer) -> list[dict[str, Any]]:

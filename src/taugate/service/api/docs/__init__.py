@@ -1,0 +1,1 @@
+"""The page that describes the HTTP API, drawn from the OpenAPI document, and what a browser gets at /."""
