@@ -26,12 +26,14 @@ class EmbeddingServer(JsonServer):
     Attributes:
         encode: Its model; the vectors need no unit length.
         change: Changes the JSON of every reply.
-        refused: A text with these words is refused.
+        refused: A text with these words is refused,
+        refusal: with this status.
     """
 
     encode: Encode = random_directions
     change: Callable[[Any], Any] = field(default=lambda reply: reply)
     refused: str | None = None
+    refusal: int = 413
 
     @property
     def texts(self) -> list[str]:
@@ -45,7 +47,7 @@ def embedding_server(encode: Encode = random_directions) -> Iterator[EmbeddingSe
 
     def reply(path: str, body: dict) -> Any:
         if served.refused is not None and any(served.refused in text for text in body["input"]):
-            return status(413, '{"error": {"message": "input is too long"}}')
+            return status(served.refusal, '{"error": {"message": "input is too long"}}')
         if path == "/v1/embeddings":
             vectors = served.encode(body["input"])[:, : body.get("dimensions")]
             data = [{"object": "embedding", "index": row, "embedding": v.tolist()} for row, v in enumerate(vectors)]

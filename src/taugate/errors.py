@@ -50,11 +50,12 @@ class EncoderUnavailable(EncoderError):
 
     Attributes:
         lasting: Whether a retry is of no use, because the endpoint refuses all requests or replies with something else.
+        replied: Whether it replied with an internal error, which one of several texts may have caused.
     """
 
-    def __init__(self, message: str, *, lasting: bool = False) -> None:
+    def __init__(self, message: str, *, lasting: bool = False, replied: bool = False) -> None:
         super().__init__(message)
-        self.lasting = lasting
+        self.lasting, self.replied = lasting, replied
 
 
 class TextRefused(EncoderError):

@@ -149,13 +149,13 @@ class Retriever:
         Raises:
             NoEncoder: If a query has no vector, and the release no encoder.
         """
-        tokens = iter(self.tokens([query.text for query in queries if query.vector is None]))
-        tokens_of = [None if query.vector is not None else next(tokens) for query in queries]
-        encoded = iter(self.embed([text_tokens for text_tokens in tokens_of if text_tokens is not None], observe))
-        vectors = [next(encoded) if query.vector is None else self.own_vector(query.vector) for query in queries]
-        read = [
-            query if text_tokens is None else query.as_read(text_tokens)
-            for query, text_tokens in zip(queries, tokens_of, strict=True)
+        read, texts = [*queries], [row for row, query in enumerate(queries) if query.vector is None]
+        tokens = self.tokens([queries[row].text for row in texts])
+        encoded = dict(zip(texts, self.embed(tokens, observe), strict=True))
+        for row, text_tokens in zip(texts, tokens, strict=True):
+            read[row] = queries[row].as_read(text_tokens)
+        vectors = [
+            encoded[row] if query.vector is None else self.own_vector(query.vector) for row, query in enumerate(read)
         ]
         return read, np.stack(vectors)
 

@@ -52,16 +52,18 @@ class Wording:
     expected: str
 
 
-class AttemptFailed(Exception):
+class AttemptFailed(ConnectionError):
     """A request that may succeed later; `str(error)` is the reason, as part of a sentence.
 
     Attributes:
         retry_after: Seconds that the endpoint asks to wait, 0 if it does not say.
+        replied: Whether the endpoint replied at once, so that other requests may do better: llama.cpp has the status
+            500 for a text that is too long.
     """
 
-    def __init__(self, reason: str, retry_after: float = 0.0) -> None:
+    def __init__(self, reason: str, retry_after: float = 0.0, *, replied: bool = False) -> None:
         super().__init__(reason)
-        self.retry_after = retry_after
+        self.retry_after, self.replied = retry_after, replied
 
 
 class RequestRefused(InputError):
@@ -136,7 +138,8 @@ class JsonEndpoint:
             raise AttemptFailed(f"the connection failed ({type(error).__name__}: {error}){named}") from error
         retry_after = _retry_after(headers)
         if status in _TRANSIENT:
-            raise AttemptFailed(f"the status was {status}", retry_after)
+            message = self._message(received)
+            raise AttemptFailed(f"the status was {status}{message}", retry_after, replied=status == 500)
         if status != 200:
             kind = RequestRefused if status in _REFUSED else InputError
             raise kind(f"{self.url}: {self._refusal(status, received)}")
@@ -207,16 +210,7 @@ class JsonEndpoint:
             ) from None
 
     def _refusal(self, status: int, content: bytes) -> str:
-        """Describe the meaning of a status and the remedy.
-
-        The server's own message is quoted if the response is JSON, without the key, which some servers repeat.
-        """
-        try:
-            error: Any = orjson.loads(content)["error"]
-            message = str(error["message"] if isinstance(error, dict) else error)
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            message = ""
-        message = (message.replace(self._key, "…") if self._key else message)[:200]
+        """Describe the meaning of a status and the remedy."""
         url, model = self._wording.url, self._wording.model
         advice = {
             401: f"check the key in {self._wording.key_sources}",
@@ -224,7 +218,16 @@ class JsonEndpoint:
             403: "this key may not use the model",
             404: f"check {url}, whose path usually ends with /v1, and {model}",
         }.get(status, f"check {url} and {model}" if not 300 <= status < 400 else f"give {url} the URL it moved to")
-        return f"responded with status {status}{f' ({message})' if message else ''}; {advice}"
+        return f"responded with status {status}{self._message(content)}; {advice}"
+
+    def _message(self, content: bytes) -> str:
+        """Return the server's own message in parentheses if the response is JSON, without the key, if it repeats it."""
+        try:
+            error: Any = orjson.loads(content)["error"]
+            message = str(error["message"] if isinstance(error, dict) else error)
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return ""
+        return f" ({(message.replace(self._key, '…') if self._key else message)[:200]})"
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

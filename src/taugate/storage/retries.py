@@ -28,6 +28,7 @@ class Requests(Protocol):
         """Send a body, and return what `parse` makes of the reply; see JsonEndpoint.attempt.
 
         Raises:
+            AttemptFailed: If no attempt succeeds, but other bodies may.
             ConnectionError: If no attempt succeeds.
             InputError: As JsonEndpoint.attempt.
         """
@@ -114,8 +115,12 @@ class PromptRequests:
         try:
             reply = self._attempt_twice(content, parse, max_bytes, began)
         except AttemptFailed as error:
+            message = f"{self.endpoint.url}: does not respond, as {error}"
+            if error.replied:
+                self._set_failure(None)
+                raise AttemptFailed(message, replied=True) from error
             self._set_failure(str(error), max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
-            raise ConnectionError(f"{self.endpoint.url}: does not respond, as {error}") from error
+            raise ConnectionError(message) from error
         except RequestRefused:  # says nothing about other requests
             self._set_failure(None)
             raise

@@ -78,7 +78,7 @@ def test_retry_after_delays_all_requests(model: FakeModel) -> None:
 def test_endpoint_gives_up_after_max_tries(model: FakeModel) -> None:
     model.faults = [status(500)] * 20
     with pytest.raises(
-        ConnectionError, match=rf"{TRIES} attempts failed, the last one as the status was 500; all replies"
+        ConnectionError, match=rf"{TRIES} attempts failed, the last one as the status was 500 .no.; all replies"
     ):
         endpoint(model).ask(PROMPT)
     assert len(model.requests) == TRIES

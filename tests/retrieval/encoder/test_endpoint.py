@@ -104,9 +104,9 @@ def test_failing_endpoint_is_given_up_within_limit(fault: Any, server: Embedding
 
 def test_failed_endpoint_is_spared_until_one_request_succeeds(server: EmbeddingServer, tmp_path: Path) -> None:
     encoder = endpoint_encoder(tmp_path, server)
-    server.faults = [status(500)] * 2
+    server.faults = [status(503)] * 2
     for _ in range(5):
-        with pytest.raises(EncoderUnavailable, match="does not respond, as the status was 500"):
+        with pytest.raises(EncoderUnavailable, match="does not respond, as the status was 503"):
             encoder.encode(["a"], "query")
     assert len(server.requests) == 2  # one request, and its repetition
     time.sleep(1.1)
@@ -129,6 +129,14 @@ def test_job_waits_for_retry_after(server: EmbeddingServer, tmp_path: Path) -> N
     server.faults = [status(429, Retry_After="1")]
     assert endpoint_encoder(tmp_path, server, EndpointAccess()).encode(["a"], "document").any()
     assert server.times[1] - server.times[0] >= 0.9
+
+
+def test_internal_error_spares_no_later_request(server: EmbeddingServer, tmp_path: Path) -> None:
+    encoder = endpoint_encoder(tmp_path, server)
+    server.faults = [status(500)] * 2
+    with pytest.raises(EncoderUnavailable, match="the status was 500"):
+        encoder.encode(["a"], "query")
+    assert encoder.encode(["a"], "query").any()
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])

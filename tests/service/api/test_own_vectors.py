@@ -1,5 +1,6 @@
 """A release without an encoder over HTTP: requests have the vector of the query, and get what a text would get."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import taugate
 from taugate.cli import main as cli
 from taugate.errors import InputError, NoEncoder
 from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
 from taugate_client import InvalidRequest, TaugateClient
 from tests.own_vectors import texts_of, with_vectors
 from tests.prometheus_process import until
@@ -60,6 +62,9 @@ def own(own_releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     log = tmp_path_factory.mktemp("log") / "queries.jsonl"
     with ServiceProcess(own_releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_EXPLORE_SHARE="0.1") as process:
         yield process.ready()
+        process.stop()
+    assert len({json.loads(line)["query"] for line in log.read_text().splitlines()}) > 100, "digests, not texts"
+    assert cli.main(["drift", "replay", str(log), "--releases", str(own_releases)]) == 0
 
 
 def by_vector(service: ServiceProcess, vector: Any, **fields: Any) -> dict[str, Any]:
@@ -82,6 +87,13 @@ def test_vector_of_a_query_gets_the_reply_that_its_text_gets_from_the_encoder(
             from_vector = by_vector(own, queries[row]) | CHANGING
             assert from_vector == encoded.search(texts[row]) | CHANGING
             assert by_vector(encoded, queries[row]) | CHANGING == from_vector, "the option --accept-vectors"
+        body = {"queries": [texts[0], {"vector": queries[1].tolist()}, texts[2]]}
+        mixed = encoded.http.post("/search/batch", json=body).json()["responses"]
+        assert [reply | CHANGING for reply in mixed] == [encoded.search(texts[row]) | CHANGING for row in range(3)]
+    with taugate.open(encoded_releases) as retriever:
+        searched = [Query(texts[0], 5), Query("", 5, vector=queries[1].tobytes()), Query(texts[2], 5)]
+        together = retriever._release.retriever.search(searched)
+        assert [answer.best_score for answer in together] == [reply["best_score"] for reply in mixed]
 
 
 def test_vector_of_another_length_and_type_is_normalized(own: ServiceProcess, queries: NDArray[np.float32]) -> None:
@@ -181,6 +193,20 @@ def test_equal_vectors_share_the_cache_of_replicas_and_others_do_not(
             assert by_vector(two, queries[0]) | CHANGING == first | CHANGING
             until(lambda: by_vector(two, queries[0]) and scrape(two)["taugate_cache_requests_total{hit}"] > 0)
             assert by_vector(two, queries[1]) | CHANGING != first | CHANGING
+
+
+def test_shadow_with_vectors_of_the_same_length_is_compared(
+    data: Path, own_releases: Path, encoder: Path, queries: NDArray[np.float32], tmp_path: Path
+) -> None:
+    releases = tmp_path / "releases"
+    shutil.copytree(own_releases, releases)
+    calibrated(data, releases, "--k", "3", "--no-promote")
+    shadow = max(path.name for path in releases.glob("2*"))
+    assert cli.main(["release", "shadow", shadow, "--releases", str(releases)]) == 0
+    with ServiceProcess(releases, TAUGATE_SHADOW_SHARE="1") as service:
+        service.ready()
+        until(lambda: by_vector(service, queries[9]) and scrape(service)["taugate_shadow_queries_total{compared}"] > 0)
+        assert scrape(service)["taugate_shadow_queries_total{failed}"] == 0
 
 
 def test_python_retriever_searches_a_release_by_vector(own_releases: Path, queries: NDArray[np.float32]) -> None:

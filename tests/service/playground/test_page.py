@@ -49,6 +49,43 @@ def test_search_shows_kept_and_dropped(playground: Playground, service: ServiceP
     assert playground.verdict.endswith("ms, from the cache")
 
 
+@pytest.mark.parametrize(("width", "visible", "first"), [(1280, 5, 500), (800, 4, 500), (400, 3, 500)])
+def test_results_come_first_on_every_screen(playground: Playground, width: int, visible: int, first: int) -> None:
+    playground.page.set_viewport_size({"width": width, "height": 900})
+    playground.ask()
+    boxes = [box for result in playground.results.all() if (box := result.bounding_box()) is not None]
+    assert boxes[0]["y"] < first
+    assert sum(box["y"] + box["height"] <= 900 for box in boxes) >= visible
+    playground["questions"].scroll_into_view_if_needed()
+    playground.page.evaluate("document.getElementById('compare').scrollIntoView()")
+    drawing, below = playground["threshold"].bounding_box(), playground["compare"].bounding_box()
+    assert drawing is not None
+    assert below is not None
+    assert drawing["y"] + drawing["height"] <= below["y"], "the drawing is beside results and questions alone"
+
+
+def test_markdown_is_shown_as_elements(playground: Playground) -> None:
+    text = "# Fees\n\nPay **at once** or `later`, see [the page](https://example.org/a) and <b>ask</b>."
+
+    def written(route: Route) -> None:
+        reply = route.fetch().json()
+        for result in reply["results"]:
+            result |= {"text": text + "\n\n- one\n- energy two\n\n```\n<i>x</i> = [1](javascript:run)\n```"}
+        route.fulfill(json=reply)
+
+    playground.page.route("**/search", written)
+    playground.ask()
+    playground.results.first.get_by_role("button", name="Why this one?").click()
+    shown = playground.results.first.locator(".text")
+    assert shown.locator("strong").all_text_contents() == ["Fees", "at once"]
+    assert shown.locator("li").all_text_contents() == ["one", "energy two"]
+    assert shown.locator("mark").first.text_content() == "energy"
+    assert shown.locator("a").get_attribute("href") == "https://example.org/a"
+    assert shown.locator("pre").text_content() == "<i>x</i> = [1](javascript:run)"
+    assert "<b>ask</b>" in (shown.text_content() or "")
+    assert shown.locator("b, i, a").count() == 1
+
+
 def test_moved_threshold_is_shown_and_sent(playground: Playground, service: ServiceProcess) -> None:
     playground.ask()
     reference = service.http.get("/release/reference").json()

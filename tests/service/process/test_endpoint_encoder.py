@@ -72,15 +72,14 @@ def test_stalled_endpoint_is_503_within_deadline_and_known_queries_are_answered(
     assert log.count("endpoint is not responding") == log.count("endpoint is responding again") == 1
 
 
-def test_query_that_endpoint_refuses_is_422_and_no_other(behind: Behind) -> None:
-    behind.server.refused = "poison"
+@pytest.mark.parametrize(("refusal", "code"), [(413, 422), (500, 503)])
+def test_query_that_endpoint_refuses_stops_no_other(refusal: int, code: int, behind: Behind) -> None:
+    behind.server.refused, behind.server.refusal = "poison", refusal
     queries = [f"{'poison' if number % 5 == 0 else 'roof'} {number}" for number in range(20)]
     with ServiceProcess(behind.releases).ready() as service, ThreadPoolExecutor(20) as pool:
         replies = [*pool.map(lambda query: service.http.post("/search", json={"query": query}), queries)]
-    assert [reply.status_code for reply in replies] == [422 if "poison" in query else 200 for query in queries]
-    assert replies[0].json()["error"]["message"] == (
-        "query: the endpoint that encodes queries refuses it, such as one that is too long"
-    )
+    assert [reply.status_code for reply in replies] == [code if "poison" in query else 200 for query in queries]
+    assert replies[0].json()["error"]["message"].startswith("query: the endpoint" if code == 422 else "the endpoint")
     assert max(len(body["input"]) for body in behind.server.requests[-20:]) > 1  # some shared a batch
 
 

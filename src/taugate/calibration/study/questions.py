@@ -113,7 +113,7 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     # A certified score other than the best similarity is not computed for these questions.
     if not isinstance(search, LabelledSearch) or isinstance(calibrated.refusing, CertifiedAbstention):
         return None
-    if not len(search.encoded.off_topic):  # own vectors: there is no encoder for these questions
+    if not search.dataset.off_topic:  # there is no encoder for them
         return None
     right = search.judged.top.scores[search.judged.accuracy() > 0, 0]
     asked: Mask = np.array([not question.is_request for question in off_topic_table()])

@@ -25,7 +25,7 @@ from taugate.retrieval.encoder.endpoint_record import (
 from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
-from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
+from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused, Wording
 from taugate.storage.retries import PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
@@ -96,7 +96,8 @@ class EndpointModel:
         except RequestRefused as error:
             raise TextRefused(str(error)) from error
         except (InputError, ConnectionError) as error:
-            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error
+            lasting, replied = isinstance(error, InputError), isinstance(error, AttemptFailed)
+            raise EncoderUnavailable(str(error), lasting=lasting, replied=replied) from error
 
     def close(self) -> None:
         """Close the connections; requests in progress fail."""

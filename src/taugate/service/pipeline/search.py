@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import TextRefused
+from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.retrieval.explained import Explanation
 from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.passages import Observe, unobserved
@@ -169,10 +169,10 @@ class SearchPipeline:
         observe = observing(self._observe, [pending.trace for pending in batch])
         try:
             vectors = retriever.embed(tokens, observe)
-        except TextRefused:
-            if len(batch) == 1:
+        except (EncoderUnavailable, TextRefused) as error:
+            if len(batch) == 1 or (isinstance(error, EncoderUnavailable) and not error.replied):
                 raise
-            for pending in batch:  # one of them is refused, and the others are not to blame
+            for pending in batch:  # one of them may be to blame, and the others are not
                 with failing([pending]):
                     self._encode([pending])
             return

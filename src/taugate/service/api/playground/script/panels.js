@@ -99,7 +99,7 @@ function showRelease(release) {
 }
 
 function showDrift(release) {
-  const show = (...shown) => part("gauges").replaceChildren(...shown);
+  const show = (...shown) => part("gauges").replaceChildren(...shown.filter(Boolean));
   if (release instanceof Error) return show(hint("Alarms in replies are still shown at the top of the page."));
   if (!release.drift) return show(hint("Drift detection is off (TAUGATE_DRIFT is false)."));
   const { alarm, signals, coe, coe_expected, roe } = release.drift, { calibration } = release.manifest.metrics;
@@ -107,6 +107,7 @@ function showDrift(release) {
   const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
     now ? `${percent(now.mean)} (${between(now)})` : "not yet"]);
   show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"), alarm && ` ${named(signals)}`),
+    alarm && make("p", {}, "Which questions are new, and since when: ", make("code", {}, "taugate drift replay LOG --releases DIR"), " reads the query log."),
     table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
 }
 
