@@ -13,7 +13,8 @@ PATH = "/playground/new-questions"
 def test_new_questions_under_alarm_are_grouped_for_operators(releases: Path, sample: Path, tmp_path: Path) -> None:
     keys = [entry("all", "tests", "metrics", "search"), entry("user", "user", "search")]
     environment = {"TAUGATE_QUERY_LOG": str(tmp_path / "log"), "TAUGATE_KEYS": json.dumps(keys)}
-    with FastDriftService(releases, TAUGATE_QUERY_LOG_TEXTS="true", **environment) as service:
+    environment["TAUGATE_QUERY_LOG_TEXTS"] = "true"
+    with FastDriftService(releases, None, None, **environment) as service:
         service.http.headers["Authorization"] = "Bearer all"
         service.ready()
         send(service, ordinary(sample, 600))
