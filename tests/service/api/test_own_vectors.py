@@ -93,7 +93,9 @@ def test_vector_of_a_query_gets_the_reply_that_its_text_gets_from_the_encoder(
     with taugate.open(encoded_releases) as retriever:
         searched = [Query(texts[0], 5), Query("", 5, vector=queries[1].tobytes()), Query(texts[2], 5)]
         together = retriever._release.retriever.search(searched)
-        assert [answer.best_score for answer in together] == [reply["best_score"] for reply in mixed]
+        assert [np.float32(answer.best_score or 0) for answer in together] == [
+            np.float32(reply["best_score"]) for reply in mixed
+        ]
 
 
 def test_vector_of_another_length_and_type_is_normalized(own: ServiceProcess, queries: NDArray[np.float32]) -> None:
