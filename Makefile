@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loa
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
   evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
-  ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak clients rolling-restarts generated-client \
+  ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak gate-soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint format docs prose openapi structure settings dashboards chart \
   constraints requirements audit test-servers clean
 
@@ -91,6 +91,9 @@ privacy: $(VENV)/.test ## search everything that real servers write for the word
 
 soak: $(VENV)/.test ## run two hours of attacks, ordinary load, swaps and Redis failures; ARGS="--seconds 600" for less
 	$(BIN)/python -m benchmarks.reliability.soak $(ARGS)
+
+gate-soak: $(VENV)/.test ## cut a million result lists in one process, and check that its memory does not grow
+	$(BIN)/python -m tests.gate_soak $(ARGS)
 
 clients: $(VENV)/.test ## send requests from Java, Go, Node, curl and ab, if they are installed
 	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)

@@ -54,14 +54,9 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
     """Return the milliseconds to update the alarms and to show the window, and the processor share of both."""
     release, ordinary = here.release, here.pool
-    pipeline = SearchPipeline(release)
-    analysis = TrafficAnalysis(
-        release,
-        Canary(release, pipeline.single_threaded),
-        Settings(releases=release.manifest.release_id),
-        CollectorRegistry(),
-        WorkerStore(None, release.manifest.release_id, 3600),
-    )
+    pipeline, name = SearchPipeline(release), release.manifest.release_id
+    canary, workers = Canary(release, pipeline.single_threaded), WorkerStore(None, name, 3600)
+    analysis = TrafficAnalysis(release, canary, Settings(releases=name), CollectorRegistry(), workers)
     rng = np.random.default_rng(0)
     analysis.analyze([], [])  # the first asks the golden queries
     looks = [_timed(analysis, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]

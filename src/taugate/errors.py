@@ -10,7 +10,8 @@ TaugateError
 └── ReleaseError    a release that is missing, damaged or of another version
     ├── NotPromoted a valid release that is not good enough to become current
     ├── StoreError  object storage that does not respond
-    └── EngineUnavailable   an engine that does not respond
+    ├── EngineUnavailable   an engine that does not respond
+    └── RerankerUnavailable a reranker that gives no scores, or not in time
 """
 
 
@@ -84,3 +85,7 @@ class StoreError(ReleaseError):
 
 class EngineUnavailable(ReleaseError):
     """An engine that does not respond in time; a retry may succeed."""
+
+
+class RerankerUnavailable(ReleaseError):
+    """A reranker that gives no scores, or not in time; a search then has the first stage's results."""

@@ -49,6 +49,9 @@ def test_variable_names_are_complete() -> None:
         "KEEP_ALIVE_SECONDS",
         "PLAYGROUND",
         "QUERY_LOG_DAYS",
+        "RERANK_DEADLINE_MS",
+        "RERANK_KEY_FILE",
+        "RERANK_URL",
         "TELEMETRY",
     }
     assert set(NAMES) <= known

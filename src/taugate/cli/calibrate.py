@@ -204,10 +204,12 @@ command = Command(
         _no_refusal,
         *parameters(
             CandidateSettings,
-            *("lexical", "projection", "retention", "precision", "index"),
+            *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates"),
             group=_GATE,
             lexical=LEXICAL,
             retention=Appearance("R"),
+            rerank=Appearance("MODEL"),
+            rerank_candidates=Appearance("N"),
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),

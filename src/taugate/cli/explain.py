@@ -25,15 +25,15 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
     """Show the rank of a document for a query, the rule that keeps or drops it, and its margin."""
     from taugate.errors import InputError
     from taugate.retrieval.documents.visible_text import has_visible_text
-    from taugate.retrieval.explanation import explain
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
+    from taugate.retrieval.second_explanation import explain_stages
 
     if not has_visible_text(query):
         raise InputError("QUERY is blank; give the text to search for")
     loaded = load(find(releases, release))
     name = loaded.manifest.release_id
-    explained = explain(loaded.retriever, loaded.documents, Query(query, loaded.manifest.policy.k), document)
+    explained = explain_stages(loaded.retriever, loaded.documents, Query(query, loaded.manifest.policy.k), document)
     if as_json:
         print_result(explained.to_reply(name))
         return 0
@@ -44,7 +44,7 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
     say_labelled(
         {
             "document": printable(passage),
-            "rank": f"{explained.rank:,} of {explained.ranked:,}",
+            "rank": "–" if explained.rank is None else f"{explained.rank:,} of {explained.ranked:,}",
             **_scores(explained),
             "relevance": "–" if explained.relevance is None else f"{explained.relevance:.3f}",
             "text": "longer than the encoder reads" if explained.truncated else "read to its end",
@@ -56,7 +56,13 @@ def command(query: str, document: str, releases: Path, release: str | None, as_j
 
 
 def _scores(explained: "Explanation") -> dict[str, str]:
-    """Return the score by its name or, if it has a lexical part, the score, its parts and the matching words."""
+    """Return the score by its name; with a lexical part also its parts and the words, with two stages both scores."""
+    if explained.first_stage_score is not None:
+        score = "–" if explained.score is None else f"{explained.score:.4f}"
+        return {
+            "score": score,
+            "first stage": f"{explained.first_stage_score:.4f}, rank {explained.first_stage_rank:,}",
+        }
     if explained.parts is None:
         return {"similarity": f"{explained.score:.4f}"}
     return {

@@ -124,8 +124,14 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
 
 def _check_in_process(source: Path) -> None:
-    """Raise InputError for a release over an engine, whose collections are never changed."""
-    record = unverified_manifest(source.parent, source.name).get("engine")
+    """Raise InputError for a release over an engine, whose collections are never changed, or with two stages."""
+    manifest = unverified_manifest(source.parent, source.name)
+    if manifest.get("second_stage") is not None:
+        raise InputError(
+            f"{source.name}: has two stages, of which only calibrations write the files; remove the documents from the "
+            "data set, run taugate calibrate --rerank, and remove the earlier releases"
+        )
+    record = manifest.get("engine")
     if isinstance(record, dict):
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
         raise InputError(
@@ -269,10 +275,10 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
 
 
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
-    for name in manifest.files:
-        if name in _COPIED or name.startswith(tuple(f"{encoder}/" for encoder in ENCODER_FOLDERS)):
-            (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, folder / name)
+    for name in _COPIED & manifest.files.keys():
+        shutil.copyfile(source / name, folder / name)
+    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(ENCODER_FOLDERS):
+        writer.copy_encoder(source / encoder, folder / encoder)
 
 
 def _write_texts(folder: Path, documents: Sequence[Document]) -> None:

@@ -36,6 +36,10 @@ class Explanation(BaseModel):
     score: float | None = Field(
         description="similarity to the query: the cosine, or the sum of `parts` if there are two"
     )
+    first_stage_rank: int | None = Field(
+        default=None, ge=1, description="rank of the first stage; present if a second stage ranked the results"
+    )
+    first_stage_score: float | None = Field(default=None, description="score of the first stage; present likewise")
     relevance: float | None = Field(
         ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
     )

@@ -19,6 +19,10 @@ from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable", "unreadable"]
 GroupBy = Literal["document"]
+Stage = Literal["first", "second"]
+# Why a query has the first stage's results: no time was left, the second one failed or had failed shortly
+# before, or the query is a vector.
+Skipped = Literal["deadline", "failed", "paused", "no_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,9 @@ class Answer:
         truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
         approximate: Whether the search was filtered by an engine, which may miss passages then.
         parts: Parts of the scores; None unless the query asks for them.
+        stage: Stage that ranked the results and whose threshold is in force; None if the release has one stage.
+        skipped: Why the second stage did not; None if it did, or if there is none.
+        first_scores: (kept,) float32 scores of the first stage; None unless the second stage ranked the results.
         documents: Documents of the results by position if the search returned them; empty if the corpus is in this
             process.
     """
@@ -133,6 +140,9 @@ class Answer:
     truncated: bool = False
     approximate: bool = False
     parts: ScoreParts | None = None
+    stage: Stage | None = None
+    skipped: Skipped | None = None
+    first_scores: Float32 | None = None
     documents: Mapping[int, Document] = field(default_factory=dict)
 
     def read(self, documents: Documents) -> list[Document]:

@@ -22,7 +22,8 @@ from taugate.retrieval.policy.abstention import AnswerRule, needs_words
 from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.query import Answer, Query, Skipped
+from taugate.retrieval.rerank.stage import FIRST_SCORE, Ranked, SecondStage, SecondStageRule
 from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -63,12 +64,16 @@ class _SearchGroup:
         depth: Number of passages to search for.
         scope: Filter to search within.
         documents: Number of documents to find passages of; None if results are not grouped.
+        policy: The policy that will cut the results.
+        rule: Rule that refuses queries; None if none is refused.
     """
 
     rows: list[int]
     depth: int
     scope: Filter
     documents: int | None
+    policy: Policy
+    rule: AnswerRule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +84,13 @@ class _Listed:
         rows: Positions of the queries in the batch.
         result: The passages, best first, a row for each query.
         policy: The policy that cuts them.
+        rule: Rule that refuses queries; None if none is refused.
     """
 
     rows: list[int]
     result: FoundPassages
     policy: Policy
+    rule: AnswerRule | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +107,8 @@ class Retriever:
         abstention: Rule that refuses queries; None if none is refused.
         parents: (N,) int32 as in DocumentStore.parents; None if every passage is a document.
         remote_passages: Searches passages in an engine; None if they are in this process, in `index` and `metadata`.
+        second: Ranks the first stage's candidates anew, and has a policy, a relevance model and a rule that refuses
+            queries of its own. None with one stage, which the other attributes describe.
     """
 
     encoder: Encoder
@@ -111,6 +120,7 @@ class Retriever:
     abstention: AnswerRule | None = None
     parents: Parents | None = None
     remote_passages: Passages | None = None
+    second: SecondStage | None = None
 
     @cached_property
     def passages(self) -> Passages:
@@ -203,29 +213,90 @@ class Retriever:
             return vectors
         return hybrid_vectors(vectors, texts)
 
-    def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = unobserved) -> list[Answer]:
-        """Answer queries from their vectors: search, then cut.
+    def answer(
+        self,
+        queries: Sequence[Query],
+        vectors: Float32,
+        observe: Observe = unobserved,
+        deadlines: Sequence[float | None] | None = None,
+    ) -> list[Answer]:
+        """Answer queries from their vectors: search, rank anew if there is a second stage, then cut.
 
         Args:
             queries: n queries, marked by `Query.as_read`.
             vectors: (n, d') float32.
-            observe: Receives the stages of an engine, then "search", which includes filters, and "filter", which is the
-                cut.
+            observe: Receives the stages of an engine, then "search", which includes filters, "rerank" with a second
+                stage, and "filter", which is the cut.
+            deadlines: Time of `time.monotonic` after which each query has the first stage's results; None waits.
 
         Raises:
             InputError: If a filter names a field that no document has.
             EngineUnavailable: If an engine does not answer.
         """
+        if self.second is None:
+            return self._answer_once(queries, vectors, observe)
+        answers = self._answer_twice(self.second, queries, vectors, observe, deadlines or [None] * len(queries))
+        skipped = {row: answer for row, answer in enumerate(answers) if not isinstance(answer, Answer)}
+        if skipped:
+            rows = [*skipped]
+            # A threshold of the request is meant for the second stage's scores.
+            again = [replace(queries[row], threshold=None) for row in rows]
+            first = self._answer_once(again, vectors[rows], observe)
+            for row, answer in zip(rows, first, strict=True):
+                answers[row] = replace(answer, stage="first", skipped=skipped[row], uncut=None, retrieved=None)
+        return [answer for answer in answers if isinstance(answer, Answer)]
+
+    def _answer_once(self, queries: Sequence[Query], vectors: Float32, observe: Observe) -> list[Answer]:
+        """Answer queries by the first stage alone; see `answer`."""
         start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
-        lists = [listed for group in self._search_groups(queries) for listed in self._search(compared, group, observe)]
+        groups = self._search_groups(queries, self.policy.k, self.policy, self.abstention)
+        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", start, searched)
         answers: dict[int, Answer] = {}
         for listed in lists:
             members = [queries[row] for row in listed.rows]
-            answers |= zip(listed.rows, self._cut(members, vectors[listed.rows], listed), strict=True)
+            answers |= zip(listed.rows, self._cut_first(members, vectors[listed.rows], listed), strict=True)
         observe("filter", searched, time.perf_counter())
+        return [answers[row] for row in range(len(queries))]
+
+    def _answer_twice(
+        self,
+        second: SecondStage,
+        queries: Sequence[Query],
+        vectors: Float32,
+        observe: Observe,
+        deadlines: Sequence[float | None],
+    ) -> list[Answer | Skipped]:
+        """Answer queries by the second stage; returns why, for a query that it does not answer."""
+        start = time.perf_counter()
+        compared = self.with_words([query.text for query in queries], vectors)
+        rule = second.rule
+        groups = self._search_groups(queries, rule.candidates, rule.policy, rule.abstention)
+        lists = [listed for group in groups for listed in self._search(compared, group, observe)]
+        searched = time.perf_counter()
+        observe("search", start, searched)
+        ranked: list[tuple[_Listed, list[Ranked]]] = []
+        answers: dict[int, Answer | Skipped] = {}
+        for listed in lists:
+            texts, limits = [queries[row].text for row in listed.rows], [deadlines[row] for row in listed.rows]
+            outcomes = second.rank(texts, listed.result.top, limits)
+            answers |= {
+                row: outcome for row, outcome in zip(listed.rows, outcomes, strict=True) if isinstance(outcome, str)
+            }
+            rows = [row for row in listed.rows if row not in answers]
+            ranked.append(
+                (replace(listed, rows=rows), [outcome for outcome in outcomes if isinstance(outcome, Ranked)])
+            )
+        scored = time.perf_counter()
+        observe("rerank", searched, scored)
+        for listed, rankings in ranked:
+            if rankings:
+                members = [queries[row] for row in listed.rows]
+                cut = self._cut_second(rule, members, vectors[listed.rows], listed, rankings)
+                answers |= zip(listed.rows, cut, strict=True)
+        observe("filter", scored, time.perf_counter())
         return [answers[row] for row in range(len(queries))]
 
     def depth(self, query: Query) -> int:
@@ -242,10 +313,10 @@ class Retriever:
     def rescores(self, query: Query) -> bool:
         """Return whether the list of an earlier search can be reused.
 
-        It cannot if results are grouped, because the list grows with k, or if passages are in an engine, because
-        reading them takes as long as searching again.
+        It cannot if results are grouped, because the list grows with k, if passages are in an engine, because reading
+        them takes as long as searching again, or if there is a second stage, whose scores take most of the time.
         """
-        return not self.groups(query) and not self.passages.remote
+        return not self.groups(query) and not self.passages.remote and self.second is None
 
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
         """Answer a query from the results of an earlier search, computing similarities again.
@@ -272,12 +343,16 @@ class Retriever:
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # this also rules out duplicates
             raise ValueError("documents are not ordered by similarity")
-        listed = _Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope))
-        (answer,) = self._cut([query], vector[None], listed)
+        listed = _Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope), self.abstention)
+        (answer,) = self._cut_first([query], vector[None], listed)
         return answer
 
-    def _search_groups(self, queries: Sequence[Query]) -> list[_SearchGroup]:
+    def _search_groups(
+        self, queries: Sequence[Query], depth: int, policy: Policy, rule: AnswerRule | None
+    ) -> list[_SearchGroup]:
         """Group queries of the same depth and filter, and of the same k if results are grouped.
+
+        Each depth is at least `depth`, and k. `policy` and `rule` are those of a stage.
 
         Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
         not depend on the other queries of the batch.
@@ -285,47 +360,84 @@ class Retriever:
         rows_of: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
         for row, query in enumerate(queries):
             documents = query.k if self.groups(query) else None
-            rows_of.setdefault((self.depth(query), query.permitted, query.filter or (), documents), []).append(row)
+            key = max(depth, query.k), query.permitted, query.filter or (), documents
+            rows_of.setdefault(key, []).append(row)
         return [
-            _SearchGroup(rows, depth, both(permitted, query_filter) if query_filter else permitted, documents)
-            for (depth, permitted, query_filter, documents), rows in rows_of.items()
+            _SearchGroup(
+                rows, deep, both(permitted, query_filter) if query_filter else permitted, documents, policy, rule
+            )
+            for (deep, permitted, query_filter, documents), rows in rows_of.items()
         ]
 
     def _search(self, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
         """Search for the queries of a group, given those of the whole batch."""
-        queries, policy = compared[group.rows], self.policy.within(group.scope)
+        queries, policy, rule = compared[group.rows], group.policy.within(group.scope), group.rule
         if self.parents is None or group.documents is None:
-            yield _Listed(group.rows, self.passages.find(queries, group.depth, group.scope, observe), policy)
+            found = self.passages.find(queries, group.depth, group.scope, observe)
+            yield _Listed(group.rows, found, policy, rule)
             return
         # k documents reach further down the list of passages than the first K, which τ was calibrated on.
         policy = replace(policy, certified=False)
         within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
         search = DocumentSearch(self.index, self.parents, within)
         for rows, top in search.search(queries, group.depth, group.documents):
-            yield _Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy)
+            yield _Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy, rule)
 
-    def _cut(self, queries: Sequence[Query], vectors: Float32, listed: _Listed) -> Iterator[Answer]:
+    def _cut_first(self, queries: Sequence[Query], vectors: Float32, listed: _Listed) -> Iterator[Answer]:
+        """Cut the results of queries that were searched together, by the first stage's scores."""
+        top = listed.result.top
+        relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
+        for query, vector, answer in zip(queries, vectors, self._cut(queries, vectors, listed, relevance), strict=True):
+            yield self._with_parts(query, vector, answer, answer.scores)
+
+    def _cut_second(
+        self,
+        rule: SecondStageRule,
+        queries: Sequence[Query],
+        vectors: Float32,
+        listed: _Listed,
+        rankings: Sequence[Ranked],
+    ) -> Iterator[Answer]:
+        """Cut the candidates of queries that were searched together, by the second stage's scores."""
+        positions, scores, first = (
+            np.stack([getattr(ranking, name) for ranking in rankings])
+            for name in ("positions", "scores", "first_scores")
+        )
+        found = replace(listed.result, top=TopK(scores, positions))
+        relevance = None
+        if rule.relevance is not None and scores.size:
+            relevance = rule.relevance.estimate(scores, {FIRST_SCORE: first})
+        answers = self._cut(queries, vectors, replace(listed, result=found), relevance)
+        for query, vector, ranking, answer in zip(queries, vectors, rankings, answers, strict=True):
+            first_scores = ranking.first_scores_at(answer.positions)
+            # With more candidates, the first K are others than those of the calibration.
+            uncut = answer.uncut if len(ranking.positions) <= rule.candidates else None
+            ended = replace(answer, stage="second", first_scores=first_scores, uncut=uncut, retrieved=None)
+            yield self._with_parts(query, vector, ended, first_scores)
+
+    def _with_parts(self, query: Query, vector: Float32, answer: Answer, scores: Float32) -> Answer:
+        """Add the parts of the first stage's scores to an answer if the query asks for them."""
+        if not query.with_parts:
+            return answer
+        return replace(answer, parts=score_parts(self.index, query.text, vector, answer.positions, scores))
+
+    def _cut(
+        self, queries: Sequence[Query], vectors: Float32, listed: _Listed, relevance: Float32 | None
+    ) -> Iterator[Answer]:
         """Cut the results of queries that were searched together.
 
         Everything is computed from the ungrouped list of passages, as in calibration; grouping then selects from it.
         """
-        top, policy = listed.result.top, listed.policy
-        relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
+        top, policy, abstention = listed.result.top, listed.policy, listed.rule
         # A refusal may depend on how rare a word is, which would reveal whether a hidden document contains it.
-        abstention = self.abstention
+        decides = abstention
         if abstention is not None and queries[0].permitted and not abstention.within_filters:
-            abstention = None
-        refusals = abstention.decide([query.text for query in queries], vectors, top) if abstention else None
+            decides = None
+        refusals = decides.decide([query.text for query in queries], vectors, top) if decides else None
         results = UncutResults.of(top, policy, relevance, refusals)
-        answers = cut(queries, results, policy, listed.result, self.abstention)
         if self.parents is not None and self.groups(queries[0]):
-            answers = self._cut_documents(queries, results, listed, self.parents)
-        for query, vector, answer in zip(queries, vectors, answers, strict=True):
-            if query.with_parts:
-                parts = score_parts(self.index, query.text, vector, answer.positions, answer.scores)
-                yield replace(answer, parts=parts)
-            else:
-                yield answer
+            return self._cut_documents(queries, results, listed, self.parents)
+        return cut(queries, results, policy, listed.result, abstention)
 
     def _cut_documents(
         self, queries: Sequence[Query], results: UncutResults, listed: _Listed, parents: Parents
@@ -333,7 +445,7 @@ class Retriever:
         """Cut the best passage of each document, of queries that are all grouped."""
         for row, query in enumerate(queries):
             best = results.at(row, first_of_each(parents, results.positions[row]))
-            for answer in cut([query], best, listed.policy, listed.result, self.abstention):
+            for answer in cut([query], best, listed.policy, listed.result, listed.rule):
                 yield replace(answer, retrieved=None)
 
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from taugate.retrieval.gate import GateReason
-from taugate.retrieval.query import Reason
+from taugate.retrieval.query import Answer, Reason, Skipped
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
@@ -118,6 +118,12 @@ class Metrics(MetricGroup):
         "taugate_engine_up", "1 if the engine is responding, else 0; NaN if no release needs one.", mode="livemin"
     )
     queue_depth = gauge("taugate_queue_depth", "Queries waiting or in progress.", mode="livesum")
+    stage_replies = counter(
+        "taugate_rerank_replies",
+        "Replies of a release with two stages: ranked by the second stage, or why they are the first stage's.",
+        "outcome",
+        values=("ranked", *get_args(Skipped)),
+    )
     results = counter(
         "taugate_results", "Retrieved documents, by outcome (kept or dropped).", "outcome", values=("kept", "dropped")
     )
@@ -196,6 +202,10 @@ class Metrics(MetricGroup):
     def observe_stage(self, stage: str, began: float, ended: float) -> None:
         """Record the duration of a stage, from readings of time.perf_counter()."""
         self.stage_seconds.labels(stage).observe(ended - began)
+
+    def observe_answering_stage(self, answer: Answer) -> None:
+        """Record which stage an answer of a release with two stages is from."""
+        self.stage_replies.labels(answer.skipped or "ranked").inc()
 
     def observe_cache(self, outcome: str) -> None:
         """Record the outcome of a cache lookup: hit, miss, error or bypass."""

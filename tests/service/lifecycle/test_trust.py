@@ -84,8 +84,8 @@ def test_file_replaced_after_check_is_not_opened(
         exchange(tokenizer, forged)
         return open_session(model, threads)
 
-    open_session = graph._session
-    monkeypatch.setattr(graph, "_session", session)
+    open_session = graph.load_session
+    monkeypatch.setattr(graph, "load_session", session)
     opened = trusting(signed, EngineAccess())(release, 1, "auto")
     assert tokenizer.read_bytes() == forged
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)

@@ -108,7 +108,7 @@ class _Retriever:
     def __init__(self, script: Script, *, single: bool, packed: bool) -> None:
         self._script, self._single = script, single
         self._items: dict[int, Item] = {}
-        self.index = _Index()
+        self.index, self.second = _Index(), None
         self.encoder = SimpleNamespace(padded=lambda length: length, packed=packed)
 
     def single_threaded(self) -> "_Retriever":
@@ -139,7 +139,7 @@ class _Retriever:
     def with_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
         return vectors
 
-    def answer(self, queries: Sequence[Query], vectors: np.ndarray, observe: object) -> list[Any]:
+    def answer(self, queries: Sequence[Query], vectors: np.ndarray, observe: object, deadlines: object) -> list[Any]:
         group: list[Any] = [query.text for query in queries]
         self._script.groups.append(group)
         if any(item.fate == "search" for item in group):

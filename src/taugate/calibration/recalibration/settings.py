@@ -143,6 +143,8 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
         precision=precision,
         index=index,
         lexical=_lexical(manifest, len(judged["lexical"])),
+        rerank=_rerank(manifest),
+        rerank_candidates=20 if manifest.second_stage is None else manifest.second_stage.candidates,
         gate=_gate(manifest.gate),
     )
 
@@ -158,12 +160,23 @@ def _lexical(manifest: Manifest, judged: int) -> LexicalChoice:
     return "off" if weight is None else weight
 
 
+def _rerank(manifest: Manifest) -> str:
+    """Return the second stage to try again, which the gate then has to accept."""
+    record = manifest.second_stage
+    if record is None:
+        return "off"
+    if record.kind == "cross-encoder":
+        return "auto"
+    return "auto:endpoint" if record.model is None else f"auto:endpoint:{record.model}"
+
+
 def _gate(records: Sequence[GateRecord]) -> GateSettings:
     """Return the gate's conditions as they were requested.
 
-    The error was divided among the kinds of cheaper candidates; the lexical share is judged at the whole error.
+    The error was divided among the kinds of cheaper candidates; the lexical share and a second stage are judged at the
+    whole error.
     """
-    cheaper = [record for record in records if record.kind != "lexical"]
+    cheaper = [record for record in records if record.kind not in {"lexical", "rerank"}]
     judged = cheaper or records
     if not judged:
         return GateSettings()

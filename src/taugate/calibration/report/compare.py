@@ -62,6 +62,11 @@ _FACTS: dict[str, dict[str, str]] = {
         "b": "lexical.b",
         "terms": "lexical.terms",
     },
+    "second stage": {
+        "reranker": "second_stage.name",
+        "candidates": "second_stage.candidates",
+        "first stage τ": "second_stage.first.policy.tau",
+    },
     "policy": {
         "state": "calibration.state",
         "kind": "policy.kind",
@@ -120,14 +125,15 @@ for _part in ("calibration", "heldout"):
 _OPTIONAL = {
     "retriever": "retriever",
     "lexical": "lexical",
+    "second stage": "second_stage",
     "calibration": "metrics.calibration",
     "heldout": "metrics.heldout",
 }
 # What the unit of a threshold depends on.
 _UNITS = {
-    "policy.tau": ("policy.kind", "lexical.weight"),
-    "abstention.tau": ("abstention.score", "lexical.weight"),
-    "refusal.rho": ("refusal.score", "lexical.weight"),
+    "policy.tau": ("policy.kind", "lexical.weight", "second_stage.sha256"),
+    "abstention.tau": ("abstention.score", "lexical.weight", "second_stage.sha256"),
+    "refusal.rho": ("refusal.score", "lexical.weight", "second_stage.sha256"),
 }
 _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
 

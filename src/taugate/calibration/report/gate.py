@@ -132,6 +132,9 @@ def _in_use(manifest: Manifest) -> set[str]:
     }
     if lexical is not None:
         names.add(f"lexical share, weight {lexical.weight:g}")
+    if manifest.second_stage is not None:
+        second = manifest.second_stage
+        names.add(f"second stage {second.name}, {second.candidates} candidates")
     if manifest.engine is not None:
         names.add(f"{manifest.engine.kind}, breadth {index.breadth}")
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())

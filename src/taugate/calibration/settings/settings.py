@@ -82,6 +82,12 @@ def requested_margin(records: Sequence[GateRecord]) -> float | None:
     return None if margin == default_margin(MARGIN, max(record.least or 0.0 for record in records)) else margin
 
 
+def _names_a_reranker(choice: str) -> str:
+    if not choice or choice.endswith(":"):
+        raise ValueError("names no model")
+    return choice
+
+
 @dataclass(frozen=True)
 class CandidateSettings(Options):
     """Other ways to search; each is tried, and used if the gate accepts it, except a lexical weight that is given.
@@ -102,6 +108,15 @@ class CandidateSettings(Options):
         default="auto",
         description="weight of shared words in the score, which is the cosine + weight · lexical share; auto: the best "
         "weight that is shown to help, else off; off: the papers' score",
+    )
+    rerank: Annotated[str, AfterValidator(_names_a_reranker), Advice("give off, auto, MODEL, or auto:MODEL")] = Field(
+        default="off",
+        description="second stage that scores the best candidates anew: MODEL is a cross-encoder's folder or name, "
+        "endpoint or endpoint:NAME (TAUGATE_RERANK_URL); auto:MODEL uses it only if it is shown to help; auto: that of "
+        "the encoder's folder or of the current release, if it is shown to help",
+    )
+    rerank_candidates: Annotated[int, Advice("give a whole number of 1 or more, at least K")] = Field(
+        default=20, ge=1, le=1000, description="results of the first stage that a second stage scores (N)"
     )
     gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
 
@@ -203,11 +218,35 @@ class CalibrationSettings(Options):
             self._check_labels()
         if self.engine != "faiss":
             self._check_engine(self.engine)
-        elif self.embeddings is not None:
+        if self.candidates.rerank != "off":
+            self._check_second_stage()
+        if self.engine == "faiss" and self.embeddings is not None:
             raise InputError(
                 f"--embeddings {self.embeddings}: needs --engine milvus or pgvector; without an engine, vectors come "
                 "from the cache of embeddings"
             )
+
+    def _check_second_stage(self) -> None:
+        """Raise InputError for options that a second stage does not work with."""
+        rule, rerank = self.rule, self.candidates.rerank
+        refused = {
+            f"--engine {self.engine}": (self.engine != "faiss", "candidates are read from the release"),
+            f"--labels {','.join(self.labels)}": (
+                bool(self.labels),
+                "a machine would have to score its candidates too",
+            ),
+            f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata are certified on the first stage"),
+            f"--tau {rule.tau}": (rule.tau is not None, "each of the two stages has a threshold of its own"),
+            f"--rerank-candidates {self.candidates.rerank_candidates}": (
+                self.candidates.rerank_candidates < self.k,
+                f"they would be fewer than the {self.k} results",
+            ),
+        }
+        for option, (conflicts, reason) in refused.items():
+            if conflicts:
+                raise InputError(
+                    f"{option}: cannot be combined with --rerank {rerank}, because {reason}; leave out one of the two"
+                )
 
     def _check_engine(self, kind: EngineKind) -> None:
         """Raise InputError for options that need all vectors or texts in memory, which an engine does not give."""

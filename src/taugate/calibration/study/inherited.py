@@ -56,13 +56,14 @@ class Inherited:
             k: K of the new release.
 
         Returns:
-            None if the release has another encoder or another K, or none, so that its model does not fit.
+            None if the release has another encoder or another K, or none, or a second stage, so that its model does not
+            fit.
 
         Raises:
             ReleaseError: If the release cannot be read.
         """
         manifest = verify(release)
-        if not isinstance(manifest, Manifest):
+        if not isinstance(manifest, Manifest) or manifest.second_stage is not None:
             return None
         encoder = manifest.float32_encoder or manifest.answering
         if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):

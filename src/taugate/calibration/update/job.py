@@ -122,6 +122,10 @@ class Update(CalibrationStages):
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
+            if release.manifest.second_stage is not None:
+                raise InputError(
+                    f"{folder.name}: has two stages, which an update does not calibrate; run taugate calibrate --rerank"
+                )
             self.encoders = release_encoders(folder, release)
         super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
         self.release, self.requested, self.promotion = release, requested, promotion

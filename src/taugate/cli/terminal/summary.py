@@ -69,7 +69,7 @@ class CalibratedRelease:
         releases = f"--releases {shlex.quote(str(self.path.parent))}"
         opened = f"taugate serve {releases}"
         if isinstance(self.manifest, RunManifest):
-            opened = f"taugate_client.Gate({str(self.path.parent)!r}), in Python"
+            opened += ", or taugate_client.Gate in Python"
         lines = {"Open": opened} if self.is_current else {}
         step = self._next_step(releases)
         return lines | {"Report": str(self.path / REPORT)} | ({} if step is None else {"Next": step})

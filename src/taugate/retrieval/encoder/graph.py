@@ -41,7 +41,7 @@ class Graph:
         Raises:
             EncoderError: If onnxruntime cannot load it, or it has other inputs.
         """
-        self._session = _session(path, threads)
+        self._session = load_session(path, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         width = self._session.get_outputs()[0].shape[-1]
         self.dimension = width if isinstance(width, int) else None  # None if the graph does not declare it
@@ -83,7 +83,8 @@ class Graph:
         return output[:rows]
 
 
-def _session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+def load_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+    """Load a graph that computes a batch with so many threads; raises EncoderError if onnxruntime cannot."""
     import onnxruntime  # slow to load, and only encoding needs it
 
     options = onnxruntime.SessionOptions()

@@ -12,6 +12,7 @@ from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.index.names import INDEX, VECTORS
+from taugate.retrieval.rerank import cross_encoder
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"
@@ -25,6 +26,9 @@ ENCODER_FOLDER = "encoder"
 QUERY_FOLDER = "encoder-queries"  # if queries have their own encoder, `encoder` is that of documents
 FLOAT32_FOLDER = "encoder-float32"  # the source of an encoder of queries in int8 or bfloat16
 ENCODER_FOLDERS = (ENCODER_FOLDER, QUERY_FOLDER, FLOAT32_FOLDER)
+RERANKER_FOLDER = "reranker"  # of a second stage
+KNOWN_PAIRS = "pairs.json"  # in that folder
+FIRST_STAGE_FOLDER = "first-stage"  # what the first stage needs to answer alone, in a release with two stages
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
@@ -52,6 +56,9 @@ OPTIONAL_FILES = frozenset(
         f"{ENCODER_FOLDER}/{DATA}",
         f"{ENCODER_FOLDER}/{WEIGHTS}",
         f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
+        *(f"{RERANKER_FOLDER}/{name}" for name in (*cross_encoder.FILES, KNOWN_PAIRS)),
+        f"{FIRST_STAGE_FOLDER}/{RELEVANCE}",
+        f"{FIRST_STAGE_FOLDER}/{ABSTENTION}",
     }
 )
 

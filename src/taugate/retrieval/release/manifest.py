@@ -1,7 +1,8 @@
 """The manifest, manifest.json, which describes a release and its measurements (schema 2, docs/calibration.md)."""
 
+import math
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import (
@@ -38,6 +39,7 @@ from taugate.retrieval.release.records import (
     State,
 )
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
+from taugate.retrieval.release.second_stage import SecondStageRecord
 
 SCHEMA_VERSION: Literal[2] = 2
 # What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
@@ -258,6 +260,8 @@ class Manifest(ReleaseManifest):
         engine: Collection of the vectors and documents; None, and not written, if they are in the release.
         lexical: Lexical part of the score; None, and not written, if the score is the cosine.
         skipped: Candidates that were not possible; None, and not written, without any.
+        second_stage: Second stage, whose scores the policy, relevance, refusals and metrics are of; None, and not
+            written, with one stage.
         golden: Name of the file of golden queries.
         golden_tolerance: Largest allowed difference of a golden query's score.
     """
@@ -276,6 +280,7 @@ class Manifest(ReleaseManifest):
     lexical: Annotated[LexicalRecord | None, UNLESS_NONE] = None
     gate: list[GateRecord]
     skipped: Annotated[list[SkippedCandidate] | None, UNLESS_NONE] = None
+    second_stage: Annotated[SecondStageRecord | None, UNLESS_NONE] = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
 
@@ -307,13 +312,25 @@ class Manifest(ReleaseManifest):
     def scorer(self) -> Scorer:
         """Name of the query encoder, and the digest of its float32 weights, even if the release answers with int8.
 
-        Comparing document encoders is not enough: a map learned for queries alone changes every similarity.
+        Comparing document encoders is not enough: a map learned for queries alone changes every similarity. With two
+        stages, results have the scores of the second one.
         """
+        if self.second_stage is not None:
+            return Scorer(self.second_stage.name, self.second_stage.sha256)
         return Scorer(self.answering.name, (self.float32_encoder or self.answering).sha256)
 
     @property
+    def first_stage(self) -> Self:
+        """The manifest as that of the first stage alone; the manifest itself if there is no second stage."""
+        if self.second_stage is None:
+            return self
+        return self.model_copy(update=vars(self.second_stage.first))
+
+    @property
     def max_score(self) -> float:
-        """Upper limit of scores: that of a cosine and, if there is a lexical part, its weight."""
+        """Upper limit of scores: that of a cosine, plus the weight of a lexical part; none with a second stage."""
+        if self.second_stage is not None:
+            return math.inf
         return 1.0 if self.lexical is None else 1.0 + self.lexical.weight
 
 

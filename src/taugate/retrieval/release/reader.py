@@ -1,6 +1,7 @@
 """Loads a release: verifies it, opens it, and checks its golden queries before it serves."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,14 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import EncoderUnavailable, EncoderUnsupported, EngineUnavailable, InputError, ReleaseError
+from taugate.errors import (
+    EncoderUnavailable,
+    EncoderUnsupported,
+    EngineUnavailable,
+    InputError,
+    ReleaseError,
+    RerankerUnavailable,
+)
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, Documents, DocumentStore
@@ -31,13 +39,16 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, needs_w
 from taugate.retrieval.policy.background import Read, ReadDocuments
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release import golden, questions
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
     ENCODER_FOLDER,
+    FIRST_STAGE_FOLDER,
     FLOAT32_FOLDER,
     GOLDEN,
+    KNOWN_PAIRS,
     LEXICAL,
     MANIFEST,
     METADATA,
@@ -46,15 +57,23 @@ from taugate.retrieval.release.layout import (
     QUESTIONS,
     REFERENCE,
     RELEVANCE,
+    RERANKER_FOLDER,
 )
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.endpoint import reranker_endpoint
+from taugate.retrieval.rerank.reranker import Reranker
+from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, SecondStageRule
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
 _log = logging.getLogger(__name__)
+_ENDPOINT_SECONDS = 5.0  # to score the known pairs at load, before the first stage serves alone
+OpenReranker = Callable[[str | None], Reranker]  # given the model's name in requests
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,7 @@ class _Corpus:
         remote_passages: Passages in an engine; None if they are in the release.
         read: Reads documents for the relevance model from an engine; None if they are in the release.
         engine: The engine; None if the corpus is in the release.
+        second: Second stage; None with one stage.
     """
 
     index: Index
@@ -117,15 +137,17 @@ class _Corpus:
     remote_passages: Passages | None = None
     read: Read | None = None
     engine: EngineCorpus | None = None
+    second: SecondStage | None = None
 
 
-def load(
+def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
     release: Path,
     threads: int | None = None,
     precision: RequestedPrecision = "auto",
     trusted: TrustedKeys | None = None,
     engine: EngineAccess = EngineAccess(),  # noqa: B008 (frozen)
     endpoint: EndpointAccess | None = None,
+    open_reranker: OpenReranker = reranker_endpoint,
 ) -> Release:
     """Verify and open a release, then check that its golden queries score as recorded.
 
@@ -137,6 +159,7 @@ def load(
         trusted: Keys of which one must have signed the release; None requires no signature.
         engine: How to reach the engine that the release names, by default the one that the environment names.
         endpoint: How to reach the endpoint of the encoder, if it has one, by default as the environment says.
+        open_reranker: Opens the endpoint of a second stage, by default the one that the environment names.
 
     Raises:
         ReleaseError: If anything is not as it was written.
@@ -151,13 +174,16 @@ def load(
     with ExitStack() as resources:
         if corpus.engine is not None:
             resources.callback(corpus.engine.close)
+        second = _load_second_stage(release, manifest, corpus, threads, open_reranker)
+        if second is not None:
+            resources.callback(second.close)
 
         def load_one(folder: Path) -> ExportedEncoder:
             encoder = load_encoder(folder, manifest, threads, endpoint)
             resources.callback(encoder.close)
             return encoder
 
-        opened = _open(release, manifest, corpus, load_one, precision)
+        opened = _open(release, manifest, replace(corpus, second=second), load_one, precision)
         return replace(opened, resources=resources.pop_all())
 
 
@@ -201,11 +227,12 @@ def _open(
         load_one: Loads the encoder in a folder.
         precision: See `load`.
     """
-    index = corpus.index
+    index, first = corpus.index, manifest.first_stage
     projection = _load_projection(release, manifest, index)
-    relevance = _load_relevance(release, manifest, corpus)
-    abstention = _load_abstention(release, manifest, corpus)
-    policy = _policy(manifest)
+    folder = release if first is manifest else release / FIRST_STAGE_FOLDER
+    relevance = _load_relevance(folder / RELEVANCE, first, corpus)
+    abstention = _load_abstention(release, folder / ABSTENTION, first, corpus)
+    policy = _policy(first)
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
@@ -223,6 +250,7 @@ def _open(
             abstention,
             corpus.documents.parents,
             corpus.remote_passages,
+            corpus.second,
         )
         _check_golden(retriever, queries, release, encoder, manifest.golden_tolerance)
         used = encoder.config.precision
@@ -331,13 +359,17 @@ def _check_golden(
 def _check_optional_files(release: Path, manifest: Manifest) -> None:
     """Check that the release has an optional file if and only if the manifest has its record."""
     kind = manifest.index.kind
+    first, two_stages = manifest.first_stage, manifest.second_stage is not None
     expected = {
+        f"{FIRST_STAGE_FOLDER}/{RELEVANCE}": two_stages and first.relevance is not None,
+        f"{FIRST_STAGE_FOLDER}/{ABSTENTION}": two_stages and first.answer_threshold is not None,
+        f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": two_stages,
         # Whether these kinds need exact vectors, their own file tells; releases of 0.2 and before have none.
         VECTORS: kind == "ivf-pq" or (kind in {"flat-int8", "hnsw"} and VECTORS in manifest.files),
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
-        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(manifest),
+        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(first),
     }
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
@@ -380,13 +412,45 @@ def _load_projection(release: Path, manifest: Manifest, index: Index) -> Project
     return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
 
 
-def _load_relevance(release: Path, manifest: Manifest, corpus: _Corpus) -> Relevance | None:
+def _load_relevance(path: Path, manifest: Manifest, corpus: _Corpus) -> Relevance | None:
     if manifest.relevance is None:
         return None
-    path, dimension = release / RELEVANCE, corpus.index.dimension
+    dimension = corpus.index.dimension
     if corpus.read is None:
         return Relevance.load(path, dimension, len(corpus.index))
     return Relevance.load(path, dimension, None).reading(corpus.read)
+
+
+def _load_second_stage(
+    release: Path, manifest: Manifest, corpus: _Corpus, threads: int | None, open_reranker: OpenReranker
+) -> SecondStage | None:
+    """Load the second stage, and compare the known pairs.
+
+    An endpoint that does not give their scores is asked again later, because the first stage can answer meanwhile.
+    """
+    record, folder = manifest.second_stage, release / RERANKER_FOLDER
+    if record is None:
+        return None
+    relevance = abstention = None
+    if manifest.relevance is not None:
+        relevance = ScoreRelevance.load(release / RELEVANCE, (FIRST_SCORE,))
+    if manifest.answer_threshold is not None:
+        score, threshold = manifest.answer_threshold
+        loaded = AnswerScore.load(release / ABSTENTION, score, 0, ())
+        abstention = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
+    rule = SecondStageRule(record.candidates, _policy(manifest), relevance, abstention)
+    reranker: Reranker = open_reranker(record.model) if record.kind == "endpoint" else CrossEncoder(folder, threads)
+    if isinstance(reranker, CrossEncoder) and reranker.sha256 != record.sha256:
+        raise ReleaseError(f"{folder}: its files are not the reranker in the manifest; calibrate again")
+    second = SecondStage(rule, reranker, corpus.documents, read_pairs(folder / KNOWN_PAIRS), record.tolerance)
+    try:
+        second.check(None if record.kind == "cross-encoder" else time.monotonic() + _ENDPOINT_SECONDS)
+    except RerankerUnavailable as error:
+        if record.kind == "cross-encoder":
+            raise
+        _log.warning("second stage not available yet: %s", error)
+        second.pause()
+    return second
 
 
 def _has_words_for_refusals(manifest: Manifest) -> bool:
@@ -401,7 +465,7 @@ def _has_words_for_refusals(manifest: Manifest) -> bool:
     )
 
 
-def _load_abstention(release: Path, manifest: Manifest, corpus: _Corpus) -> AnswerRule | None:
+def _load_abstention(release: Path, path: Path, manifest: Manifest, corpus: _Corpus) -> AnswerRule | None:
     if manifest.answer_threshold is None:
         return None
     score, threshold = manifest.answer_threshold
@@ -410,7 +474,7 @@ def _load_abstention(release: Path, manifest: Manifest, corpus: _Corpus) -> Answ
         lexical = index.lexical
     elif LEXICAL in manifest.files:
         lexical = LexicalIndex.load(release / LEXICAL, len(index))
-    loaded = AnswerScore.load(release / ABSTENTION, score, index.dimension, corpus.documents, lexical)
+    loaded = AnswerScore.load(path, score, index.dimension, corpus.documents, lexical)
     return AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
 
 

@@ -17,7 +17,7 @@ from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.query import GroupBy, Reason
+from taugate.retrieval.query import GroupBy, Reason, Stage
 from taugate.retrieval.release.records import State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
@@ -90,7 +90,7 @@ class SearchFields(StrictRequest):
         default=None,
         ge=-MAX_FLOAT32,
         le=MAX_FLOAT32,
-        description="use this threshold instead of the calibrated one",
+        description="use this threshold instead of the calibrated one; ignored if the first of two stages replies",
     )
     group_by: GroupBy | None = Field(
         default=None, description="`document`: `k` counts documents, each represented by its best chunk"
@@ -147,7 +147,13 @@ class Result(BaseModel):
     id: str = Field(description="id of the passage")
     document_id: str = Field(description="id of its document; equal to `id` for a whole document")
     rank: int = Field(ge=1, description="position among all results considered, from 1")
-    score: float = Field(description="similarity to the query: the cosine, or the sum of `parts` if there are two")
+    score: float = Field(
+        description="similarity to the query: the cosine, or the sum of `parts` if there are two; or the score of a "
+        "second stage"
+    )
+    first_stage_score: float | None = Field(
+        default=None, description="score of the first stage; present if a second stage ranked the results"
+    )
     relevance: float | None = Field(
         ge=0, le=1, description="probability that the passage is relevant; null if the release does not model relevance"
     )
@@ -197,6 +203,11 @@ class SearchResults(BaseModel):
         default=False,
         description="true if an engine searched its graph within a filter: a document that belongs in the top k may be "
         "missing; absent if false",
+    )
+    stage: Stage | None = Field(
+        default=None,
+        description="`second` if the second stage ranked the results; `first` if it was not in time or failed, so that "
+        "scores and `threshold` are the first stage's; absent if the release has one stage",
     )
     considered: int = Field(ge=0, description="number of results before the threshold was applied")
     dropped: int = Field(ge=0, description="number of results below the threshold")

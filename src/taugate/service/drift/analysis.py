@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
@@ -20,11 +21,12 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.live_questions import LiveQuestions
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.record import RANDOM_DOCUMENTS
+from taugate.service.pipeline.record import random_documents
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
@@ -130,9 +132,12 @@ class TrafficAnalysis:
             self._gauges.canary_timestamp.set(math.nan)  # so that no alert takes it for one that no longer runs
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
         self._k = release.reference.top.shape[1]
-        self._random = 0 if release.documents is None else RANDOM_DOCUMENTS
+        self._random = random_documents(release.manifest)
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
+        self.questions = None
+        if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
+            self.questions = LiveQuestions(release.reference)
         self._log_path, self._log_days = path, settings.drift.query_log_days
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
@@ -186,6 +191,8 @@ class TrafficAnalysis:
         if len(columns):
             self.live.add_judgements(columns)
         self.alarms.update(queries, columns)
+        if self.questions is not None:
+            self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])
         if self._query_log is not None:
             self._query_log.write(served, judged)
 

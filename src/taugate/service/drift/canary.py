@@ -1,16 +1,19 @@
 """Runs the golden queries regularly, so that a changed encoder or index is noticed even without traffic."""
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError
+from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError, TaugateError
 from taugate.retrieval.release.golden import differences, overall, search
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
     from taugate.retrieval.release.reader import Release
     from taugate.retrieval.retriever import Retriever
+
+_SECONDS = 5.0  # for a second stage to score its known pairs, as at load
 
 
 @dataclass(frozen=True)
@@ -71,4 +74,20 @@ class Canary:
         accuracy = float(np.mean(hits))
         accurate = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
         difference = overall(np.array(distances, dtype=np.float32), in_engine=in_engine)
-        return CanaryResult(accuracy, difference, difference <= manifest.golden_tolerance and accurate)
+        alike = difference <= manifest.golden_tolerance and accurate and self._second_stage_is_alike()
+        return CanaryResult(accuracy, difference, alike)
+
+    def _second_stage_is_alike(self) -> bool:
+        """Return whether a second stage gives the known pairs their scores; if not, queries go without it for a while.
+
+        True without a second stage.
+        """
+        second = self._retriever.second
+        if second is None:
+            return True
+        try:
+            second.check(time.monotonic() + _SECONDS)
+        except TaugateError:
+            second.pause()
+            return False
+        return True

@@ -81,10 +81,16 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
 
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
         from taugate.retrieval.release.reader import load
+        from taugate.retrieval.rerank.endpoint import endpoint_at
+        from taugate.retrieval.rerank.reranker import Reranker
 
-        return open_trusted(
-            settings, release, lambda folder, trusted: load(folder, threads, precision, trusted, engine, endpoint)
-        )
+        def open_reranker(model: str | None) -> Reranker:
+            return endpoint_at(model, settings.rerank.url, settings.rerank.key_file)
+
+        def open_one(folder: Path, trusted: TrustedKeys | None) -> "Release":
+            return load(folder, threads, precision, trusted, engine, endpoint, open_reranker)
+
+        return open_trusted(settings, release, open_one)
 
     return load_trusted
 
@@ -197,7 +203,7 @@ class ReleaseLoader:
 
     def _start_pipeline(self, release: "Release") -> "SearchPipeline":
         from taugate.retrieval.release import golden
-        from taugate.service.pipeline.search import SearchPipeline
+        from taugate.service.pipeline.search import SearchPipeline, TwoStages
 
         settings, manifest = self._settings, release.manifest
         self._check_k(manifest)
@@ -207,6 +213,7 @@ class ReleaseLoader:
             search_threads=settings.compute.search_threads,
             observe=self._metrics.observe_stage,
             observe_batch=self._metrics.batch_size.observe,
+            two_stages=TwoStages(settings.rerank.seconds, self._metrics.observe_answering_stage),
         )
         with ExitStack() as stack:
             stack.callback(pipeline.close)

@@ -58,6 +58,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
             "document_id": document.document_id,
             "rank": rank,
             "score": shortest_decimal(score),
+            **first,
             "relevance": _shortest(relevance),
             "below_threshold": below,
             **(_EXPLORED if propensity < 1 else {}),
@@ -66,10 +67,11 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
             "text": document.text,
             "metadata": document.metadata,
         }
-        for document, rank, score, relevance, below, propensity, parts in zip(
+        for document, rank, score, first, relevance, below, propensity, parts in zip(
             documents,
             answer.ranks.tolist(),
             answer.scores.tolist(),
+            _first_scores(answer),
             _relevance(answer),
             answer.below_threshold.tolist(),
             answer.propensities.tolist(),
@@ -85,6 +87,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         "calibration": state,
         **(_TRUNCATED if answer.truncated else {}),
         **(_APPROXIMATE if answer.approximate else {}),
+        **({} if answer.stage is None else {"stage": answer.stage}),
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
         "best_score": _shortest(answer.best_score),
@@ -101,6 +104,13 @@ def _shortest(value: float | None) -> float | None:
 def _relevance(answer: Answer) -> list[float] | list[None]:
     """Return the probability of relevance of each result, None for each if the release has no relevance model."""
     return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()
+
+
+def _first_scores(answer: Answer) -> list[dict[str, float]]:
+    """Return the field with the first stage's score of each result; empty unless a second stage ranked them."""
+    if answer.first_scores is None:
+        return [{} for _ in answer.scores]
+    return [{"first_stage_score": shortest_decimal(score)} for score in answer.first_scores.tolist()]
 
 
 def _refusal(answer: Answer) -> dict[str, Any]:

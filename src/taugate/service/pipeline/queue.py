@@ -7,6 +7,7 @@ The threads that take them are in service/pipeline/search.py. How many may wait,
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ class PendingQuery:
         trace: Trace of the query's request, None if that is not traced.
         tokens: None until the query is tokenized, and if the vector was cached.
         retrieved: See Answer; None until the query is searched for.
+        arrived: Time of `time.monotonic` at which it was made.
     """
 
     query: Query
@@ -46,6 +48,7 @@ class PendingQuery:
     trace: Trace | None = field(default_factory=current_trace.get)
     tokens: Tokens | None = None
     retrieved: NDArray[np.int64] | None = None
+    arrived: float = field(default_factory=time.monotonic)
 
 
 def deliver(queries: Sequence[PendingQuery], records: Sequence[SearchRecord]) -> None:

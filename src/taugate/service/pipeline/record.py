@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.gate import GateReason, GateReply
 from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 
@@ -50,6 +51,7 @@ class SearchRecord:
         truncated: See Query.
         unreadable: See Query.
         ids: Ids of the results if the release has no documents, so that `results` cannot lead to them; else None.
+        passing: Whether the next equal query may get a better reply: a second stage was not in time.
     """
 
     body: bytes
@@ -62,6 +64,7 @@ class SearchRecord:
     truncated: bool
     unreadable: bool
     ids: tuple[str, ...] | None = None
+    passing: bool = False
 
     @classmethod
     def of(cls, query: Query, answer: Answer, random: Float32, body: bytes) -> Self:
@@ -86,6 +89,7 @@ class SearchRecord:
             answer.reason,
             query.truncated,
             query.unreadable,
+            passing=answer.skipped is not None,
         )
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
@@ -124,6 +128,16 @@ def id_number(document_id: str) -> int:
     A reply of 100 results holds an id that it did not show with a probability of 100/2³¹.
     """
     return int.from_bytes(hashlib.sha256(document_id.encode()).digest()[:4]) >> 1
+
+
+def random_documents(manifest: ReleaseManifest) -> int:
+    """Return the number of random documents that each query is compared with, for ROE.
+
+    None if the release has no documents, and one if a second stage has to score it, which takes milliseconds.
+    """
+    if not isinstance(manifest, Manifest):
+        return 0
+    return RANDOM_DOCUMENTS if manifest.second_stage is None else 1
 
 
 def shown_results(positions: NDArray[np.int32], scores: Float32) -> Results:

@@ -94,7 +94,8 @@ class CachedSearch:
             pending = PendingQuery(query, vector, form)
             record = await self.pipeline.search(pending)
             self._share(pending, positions_key, vector_key)
-        memory.put(key, record)
+        if not record.passing:
+            memory.put(key, record)
         return record
 
     def _share(self, searched: PendingQuery, positions_key: str, vector_key: str) -> None:

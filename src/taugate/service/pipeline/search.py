@@ -14,22 +14,41 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.retrieval.explained import Explanation
-from taugate.retrieval.explanation import explain
 from taugate.retrieval.index.passages import Observe, unobserved
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
+from taugate.retrieval.second_explanation import explain_stages
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
-from taugate.service.pipeline.record import RANDOM_DOCUMENTS, SearchRecord
+from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
+
+
+@dataclass(frozen=True)
+class TwoStages:
+    """How a release with two stages answers.
+
+    Attributes:
+        seconds: Time after a query's arrival at which it gets the first stage's results; None waits for the second.
+        observe: Called with each answer.
+    """
+
+    seconds: float | None = None
+    observe: Callable[[Answer], object] = lambda answer: None
+
+    def deadline(self, arrived: float) -> float | None:
+        """Return when a query gets the first stage's results, given when it arrived, both in `time.monotonic`."""
+        return None if self.seconds is None else arrived + self.seconds
 
 
 class SearchPipeline:
@@ -55,6 +74,7 @@ class SearchPipeline:
         search_threads: int = 1,
         observe: Observe = unobserved,
         observe_batch: Callable[[int], object] = lambda queries: None,
+        two_stages: TwoStages = TwoStages(),
     ) -> None:
         """Start the threads. The caller closes the release after calling `close`.
 
@@ -64,9 +84,12 @@ class SearchPipeline:
             search_threads: FAISS's threads for one search.
             observe: Called with the name, the begin and the end of each stage.
             observe_batch: Called with the number of queries encoded together.
+            two_stages: How a release with two stages answers.
         """
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
+        self._two_stages = two_stages
+        self._random_documents = random_documents(release.manifest)
         self._retriever = release.retriever
         self.single_threaded = release.retriever.single_threaded() if encoder_threads > 1 else release.retriever
         self._search_threads = search_threads
@@ -124,7 +147,7 @@ class SearchPipeline:
         if self._queue.closed:
             raise shutting_down()
         began = time.perf_counter()
-        explanation = explain(self.single_threaded, self.release.documents, query, document_id)
+        explanation = explain_stages(self.single_threaded, self.release.documents, query, document_id)
         self._observe("explain", began, time.perf_counter())
         return explanation
 
@@ -183,7 +206,9 @@ class SearchPipeline:
         """Search for encoded queries together, cut their results at the threshold, and write their replies."""
         vectors = _vectors(group)
         observe = observing(self._observe, [pending.trace for pending in group])
-        answers = self._retriever.answer([pending.query for pending in group], vectors, observe)
+        # Queries that have waited for long go without the second stage, so that an overload sheds it before queries.
+        deadlines = [self._two_stages.deadline(pending.arrived) for pending in group]
+        answers = self._retriever.answer([pending.query for pending in group], vectors, observe, deadlines)
         return self._records(group, vectors, answers, self._rng)
 
     def _records(
@@ -193,17 +218,43 @@ class SearchPipeline:
 
         `vectors` is (n, d') float32, a row per answer.
         """
-        documents, index, manifest = self.release.documents, self._retriever.index, self.release.manifest
-        compared = self._retriever.with_words([pending.query.text for pending in group], vectors)
-        random = index.score(compared, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
+        documents, manifest = self.release.documents, self.release.manifest
+        random = self._random_similarities(group, vectors, answers, rng)
         records = []
         for pending, answer, similarities in zip(group, answers, random, strict=True):
             pending.retrieved = answer.retrieved
+            if answer.stage is not None:
+                self._two_stages.observe(answer)
             results = answer.read(documents)
             fields = search_fields(answer, results, release=manifest.release_id, state=manifest.state)
             body = write_body(pending.form, fields)
             records.append(SearchRecord.of(pending.query, answer, similarities, body))
         return records
+
+    def _random_similarities(
+        self, group: Sequence[PendingQuery], vectors: Float32, answers: Sequence[Answer], rng: np.random.Generator
+    ) -> Sequence[Float32]:
+        """Compare queries with random documents, for ROE; with a second stage, by its scores.
+
+        A second stage scores one document, of queries that drift detection compares, and none if it is not in time.
+        """
+        index, second = self._retriever.index, self._retriever.second
+        if second is None:
+            compared = self._retriever.with_words([pending.query.text for pending in group], vectors)
+            size = len(answers), self._random_documents
+            scores: Float32 = index.score(compared, rng.integers(0, len(index), size=size))
+            return list(scores)
+        none = np.zeros(0, dtype=np.float32)
+        random: list[Float32] = [none] * len(answers)
+        rows = [row for row, answer in enumerate(answers) if answer.uncut is not None]
+        if rows:
+            positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
+            top = TopK(np.zeros(positions.shape, dtype=np.float32), positions)
+            limit = self._two_stages.deadline(time.monotonic())
+            ranked = second.rank([group[row].query.text for row in rows], top, [limit] * len(rows))
+            for row, outcome in zip(rows, ranked, strict=True):
+                random[row] = none if isinstance(outcome, str) else outcome.scores
+        return random
 
 
 def _vectors(group: Sequence[PendingQuery]) -> Float32:

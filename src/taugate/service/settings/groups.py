@@ -244,6 +244,23 @@ class EndpointSettings(SettingGroup, title="Encoder behind an endpoint"):
     DEADLINE_MS"""
 
 
+class RerankSettings(SettingGroup, title="Second stage"):
+    """The second stage of a release that has one, and the endpoint of its reranker. Ignored for other releases."""
+
+    deadline_ms: Count = Field(1000, validation_alias="rerank_deadline_ms")
+    """time in milliseconds after the arrival of a query at which it gets the results of the first stage instead; has no
+    effect from DEADLINE_MS on"""
+    url: str = Field("", validation_alias="rerank_url")
+    """URL of the reranker, such as http://127.0.0.1:8080, if it is an endpoint"""
+    key_file: Path | None = Field(None, validation_alias="rerank_key_file")
+    """file with the key of that endpoint"""
+
+    @property
+    def seconds(self) -> float:
+        """Time for both stages, in seconds."""
+        return self.deadline_ms / 1000
+
+
 class CacheSettings(SettingGroup, title="Cache and Redis"):
     """The cache in the memory of each process, and the Redis that replicas share."""
 

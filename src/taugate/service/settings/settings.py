@@ -25,6 +25,7 @@ from taugate.service.settings.groups import (
     Part,
     ReleaseSettings,
     RequestSettings,
+    RerankSettings,
     SettingGroup,
     TelemetrySettings,
 )
@@ -44,6 +45,7 @@ class Settings(BaseModel):
     admission: AdmissionSettings
     engine: EngineSettings
     endpoint: EndpointSettings
+    rerank: RerankSettings
     cache: CacheSettings
     drift: DriftSettings
     lifecycle: LifecycleSettings

@@ -2,17 +2,20 @@
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.release.reader import Release
 from taugate.service.api.schemas import StrictRequest
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import model_reply
 from taugate.service.lifecycle.serving import Serving
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
 _MAX_MATCHES = 8  # as many as a person looks through below a field
 _SECONDS = 0.3  # of reading, some 75,000 documents; a person who types waits no longer
@@ -58,7 +61,7 @@ def documents_operation(serving: Serving) -> Operation:
     return Operation("playground_documents", find_documents, None)
 
 
-def find(release: Release, text: str) -> DocumentsResponse:
+def find(release: "Release", text: str) -> DocumentsResponse:
     """Find the documents whose id, title or text contains `text`, as far as _SECONDS reach."""
     documents, part = release.documents, _folded(text)
     named: dict[str, Document] = {document.id: document for document in documents.at(documents.positions(text)[:1])}

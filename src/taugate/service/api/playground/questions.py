@@ -1,17 +1,19 @@
 """GET /playground/questions: the questions of the calibration, with the scores that thresholds are compared with."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from taugate.retrieval.release.reader import Release
 from taugate.service.errors import Invalid, NotFound
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.lifecycle.serving import Serving
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
 _PAGE = 1000  # questions of a reply, some 200 kB
 _OFFSET: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=2**31 - 1)])
@@ -35,7 +37,7 @@ def questions_operation(serving: Serving) -> Operation:
     return Operation("playground_questions", questions, None)
 
 
-def shadow_release(serving: Serving) -> Release:
+def shadow_release(serving: Serving) -> "Release":
     """Return the shadow release.
 
     Raises:
@@ -46,7 +48,7 @@ def shadow_release(serving: Serving) -> Release:
     return serving.shadowing.active.release
 
 
-def _page(release: Release, offset: int) -> bytes:
+def _page(release: "Release", offset: int) -> bytes:
     """Write the thresholds of a release and a page of its questions, whose lines are JSON already."""
     manifest = release.manifest
     score, rho = manifest.answer_threshold or (None, None)

@@ -1,12 +1,12 @@
 """POST /playground/shadow: what the shadow release replies to a search, to show it beside the current release."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.retrieval.query import Query
-from taugate.retrieval.release.reader import Release
 from taugate.service.api.playground.questions import shadow_release
 from taugate.service.api.schemas import SearchFields
 from taugate.service.api.search import read_query
@@ -15,6 +15,9 @@ from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.pipeline.forms import search_fields
 from taugate.service.settings import Settings
+
+if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
+    from taugate.retrieval.release.reader import Release
 
 
 def shadow_operation(settings: Settings, serving: Serving) -> Operation:
@@ -31,7 +34,7 @@ def shadow_operation(settings: Settings, serving: Serving) -> Operation:
     return Operation("playground_shadow", search_shadow, None)
 
 
-def _search(release: Release, query: Query) -> dict[str, object]:
+def _search(release: "Release", query: Query) -> dict[str, object]:
     (answer,) = release.retriever.search([query])
     documents = answer.read(release.documents)
     manifest = release.manifest

@@ -1,0 +1,121 @@
+"""Judges a second stage: it has to raise NDCG@10 without losing accuracy@K, nor the power to tell unanswerable queries.
+
+All labelled queries judge, as for the lexical share; a reranker is not fitted on them. Of two stages, the second one
+costs more, so it has to be better. Whether the best score tells answerable from unanswerable queries is measured by
+AUROC, the share of pairs of both kinds in the right order: the loss of an unanswerable query is the difference between
+the stages in the share of answerable queries that score higher than it does.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
+from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.vectors.similarity import Float32
+
+
+class StageResults(NamedTuple):
+    """The candidates of the labelled queries in the order of one stage, by its scores.
+
+    Attributes:
+        answerable: (n, N) candidates.
+        unanswerable: (u, N) candidates.
+    """
+
+    answerable: TopK
+    unanswerable: TopK
+
+
+@dataclass(frozen=True)
+class JudgedStage:
+    """The verdict on a second stage.
+
+    Attributes:
+        record: The gate's record.
+        separation: AUROC of both stages; None without unanswerable queries.
+    """
+
+    record: GateRecord
+    separation: PairedLoss | None
+
+
+def judge_second_stage(
+    inputs: CalibrationInputs, name: str, first: StageResults, second: StageResults, clusters: "SamplingUnits | None"
+) -> JudgedStage:
+    """Compare a second stage with the first one alone.
+
+    Args:
+        inputs: The data set and the settings.
+        name: Name of the candidate.
+        first: Results of the first stage.
+        second: Results of the second stage.
+        clusters: Sampling units of the u unanswerable queries; None without any.
+    """
+    requested, units, dataset = inputs.settings.candidates.gate, inputs.units, inputs.dataset
+    confidence = requested.confidence
+
+    def outcomes(top: TopK) -> RankingOutcomes:
+        parents = dataset.documents.parents
+        return RankingOutcomes.judge(dataset.answerable, top.positions, inputs.settings.k, parents)
+
+    gate = GateSettings(requested.margin or default_margin(MARGIN, min_detectable_loss(units, confidence)), confidence)
+    candidate = GateCandidate(name, "rerank", outcomes(second.answerable))
+    (record,) = judge(outcomes(first.answerable), [candidate], units, gate, superior=True)
+    if clusters is None:
+        return JudgedStage(record, None)
+    separation, limit = _separation(first, second, clusters, requested.margin, confidence)
+    if record.admitted and limit is not None and separation.loss.upper > limit:
+        verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
+        record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
+    return JudgedStage(record, separation)
+
+
+def _separation(
+    first: StageResults, second: StageResults, units: SamplingUnits, margin: float | None, confidence: float
+) -> tuple[PairedLoss, float | None]:
+    """Measure AUROC of both stages.
+
+    Returns:
+        The measurement, and the margin that its upper limit must not pass; None if so few unanswerable queries cannot
+        show any loss that matters, so that they do not decide.
+    """
+    before, after = _below(first), _below(second)
+    losses = paired_losses(before - after, units)
+    detectable = min_detectable_loss(units, confidence)
+    limit = margin or default_margin(MARGIN, detectable)
+    loss = Interval(mean=losses.mean, lower=losses.lower_limit(confidence), upper=losses.upper_limit(confidence))
+    measured = PairedLoss(
+        baseline=float(before.mean()), candidate=float(after.mean()), loss=loss, p=losses.p_value(limit)
+    )
+    return measured, None if detectable > WIDEST_MARGIN else limit
+
+
+def _below(results: StageResults) -> PerQuery:
+    """Return for each unanswerable query the share of answerable ones with a higher best score; ties count half."""
+    answerable = np.sort(_best(results.answerable))
+    scores = _best(results.unanswerable)
+    lower, upper = (np.searchsorted(answerable, scores, side=side) for side in ("left", "right"))
+    share: PerQuery = 1 - (lower + upper) / (2 * len(answerable))
+    return share
+
+
+def _best(top: TopK) -> Float32:
+    best: Float32 = top.scores[:, 0]
+    return best
+
+
+def separation_in_words(separation: PairedLoss) -> str:
+    """Return the measurement as a part of a sentence."""
+    return (
+        f"AUROC of the best score, answerable against unanswerable, {separation.candidate:.3f} (first stage "
+        f"{separation.baseline:.3f}, loss ≤ {separation.loss.upper:+.3f})"
+    )

@@ -1,0 +1,310 @@
+"""The search of a corpus in two stages: the candidates of the first one, in the order of a reranker's scores.
+
+Everything is measured after both stages, so one certificate holds for what is served. The model of relevance has both
+stages' scores, and queries are refused by the second stage's best score, or its distance from the others.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
+from taugate.calibration.abstention.choose import QueryGroup
+from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
+from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.progress import Job
+from taugate.calibration.query_set.wording import Wording
+from taugate.calibration.relevance.model import AppliedRelevance
+from taugate.calibration.relevance.probes import LabelledSearch, Positions
+from taugate.calibration.relevance.score_model import estimate_score_relevance
+from taugate.calibration.relevance.unanswered import UnansweredQuestions
+from taugate.calibration.study.corpus import CorpusSearch
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.search import Parts
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.rerank.reranker import Reranker
+from taugate.retrieval.rerank.stage import FIRST_SCORE, rank
+from taugate.retrieval.vectors.queries import QueryVectors
+from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of m queries, with the scores of both stages.
+
+    Attributes:
+        first: (m, N) candidates in the order of the first stage.
+        scores: (m, N) float32 scores of the second stage.
+    """
+
+    first: TopK
+    scores: Float32
+
+    @property
+    def second(self) -> TopK:
+        """The candidates in the order of the second stage."""
+        return rank(self.scores, self.first)
+
+    @property
+    def first_scores(self) -> Float32:
+        """The first stage's scores in the order of the second stage, (m, N) float32."""
+        order = np.argsort(-self.scores, axis=1, kind="stable")
+        return np.take_along_axis(self.first.scores, order, axis=1)
+
+
+@dataclass(frozen=True)
+class RerankedQueries(LabelledSearch):
+    """The labelled queries and the questions without an answer after both stages.
+
+    Attributes:
+        scale: What the scores are.
+        off_topic_results: (o, K) results of the questions about other subjects.
+        candidates: (n, N) candidates of the answerable queries in the order of the second stage.
+    """
+
+    scale: Literal["similarity", "logit"]
+    off_topic_results: TopK
+    candidates: TopK
+
+    @property
+    def score_name(self) -> str:
+        """What the second stage compares documents by."""
+        return "score of the second stage" + (" (log-odds)" if self.scale == "logit" else "")
+
+    @property
+    def shares(self) -> bool:
+        """Whether a share of the best score means something: not for log-odds."""
+        return self.scale == "similarity"
+
+    @cached_property
+    def off_topic(self) -> UnansweredQuestions:
+        """See LabelledSearch.off_topic."""
+        vectors = self.encoded.off_topic
+        clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
+        return UnansweredQuestions(self.off_topic_results, vectors, clusters)
+
+    @cached_property
+    def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
+        """The answerable queries without the candidates that answer them; those that keep K candidates."""
+        top, k = self.candidates, self._k
+        relevant = grades_of(self.dataset.answerable, top.positions, self.dataset.documents.parents) >= 1
+        rows = np.flatnonzero((~relevant).sum(axis=1) >= k)
+        order = np.argsort(relevant[rows], axis=1, kind="stable")[:, :k]
+        kept = TopK(
+            np.take_along_axis(top.scores[rows], order, axis=1), np.take_along_axis(top.positions[rows], order, axis=1)
+        )
+        return [(UnansweredQuestions(kept, self.encoded.answerable[rows], self.cluster_ids[rows]), rows)]
+
+
+@dataclass(frozen=True)
+class RerankedSearch(CorpusSearch):
+    """Searches the documents of a data set in two stages.
+
+    Attributes:
+        reranker: The second stage's reranker.
+        answerable: Candidates of the answerable queries.
+        unanswerable: Candidates of the unanswerable queries.
+        off_topic: Candidates of the questions about other subjects.
+        correct: (n,) float32 scores of the most similar relevant passage, retrieved or not.
+        scale: What the second stage's scores are.
+    """
+
+    reranker: Reranker
+    answerable: Candidates
+    unanswerable: Candidates
+    off_topic: Candidates
+    correct: Float32
+    scale: Literal["similarity", "logit"]
+
+    @classmethod
+    def score(cls, first: CorpusSearch, requested: RequestedReranker, candidates: int) -> Self:
+        """Score the candidates of all queries.
+
+        Args:
+            first: The search of the first stage.
+            requested: Scores them.
+            candidates: N, the number of candidates of a query.
+
+        Raises:
+            RerankerUnavailable: If there are no scores.
+        """
+        dataset, encoded, reranker = first.inputs.dataset, first.encoded, requested.reranker
+
+        def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
+            top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
+            return first_scored([query.text for query in queries], top, name)
+
+        def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
+            scores = score_pairs(reranker, texts, top.positions, dataset.documents, first.inputs.job, name)
+            return Candidates(top, scores)
+
+        answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
+        return cls(
+            first.inputs,
+            encoded,
+            first.index,
+            reranker,
+            answerable,
+            scored(dataset.unanswerable, encoded.unanswerable, "ranking unanswerable queries"),
+            first_scored(
+                dataset.off_topic, first.index.search(encoded.off_topic, candidates), "ranking other questions"
+            ),
+            _correct_scores(first, reranker, answerable),
+            requested.scale(answerable.scores),
+        )
+
+    @property
+    def queries(self) -> RerankedQueries:
+        """The labelled queries with their results after both stages."""
+        return self._reranked
+
+    @cached_property
+    def _reranked(self) -> RerankedQueries:
+        dataset, k = self.inputs.dataset, self.inputs.settings.k
+        top, parents = _best(self.answerable.second, k), dataset.documents.parents
+        grades = grades_of(dataset.answerable, top.positions, parents)
+        judged = JudgedQueries(
+            top=top,
+            grades=grades,
+            ideal=super().queries.judged.ideal,
+            correct=self.correct,
+            documents=None
+            if parents is None
+            else ResultDocuments.of(dataset.answerable, top.positions, grades, parents),
+        )
+        return RerankedQueries(
+            dataset,
+            judged,
+            _best(self.unanswerable.second, k),
+            self.inputs.units,
+            self.encoded,
+            self.index,
+            self.scale,
+            _best(self.off_topic.second, k),
+            self.answerable.second,
+        )
+
+    def random_scores(self, part: QueryPart) -> Float32:
+        """Score the random documents of a part of the queries, (q,) float32, by the second stage."""
+        texts = [self.inputs.dataset.answerable[row].text for row in part.members.tolist()]
+        documents, job = self.inputs.dataset.documents, self.inputs.job
+        positions = part.resamples.random_documents[:, None]
+        return score_pairs(self.reranker, texts, positions, documents, job, "ranking random documents")[:, 0]
+
+    def relevance(
+        self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
+    ) -> tuple[AppliedRelevance, Float32] | None:
+        """Fit the model of relevance on the scores of both stages; see `StudiedSearch`."""
+        if roles is None:
+            return None
+        k = self.inputs.settings.k
+        estimated = estimate_score_relevance(
+            self.queries.judged, {FIRST_SCORE: self.answerable.first_scores[:, :k]}, roles
+        )
+        if estimated is None:
+            return None
+        with threadpool_limits(limits=1):  # the same data give the same bits
+            first_scores = {FIRST_SCORE: self.unanswerable.first_scores[:, :k]}
+            return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, first_scores)
+
+    def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
+        """Choose a score of a query that needs only its results, and certify a threshold; None if not requested."""
+        settings, search = self.inputs.settings, self.queries
+        if settings.abstention is None:
+            return None
+        clusters, answerable = search.cluster_ids, len(search.judged)
+        dataset = search.dataset
+        groups = (
+            _group(dataset.answerable, search.judged.top, clusters[:answerable]),
+            _group(dataset.unanswerable, search.unanswerable, clusters[answerable:]),
+        )
+        return abstain(settings.abstention, *groups, None, calibration, settings.seed)
+
+    def few_labels(self) -> None:
+        """Return None: labels are used alone."""
+
+    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording]:
+        """Measure the queries by the first stage, whose scores do not depend on a reranker."""
+        first = CorpusSearch(self.inputs, self.encoded, self.index)
+        return first.query_set(
+            {name: replace(part, random_scores=first.random_scores(part)) for name, part in parts.items()}
+        )
+
+
+def score_pairs(
+    reranker: Reranker,
+    queries: Sequence[str],
+    positions: NDArray[np.int64],
+    documents: Sequence[Document],
+    job: Job,
+    name: str,
+) -> Float32:
+    """Score m queries with c documents each, (m, c) float32.
+
+    Args:
+        reranker: Scores them.
+        queries: Texts of the queries.
+        positions: (m, c) positions of the documents.
+        documents: Documents by position.
+        job: Shows the progress.
+        name: Name of the task in progress.
+
+    Raises:
+        RerankerUnavailable: If there are no scores.
+    """
+    scores = np.empty(positions.shape, dtype=np.float32)
+
+    def one(row: int) -> None:
+        texts = [documents[position].encoded_text for position in positions[row].tolist()]
+        scores[row] = reranker.score(queries[row], texts)
+
+    with job.task(name, len(queries)) as task, ThreadPoolExecutor(reranker.parallel) as pool:
+        try:
+            for _ in pool.map(one, range(len(queries))):
+                task.advance()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return scores
+
+
+def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates) -> Float32:
+    """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
+
+    To score all relevant passages would cost more than all else where a query has hundreds.
+    """
+    dataset = first.inputs.dataset
+    queries, parents = dataset.answerable, dataset.documents.parents
+    relevant = grades_of(queries, candidates.first.positions, parents) >= 1
+    correct: Float32 = np.where(relevant, candidates.scores, -np.inf).max(axis=1).astype(np.float32)
+    missed = np.flatnonzero(~relevant.any(axis=1))
+    passages = relevant_passages(queries, parents)
+    nearest = np.zeros((len(missed), 1), dtype=np.int64)
+    for place, row in enumerate(missed.tolist()):
+        similar = first.index.score(first.encoded.answerable[[row]], passages[row][None])[0]
+        nearest[place] = passages[row][int(similar.argmax())]
+    texts = [queries[row].text for row in missed.tolist()]
+    scores = score_pairs(reranker, texts, nearest, dataset.documents, first.inputs.job, "ranking missed answers")
+    correct[missed] = scores[:, 0]
+    return correct
+
+
+def _best(top: TopK, k: int) -> TopK:
+    return TopK(top.scores[:, :k], top.positions[:, :k])
+
+
+def _group(queries: Sequence[LabelledQuery], top: TopK, clusters: NDArray[np.int64]) -> QueryGroup:
+    """Return the queries of one kind without vectors, which are the first stage's."""
+    return QueryGroup([query.text for query in queries], np.empty((len(queries), 0), dtype=np.float32), top, clusters)

@@ -1,0 +1,80 @@
+"""Records of a second stage, and what its release keeps of the first stage, which answers if the second one cannot."""
+
+from pathlib import Path
+from typing import Literal
+
+import orjson
+from pydantic import Field, TypeAdapter, ValidationError
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.evidence import Record, RelevanceRecord
+from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+from taugate.retrieval.release.search_records import PairedLoss
+from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
+from taugate.storage.files import read_bounded
+
+_PAIRS = TypeAdapter(list[KnownPair])
+_MAX_PAIRS_BYTES = 1 << 20  # a hundred times what a calibration writes
+
+
+class FirstStageRecord(Record):
+    """The first stage alone, calibrated on the same queries. Fields are as in the manifest.
+
+    Attributes:
+        policy: Its cut, by its own scores.
+        relevance: Its model of relevance.
+        abstention: Certified rule that refuses queries.
+        refusal: Default rule that refuses queries.
+        metrics: What its cut keeps and loses.
+    """
+
+    policy: PolicyRecord
+    relevance: RelevanceRecord | None
+    abstention: AbstentionRecord | None
+    refusal: RefusalRecord | None
+    metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
+
+
+class SecondStageRecord(Record):
+    """The second stage: the manifest's policy, relevance, refusals and metrics are of its scores.
+
+    Attributes:
+        kind: Kind of the reranker.
+        name: Name of the model, or of the endpoint's model.
+        model: Name of the model in requests to an endpoint; None without an endpoint, or if requests name none.
+        sha256: Digest of the files of a cross-encoder, or of the scores that an endpoint gave the known pairs.
+        scores: Whether scores are at least 0, or any numbers, such as log-odds.
+        candidates: Number of the first stage's results that are scored.
+        tolerance: Largest allowed difference of a known pair's score.
+        separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
+            score (AUROC), of the first stage and of the second; None without unanswerable queries.
+        first: The first stage alone.
+    """
+
+    kind: RerankerKind
+    name: str
+    model: str | None
+    sha256: str
+    scores: Literal["similarity", "logit"]
+    candidates: int = Field(ge=1)
+    tolerance: float = Field(gt=0, lt=1)
+    separation: PairedLoss | None
+    first: FirstStageRecord
+
+
+def write_pairs(path: Path, pairs: list[KnownPair]) -> None:
+    """Write known pairs as JSON."""
+    path.write_bytes(orjson.dumps(pairs, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def read_pairs(path: Path) -> list[KnownPair]:
+    """Read the file that `write_pairs` wrote.
+
+    Raises:
+        ReleaseError: If it holds anything else.
+    """
+    try:
+        return _PAIRS.validate_json(read_bounded(path, _MAX_PAIRS_BYTES))
+    except (OSError, ValidationError) as error:
+        raise ReleaseError(f"{path}: does not hold pairs with scores; calibrate again") from error

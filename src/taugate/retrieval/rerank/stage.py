@@ -1,0 +1,207 @@
+"""The second stage of a search: the best candidates of the first stage in the order of a reranker's scores.
+
+It has its own threshold, calibrated on its own scores. If a query's scores do not come in time, or at all, the query
+has the first stage's results with the first stage's threshold, never some of each.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import RerankerUnavailable, TaugateError
+from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.policy import Policy
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
+from taugate.retrieval.query import Skipped
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker
+from taugate.retrieval.vectors.similarity import Float32
+
+FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
+# After a failure, queries go without the second stage for a while, which doubles with every further failure: a quarter
+# of a second lets a short queue drain, and four seconds are what a restarted endpoint is missed at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
+# Seconds for callers without a deadline, such as an explanation, which a stalled endpoint must not hold for minutes.
+_PATIENCE = 30.0
+_SMOOTHING = 0.2  # weight of the latest duration in the mean of the past ones
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The candidates of one query in the order of the second stage.
+
+    Attributes:
+        positions: (c,) int64 positions of the candidates, best first.
+        scores: (c,) float32 scores of the second stage.
+        first_scores: (c,) float32 scores of the first stage.
+    """
+
+    positions: NDArray[np.int64]
+    scores: Float32
+    first_scores: Float32
+
+    def first_scores_at(self, positions: NDArray[np.int64]) -> Float32:
+        """Return the first stage's scores of (n,) candidates, in the order of their positions in `positions`."""
+        places = {position: place for place, position in enumerate(self.positions.tolist())}
+        return self.first_scores[[places[position] for position in positions.tolist()]]
+
+
+def rank(scores: Float32, top: TopK) -> TopK:
+    """Order the (n, c) candidates of n queries by new scores; equal scores keep the order of the first stage."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return TopK(np.take_along_axis(scores, order, axis=1), np.take_along_axis(top.positions, order, axis=1))
+
+
+@dataclass(frozen=True)
+class SecondStageRule:
+    """What was calibrated on the scores of the second stage.
+
+    Attributes:
+        candidates: Number of candidates that are scored.
+        policy: The cut.
+        relevance: Model of relevance; None without one.
+        abstention: Rule that refuses queries; None if none is refused.
+    """
+
+    candidates: int
+    policy: Policy
+    relevance: ScoreRelevance | None
+    abstention: AnswerRule | None
+
+
+class SecondStage:
+    """Ranks candidates by a reranker. May be called by several threads.
+
+    Attributes:
+        rule: What was calibrated.
+        reranker: Scores the candidates.
+    """
+
+    def __init__(
+        self,
+        rule: SecondStageRule,
+        reranker: Reranker,
+        documents: Documents,
+        known: Sequence[KnownPair] = (),
+        tolerance: float = 1e-4,
+    ) -> None:
+        """Prepare the stage.
+
+        Args:
+            rule: What was calibrated.
+            reranker: Scores the candidates.
+            documents: Documents by position.
+            known: Pairs with their scores at calibration. They are compared again after a failure, because another
+                model may answer at the endpoint then.
+            tolerance: Largest allowed difference of a score.
+        """
+        self.rule, self.reranker = rule, reranker
+        self._documents, self._known, self._tolerance = documents, known, tolerance
+        self._threads = ThreadPoolExecutor(reranker.parallel, "taugate-second-stage") if reranker.parallel > 1 else None
+        self._lock = threading.Lock()  # of what follows
+        self._pause = self._paused_until = self._typical = 0.0
+
+    def check(self, deadline: float | None = None) -> None:
+        """Compare the known pairs with their scores at calibration.
+
+        Raises:
+            RerankerUnavailable: If a score differs, or there is none.
+        """
+        self.reranker.forget()
+        for pair in self._known:
+            (position,) = self._documents.positions(pair.document)[:1].tolist() or [None]
+            if position is None:
+                continue
+            (score,) = self.reranker.score(pair.query, [self._documents[position].encoded_text], deadline)
+            if not abs(float(score) - pair.score) <= self._tolerance:
+                raise RerankerUnavailable(
+                    f"the reranker gives a pair of the calibration {score:.6g}, not {pair.score:.6g}: another model "
+                    "answers; start the one that was calibrated, or calibrate again"
+                )
+
+    def pause(self) -> None:
+        """Let queries go without this stage for a while; then the known pairs are compared before it is used again."""
+        with self._lock:
+            if time.monotonic() < self._paused_until:  # of queries that fail together, one counts
+                return
+            self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
+            self._paused_until = time.monotonic() + self._pause
+
+    def rank(self, queries: Sequence[str], top: TopK, deadlines: Sequence[float | None]) -> list[Ranked | Skipped]:
+        """Rank the candidates of n queries.
+
+        Args:
+            queries: Texts of the n queries.
+            top: Their (n, c) candidates of the first stage, best first.
+            deadlines: Times of `time.monotonic` by which each query needs its scores; None for one that is far away.
+
+        Returns:
+            For each query its ranking, or why there is none.
+        """
+        far = time.monotonic() + _PATIENCE
+        limits = [far if deadline is None else deadline for deadline in deadlines]
+
+        def one(row: int) -> Ranked | Skipped:
+            return self._rank(queries[row], top.positions[row], top.scores[row], limits[row])
+
+        if self._threads is None:
+            return [one(row) for row in range(len(queries))]
+        waiting = [self._threads.submit(one, row) for row in range(len(queries))]
+        return [self._in_time(ranked, deadline) for ranked, deadline in zip(waiting, limits, strict=True)]
+
+    def close(self) -> None:
+        """End the threads, and close the reranker."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        self.reranker.close()
+
+    def _rank(self, query: str, positions: NDArray[np.int64], first: Float32, deadline: float) -> Ranked | Skipped:
+        if not len(positions):
+            return Ranked(positions, first, first)
+        if not query:
+            return "no_text"
+        began = time.monotonic()
+        with self._lock:
+            paused, failing = began < self._paused_until, self._pause > 0
+            late = began + self._typical >= deadline
+            if late:  # less and less, so that a stage that was slow once is tried again
+                self._typical *= 1 - _SMOOTHING
+        if paused or late:
+            return "paused" if paused else "deadline"
+        try:
+            if failing:
+                self.check(deadline)
+            scores = self.reranker.score(query, self._texts(positions), deadline)
+        except TaugateError as error:
+            in_time = time.monotonic() < deadline
+            if not failing:
+                _log.warning(
+                    "second stage skipped; answering with the first stage", extra={"fields": {"reason": str(error)}}
+                )
+            self.pause()
+            return "failed" if in_time else "deadline"
+        with self._lock:
+            self._pause = 0.0
+            self._typical += _SMOOTHING * (time.monotonic() - began - self._typical)
+        order = np.argsort(-scores, kind="stable")
+        return Ranked(positions[order], scores[order], first[order])
+
+    def _in_time(self, ranked: "Future[Ranked | Skipped]", deadline: float) -> Ranked | Skipped:
+        """Wait for a ranking until its deadline, whatever the reranker is waiting for."""
+        try:
+            return ranked.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            if not ranked.cancel():
+                self.pause()
+            return "deadline"
+
+    def _texts(self, positions: NDArray[np.int64]) -> list[str]:
+        return [document.encoded_text for document in self._documents.at(positions)]

@@ -1,0 +1,97 @@
+"""Explains what a search in two stages does with one document: the first stage's explanation, and then the second's."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.explained import Explanation, Rule
+from taugate.retrieval.explanation import explain
+from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
+
+
+def explain_stages(retriever: Retriever, documents: Documents, query: Query, document_id: str) -> Explanation:
+    """Explain what a search does with a document, in one stage or two.
+
+    With two, rank and score are the second stage's, among its candidates; those of the first stage are fields of their
+    own. If the second stage is not available, the explanation is the first stage's, as its results would be.
+
+    Args:
+        retriever: Retriever of the release.
+        documents: Documents of the release, by position.
+        query: The search.
+        document_id: Id of a passage, or of a document, which stands for all its passages.
+
+    Raises:
+        UnknownDocument: If the release has no such document.
+        InputError: See `explain`.
+    """
+    first = explain(replace(retriever, second=None), documents, query, document_id)
+    if retriever.second is None or first.filtered or first.id is None:
+        return first
+    candidates = max(retriever.second.rule.candidates, query.k)
+    listing = replace(query, k=candidates, min_results=candidates, group_by=None)
+    tokens = retriever.tokens([query.text] * 2)
+    queries = [each.as_read(tokens[0]) for each in (query, listing)]
+    served, listed = retriever.answer(queries, retriever.embed(tokens))
+    if served.stage != "second" or listed.stage != "second":
+        return first.model_copy(update={"why": f"{first.why} The second stage is not available."})
+    position = int(documents.positions(first.id)[0])
+    places = np.flatnonzero(listed.positions == position)
+    base = first.model_copy(
+        update={
+            "policy": served.policy,
+            "threshold": served.threshold,
+            "first_stage_rank": first.rank,
+            "first_stage_score": first.score,
+            "ranked": len(listed.positions),
+        }
+    )
+    if not len(places):
+        why = f"The first stage ranks it {first.rank}, and the second stage scores the first {candidates} alone."
+        return base.model_copy(
+            update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False, "rule": "rank"}
+            | {"why": why}
+        )
+    return _ranked(base, query, served, listed, int(places[0]))
+
+
+def _ranked(base: Explanation, query: Query, served: Answer, listed: Answer, place: int) -> Explanation:
+    """Explain a candidate at a place in the second stage's list."""
+    relevance = None if listed.relevance is None else listed.relevance[None]
+    compared = float(decision_scores(served.policy, listed.scores[None], relevance)[0, place])
+    kept = bool((served.positions == listed.positions[place]).any())
+    rule = _rule(query, served, listed, place, kept=kept)
+    score = float(listed.scores[place])
+    stages = f"the first stage ranks it {base.first_stage_rank}, the second {place + 1} with the score {score:.4f}"
+    margin = ""
+    if served.threshold is not None:
+        margin = f"; its {served.policy} {compared:.4f} is compared with the threshold {served.threshold:.4f}"
+    outcome = {
+        "kept": "It is returned",
+        "min_results": f"It is returned only because min_results requests {query.min_results}",
+        "threshold": "The threshold drops it",
+        "rank": f"It is not among the first {query.k}",
+    }.get(rule, "The query as a whole is refused")
+    return base.model_copy(
+        update={
+            "rank": place + 1,
+            "score": score,
+            "relevance": None if relevance is None else float(relevance[0, place]),
+            "compared": compared,
+            "kept": kept,
+            "rule": rule,
+            "why": f"{outcome}: {stages}{margin}.",
+        }
+    )
+
+
+def _rule(query: Query, served: Answer, listed: Answer, place: int, *, kept: bool) -> Rule:
+    if kept:
+        shown = int(np.flatnonzero(served.positions == listed.positions[place])[0])
+        return "min_results" if served.below_threshold[shown] else "kept"
+    if served.refused:
+        return "unreadable" if query.unreadable else "unanswerable"
+    return "rank" if place >= query.k else "threshold"

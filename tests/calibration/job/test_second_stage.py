@@ -1,0 +1,185 @@
+"""A calibration with a second stage: what is served is what was measured, and the gate keeps out what does not help."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import orjson
+import pytest
+import zaragoza_construction_faq
+
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli import main as cli
+from taugate.errors import InputError, ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.second_explanation import explain_stages
+from tests.fake_reranker import write_fake_reranker
+from tests.rerank_server import RerankServer
+
+FAQ = zaragoza_construction_faq.load(lang="en")
+ANSWERS = {entry["q"]: entry["a"] for entry in FAQ}
+
+
+def calibrate(sample: Path, encoder: Path, releases: Path, *options: str) -> int:
+    return cli.main(["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder), *options])
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [entry[field] for entry in FAQ for field in ("q", "a")]
+    return write_fake_reranker(tmp_path_factory.mktemp("reranker"), texts)
+
+
+@pytest.fixture(scope="module")
+def two_stages(sample: Path, encoder: Path, reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The current release: the first stage without words, the second one by words."""
+    releases = tmp_path_factory.mktemp("two-stages")
+    options = ("--rerank", str(reranker), "--lexical", "off", "--max-loss", "0.05")
+    assert calibrate(sample, encoder, releases, *options) == 0
+    return find(releases)
+
+
+def manifest_of(releases: Path) -> Manifest:
+    return verify_searchable(find(releases))
+
+
+def test_release_records_both_stages(two_stages: Path) -> None:
+    manifest = verify_searchable(two_stages)
+    record = manifest.second_stage
+    assert record is not None
+    assert (record.kind, record.name, record.candidates, record.scores) == (
+        "cross-encoder",
+        "fake-reranker",
+        20,
+        "similarity",
+    )
+    assert manifest.scorer.sha256 == record.sha256
+    assert manifest.first_stage.policy == record.first.policy != manifest.policy
+    assert {"reranker/model.onnx", "reranker/pairs.json", "first-stage/relevance.safetensors"} <= {*manifest.files}
+    assert manifest.gate[-1].kind == "rerank"
+
+
+def test_served_scores_are_those_of_the_calibration(two_stages: Path) -> None:
+    release = load(two_stages)
+    assert release.retriever.second is not None
+    queries = [Query(entry["q"], 5) for entry in FAQ]
+    answers = release.retriever.search(queries)
+    assert {answer.stage for answer in answers} == {"second"}
+    served = np.sort([answer.best_score for answer in answers])
+    calibrated = np.concatenate([release.reference.top[:, 0]])
+    assert np.isin(calibrated.round(5), served.astype(np.float32).round(5)).all()
+    kept = [position for answer in answers for position in answer.positions.tolist()]
+    assert kept
+    assert all(answer.calibrated for answer in answers)
+
+
+def test_first_stage_answers_with_its_own_threshold_when_no_time_is_left(two_stages: Path) -> None:
+    retriever = load(two_stages).retriever
+    assert retriever.second is not None
+    query = Query(FAQ[3]["q"], 5, threshold=0.99)
+    vectors = retriever.embed(retriever.tokens([query.text]))
+    (late,) = retriever.answer([query], vectors, deadlines=[0.0])
+    (first,) = retriever._answer_once([Query(query.text, 5)], vectors, lambda *_: None)
+    assert (late.stage, late.skipped, late.threshold, late.policy) == (
+        "first",
+        "deadline",
+        first.threshold,
+        first.policy,
+    )
+    np.testing.assert_array_equal(late.scores, first.scores)
+    np.testing.assert_array_equal(late.positions, first.positions)
+    assert late.uncut is None
+    assert late.first_scores is None
+
+
+def test_explanation_has_both_ranks(two_stages: Path) -> None:
+    release = load(two_stages)
+    entry = FAQ[0]
+    explained = explain_stages(release.retriever, release.documents, Query(entry["q"], 5), entry["id"])
+    (answer,) = release.retriever.search([Query(entry["q"], 5)])
+    assert explained.kept == (entry["id"] in [document.id for document in answer.read(release.documents)])
+    assert explained.first_stage_rank is not None
+    assert explained.rank is not None
+    assert explained.score == pytest.approx(answer.scores[explained.rank - 1])
+    far = explain_stages(release.retriever, release.documents, Query(entry["q"], 5), FAQ[-1]["id"])
+    assert (far.kept, far.rule) == (False, "rank")
+
+
+def test_damaged_reranker_is_refused(two_stages: Path) -> None:
+    path = two_stages / "reranker" / "tokenizer.json"
+    before = path.read_bytes()
+    try:
+        path.write_bytes(before + b" ")
+        with pytest.raises(ReleaseError, match=r"reranker/tokenizer\.json"):
+            load(two_stages)
+    finally:
+        path.write_bytes(before)
+
+
+def test_same_input_has_the_same_digest(
+    two_stages: Path, sample: Path, encoder: Path, reranker: Path, tmp_path: Path
+) -> None:
+    options = ("--rerank", str(reranker), "--lexical", "off", "--max-loss", "0.05")
+    assert calibrate(sample, encoder, tmp_path, *options) == 0
+    assert find(tmp_path).name.rpartition("-")[2] == two_stages.name.rpartition("-")[2]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RerankServer]:
+    """A reranker that knows nine answers of ten."""
+
+    def score(query: str, text: str) -> float:
+        known = len(query) % 10 > 0
+        return 0.9 if known and text == ANSWERS.get(query) else (len(text) % 97) / 200
+
+    with RerankServer(score) as started:
+        monkeypatch.setenv("TAUGATE_RERANK_URL", started.url)
+        yield started
+
+
+def test_gate_accepts_a_second_stage_that_helps(
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path
+) -> None:
+    assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
+    manifest = manifest_of(tmp_path)
+    record = manifest.gate[-1]
+    assert (record.kind, record.admitted) == ("rerank", True)
+    assert record.ndcg.candidate > record.ndcg.baseline
+    assert manifest.second_stage is not None
+    server.fault = "stall"
+    began_without = load(find(tmp_path))  # the first stage serves while the endpoint is down
+    (answer,) = began_without.retriever.search([Query(FAQ[0]["q"], 5)])
+    assert (answer.stage, answer.skipped) == ("first", "paused")
+
+
+def test_gate_refuses_a_second_stage_that_does_not_help(
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path
+) -> None:
+    server.score = lambda query, text: (crc32(f"{query}{text}".encode()) % 1000) / 1000
+    assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
+    manifest = manifest_of(tmp_path)
+    assert (manifest.gate[-1].kind, manifest.gate[-1].admitted) == ("rerank", False)
+    assert manifest.second_stage is None
+    assert "second_stage" not in orjson.loads((find(tmp_path) / "manifest.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rerank": ""},
+        {"rerank": "auto:"},
+        {"rerank": "model", "rerank_candidates": 3},
+        {"rerank": "model", "tau": 0.5, "policy": "similarity"},
+        {"rerank": "model", "strata": "metadata.category", "max_loss": [0.05]},
+        {"rerank": "model", "engine": "milvus"},
+        {"rerank": "model", "labels": ("human",)},
+    ],
+)
+def test_options_that_a_second_stage_does_not_work_with_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="rerank"):
+        CalibrationSettings.from_options(options)
