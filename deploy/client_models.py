@@ -19,8 +19,9 @@ Schema = dict[str, Any]
 # In an order in which each model comes after those within it.
 _REPLIES = (
     "Parts", "Result", "Refusal", "Drift", "SearchResponse", "BatchResponse", "ExplainResponse", "FeedbackResponse",
-    "Interval", "LiveDrift", "ReleaseResponse",
+    "KeptResultFields", "GateResponse", "Interval", "LiveDrift", "ReleaseResponse",
 )  # fmt: skip
+_NAMES = {"FilterObject": "Filter", "KeptResultFields": "KeptResult"}  # of schemas that the client calls otherwise
 _OMITTED_BY_EARLIER_SERVICES = {"ReleaseResponse": {"drift"}}
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _WORDS = {"null": "None", "; absent if false": "", "absent if": "None if"}  # of JSON, in Python
@@ -87,7 +88,7 @@ def _reply(name: str, schema: Schema) -> str:
     fields: dict[str, Schema] = schema["properties"]
     required = {*schema["required"]} - _OMITTED_BY_EARLIER_SERVICES.get(name, set())
     ordered = {field: fields[field] for field in sorted(fields, key=lambda field: field not in required)}
-    source = _source(name, schema["description"], ordered, required)
+    source = _source(_NAMES.get(name, name), schema["description"], ordered, required)
     return f"@dataclass(frozen=True, slots=True)\n{source}{_METHODS.get(name, '')}"
 
 
@@ -125,7 +126,7 @@ def _type(schema: Schema) -> str:
     """Return the annotation of a schema."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
-        return "Filter" if name == "FilterObject" else name
+        return _NAMES.get(name, name)
     if "anyOf" in schema:
         return " | ".join(_type(alternative) for alternative in schema["anyOf"])
     if values := schema.get("enum", [schema["const"]] if "const" in schema else []):

@@ -186,6 +186,8 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder])
     yield CommandRun("calibrate", [str(data), *at, "--encoder", encoder, "--seed", "1"])
     run, of_run = write_json(folder / "run.jsonl", dense_results(data, releases)), str(folder / "of-run")
+    store = ["--as", "qdrant", "--url", "http://127.0.0.1:1", "--collection", "a", "--encoder", encoder]
+    yield CommandRun("run", [str(data), *store, "--to", str(folder / "new.jsonl")], status=1)  # nothing listens there
     yield CommandRun("calibrate-run", [str(run), str(data / "qrels" / "test.tsv"), "--releases", of_run])
     yield from _servers(at, str(log), serve_seconds)
     yield CommandRun("explain", [_QUESTION, _first_id(data), *at])

@@ -88,6 +88,7 @@ COMMANDS = [
     *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new", "completion"),
     "settings",
     "recalibrate",
+    "run",
 ]
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
+from taugate.registry.writer import copy_encoder
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER
 from taugate.retrieval.release.reader import load
 from taugate.service.access.authorization import _stamp
 from tests.calibration.commands import Capture, small
+from tests.fake_encoder import write_fake_encoder
 
 
 def test_linked_directories_are_supported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +39,19 @@ def test_swapped_secret_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "..tmp").replace(tmp_path / "..data")
     assert before is not None
     assert _stamp(tmp_path / "keys.json") != before
+
+
+def test_equal_file_of_two_encoders_is_stored_once(tmp_path: Path) -> None:
+    encoder = write_fake_encoder(tmp_path / "exported", ["a text", "another one"])
+    release = tmp_path / "release"
+    release.mkdir()
+    copy_encoder(encoder, release / "encoder")
+    (encoder / CONFIG).write_bytes((encoder / CONFIG).read_bytes() + b"\n")
+    copy_encoder(encoder, release / "encoder-float32")
+    tokenizers, configs = (
+        [release / name / file for name in ("encoder", "encoder-float32")] for file in (TOKENIZER, CONFIG)
+    )
+    assert tokenizers[0].samefile(tokenizers[1])
+    assert not tokenizers[0].samefile(encoder / TOKENIZER)
+    assert not configs[0].samefile(configs[1])
+    assert configs[1].read_bytes() == (encoder / CONFIG).read_bytes()

@@ -29,8 +29,11 @@ def test_mapped_arrays_equal_read_ones(tmp_path: Path) -> None:
     arrays |= {
         "none": np.empty((0, 4), np.float32),
         "odd": np.arange(3, dtype=np.uint8),
+        "turned é": np.arange(6, dtype=np.int32).reshape(2, 3).T,
     }
     path = tmp_path / "arrays"
+    write_tensors(path, arrays | {"odd": arrays["odd"] > 1})
+    assert path.read_bytes() == tensor_bytes(arrays | {"odd": arrays["odd"] > 1})
     write_tensors(path, arrays)
     assert path.read_bytes() == tensor_bytes(arrays)
     mapped, read = map_tensors(path), read_tensors(path)

@@ -67,7 +67,8 @@ class ImportOptions(Options):
 def run(options: ImportOptions) -> int:
     """Make the corpus of a data set from files and other data sets. Files that cannot be read are listed."""
     from taugate.cli.terminal.display import ProgressDisplay
-    from taugate.ingestion.importers.importing import ImportPlan, ImportRecord, import_files
+    from taugate.ingestion.importers.importing import ImportPlan, import_files
+    from taugate.ingestion.importers.target import ImportRecord
 
     chunker = options.chunker()
     record = ImportRecord(

@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
-from taugate.cli.terminal.options import AsJson, DataFolder, Releases, command_of, option
+from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
@@ -18,7 +18,7 @@ from taugate.ingestion.dataset.lock import DatasetBusy
 
 if TYPE_CHECKING:
     from taugate.cli.judging.session import Commands
-    from taugate.ingestion.labels.judging import Judging
+    from taugate.ingestion.labels.judging import Judging, Sources
     from taugate.ingestion.labels.verdicts import Verdicts
 
 # Of a judge or a split: both become file names.
@@ -32,7 +32,11 @@ class JudgeOptions(Options):
     """The options of `taugate judge`."""
 
     data: DataFolder
-    releases: Releases
+    releases: Annotated[Path | None, Appearance("DIR")] = option(None, "the releases directory")
+    run: Path | None = option(
+        None, "instead of a release: the run of another retriever, whose texts taugate run has written to DATA", "RUN"
+    )
+    k: int = option(5, "with --run: results to judge per query, the K of its calibration")
     release: str | None = option(None, "the release whose results are judged (default: the current one)", "ID")
     log: tuple[Path, ...] = option(
         (), "query log of the service, whose queries may be judged too; repeat the option for several logs", "LOG"
@@ -59,24 +63,22 @@ def run(options: JudgeOptions) -> int:
     """
     from taugate.cli.judging.terminal import judge_in_terminal
     from taugate.cli.judging.web import judge_on_page
-    from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
+    from taugate.ingestion.labels.judging import SampleRequest, judging, sample_to_judge
     from taugate.registry.catalog import find
-    from taugate.retrieval.release.reader import load
 
     data, split, judge = options.data, options.split, options.judge or _user()
     if split in {GENERATED, TRAFFIC}:
         raise InputError(f"--split {split}: another command writes this split; leave --split out, or give another name")
     request = SampleRequest(options.n, options.seed, options.more)
-    sources = Sources(lambda: load(find(options.releases, options.release)), [*options.log])
-    sample = sample_to_judge(data, split, request, sources, say)
-    if options.release is not None and find(options.releases, options.release).name != sample.release:
+    sample = sample_to_judge(data, split, request, _sources(options), say)
+    if options.releases and options.release and find(options.releases, options.release).name != sample.release:
         raise InputError(
             f"--release {options.release}: sample {sample.number} has the results of {sample.release}; leave "
             "--release out to continue it, or add --more to draw another sample"
         )
     say(
-        f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
-        f"{sample.release}, judged by {judge}"
+        f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of "
+        f"{'' if options.run else 'release '}{sample.release}, judged by {judge}"
     )
     commands = _commands(options)
     with judging(data, split, sample, judge, only_disputed=options.disputed) as work:
@@ -99,14 +101,34 @@ def run(options: JudgeOptions) -> int:
     return 0
 
 
+def _sources(options: JudgeOptions) -> "Sources":
+    """Return where a new sample comes from; raises InputError unless it is either a run or a release."""
+    from taugate.ingestion.labels.judging import Sources
+    from taugate.registry.catalog import find
+    from taugate.retrieval.release.reader import load
+
+    releases, run = options.releases, options.run
+    if run is not None and (releases or options.release or options.log):
+        raise InputError("--run: a run is judged without a release; leave --releases, --release and --log out")
+    if run is None and releases is None:
+        raise InputError("--releases: give the releases directory, or the run of another retriever with --run")
+    if options.k < 1:
+        raise InputError(f"--k {options.k}: give a number of results, 1 or more")
+    return Sources(lambda: load(find(releases or Path(), options.release)), [*options.log], run, options.k)
+
+
 def _commands(options: JudgeOptions) -> "Commands":
     """Return what the judge can run next."""
     from taugate.cli.judging.session import Commands
 
-    common = f"{quote(str(options.data))} --releases {quote(str(options.releases))}"
+    source = f"--run {quote(str(options.run))}" if options.run else f"--releases {quote(str(options.releases))}"
+    common = f"{quote(str(options.data))} {source}"
     split = "" if options.split == HUMAN else f" --split {quote(options.split)}"
     judge = "" if options.judge is None else f" --judge {quote(options.judge)}"
     again = f"taugate judge {common}{split}{judge}{' --disputed' * options.disputed}{' --web' * options.web}"
+    qrels = quote(str(options.data / qrels_of(options.split)))
+    if options.run is not None:
+        return Commands(again, f"taugate calibrate-run {quote(str(options.run))} {qrels} --releases gates")
     return Commands(again, f"taugate calibrate {common}{split or ' --labels human'}")
 
 

@@ -32,6 +32,7 @@ _GROUPS = {
     },
     "measure": {
         "calibrate": "measure a data set, choose the threshold, promote a release",
+        "run": "send queries to your own search engine, and write its results",
         "calibrate-run": "choose a threshold for the scores of your own retriever",
         "compare": "compare encoders on a data set, and choose one",
         "update": "release a newer corpus if the threshold still holds",

@@ -18,6 +18,7 @@ from taugate.retrieval.vectors.similarity import Float32
 MAX_GROUPS = 10  # as many as a person reads under an alarm
 # Distinct unusual questions that are kept: a thousand of 200 characters take 0.4 MB, and are grouped in 20 ms.
 MAX_QUESTIONS = 1000
+_MAX_WORDS = 50_000  # of ordinary questions, some 5 MB: no traffic can make the count grow without limit
 _TAIL = 5.0  # per cent, as for θ of COE and ROE
 
 
@@ -84,12 +85,17 @@ class NewQuestions:
         """
         if not is_new or not self.usual.distance(best):
             self._ordinary += 1
-            self._words.update({*words(text)})
+            full = len(self._words) >= _MAX_WORDS
+            self._words.update(word for word in {*words(text)} if not full or word in self._words)
         elif question := self._unusual.get(text):
             question.count += 1
             question.since = min(question.since, at)
         elif len(self._unusual) < MAX_QUESTIONS:
             self._unusual[text] = _Question(1, at, best)
+
+    def forget_unusual(self) -> None:
+        """Forget the unusual questions, as of an earlier alarm, and keep the words of ordinary ones."""
+        self._unusual.clear()
 
     def groups(self) -> list[QuestionGroup]:
         """Return at most MAX_GROUPS groups, the most frequent first."""

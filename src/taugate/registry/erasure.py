@@ -275,10 +275,10 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
 
 
 def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
-    for name in manifest.files:
-        if name in _COPIED or name.startswith(tuple(f"{encoder}/" for encoder in ENCODER_FOLDERS)):
-            (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, folder / name)
+    for name in _COPIED & manifest.files.keys():
+        shutil.copyfile(source / name, folder / name)
+    for encoder in {name.partition("/")[0] for name in manifest.files}.intersection(ENCODER_FOLDERS):
+        writer.copy_encoder(source / encoder, folder / encoder)
 
 
 def _write_texts(folder: Path, documents: Sequence[Document]) -> None:

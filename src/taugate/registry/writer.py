@@ -1,5 +1,6 @@
 """Writes releases: the files that depend on documents, and the folder, which appears complete or not at all."""
 
+import filecmp
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
+    ENCODER_FOLDERS,
     GOLDEN,
     LEXICAL,
     MANIFEST,
@@ -38,7 +40,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.folders import link_or_copy, publish, staging_folder
 
 M = TypeVar("M", bound=ReleaseManifest)
 # What a report has in the places of the release's id and time, which are known once all other files are written.
@@ -144,13 +146,21 @@ def _built(index: Index) -> AnyIndex:
 def copy_encoder(source: Path, target: Path) -> None:
     """Copy the files of an exported encoder from `source` into `target`, a new folder, and no others.
 
+    A file that another encoder of the same release has is stored once, if the file system has hard links: a tokenizer
+    in several precisions, or the weights below a linear map.
+
     Raises:
         OSError: If a file cannot be copied.
     """
     target.mkdir()
     for name in encoder.FILES:
         if (source / name).exists():  # a graph or the weights of a kernel
-            shutil.copyfile(source / name, target / name)
+            others = [other for folder in ENCODER_FOLDERS if (other := target.parent / folder / name).is_file()]
+            equal = next((other for other in others if filecmp.cmp(source / name, other, shallow=False)), None)
+            if equal is None:
+                shutil.copyfile(source / name, target / name)
+            else:
+                link_or_copy(equal, target / name)
 
 
 def _manifest(staging: Path, schema: type[M], facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> M:

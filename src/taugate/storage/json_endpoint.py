@@ -26,7 +26,7 @@ from taugate.storage.loopback import is_on_loopback
 _KEY = re.compile(r"[!-~]+")  # characters allowed in a header after "Bearer "
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 _REFUSED = {400, 413, 422}  # the endpoint works, but does not take this body
-_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 Reply = TypeVar("Reply")
 
@@ -136,16 +136,16 @@ class JsonEndpoint:
             proxies = _proxies() if self._proxied else ""
             named = f", and {proxies} names a proxy" if proxies else ""
             raise AttemptFailed(f"the connection failed ({type(error).__name__}: {error}){named}") from error
-        retry_after = _retry_after(headers)
-        if status in _TRANSIENT:
+        waits = retry_after(headers)
+        if status in TRANSIENT:
             message = self._message(received)
-            raise AttemptFailed(f"the status was {status}{message}", retry_after, replied=status == 500)
+            raise AttemptFailed(f"the status was {status}{message}", waits, replied=status == 500)
         if status != 200:
             kind = RequestRefused if status in _REFUSED else InputError
             raise kind(f"{self.url}: {self._refusal(status, received)}")
         reply = self._parsed(headers, received, parse)
         if reply is None:
-            raise AttemptFailed("the response was incomplete", retry_after)
+            raise AttemptFailed("the response was incomplete", waits)
         return reply
 
     def closing(self) -> ConnectionError:
@@ -252,7 +252,7 @@ def _checked(url: str, wording: Wording) -> str:
     return url.rstrip("/")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float:
+def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds of Retry-After, which is a number of seconds or a date; 0 if there is none."""
     value = headers.get("retry-after", "").strip()
     if value.isdecimal():

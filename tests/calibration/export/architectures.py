@@ -47,6 +47,7 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
         {"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2},
     ),
     "ELECTRA": ("ElectraConfig", {**_ENCODER, "embedding_size": 16}),
+    "ESM": ("EsmConfig", {**_WITH_SPECIAL, "mask_token_id": 4}),
     "EuroBERT": ("EuroBertConfig", _HEADS),
     "ERNIE": ("ErnieConfig", _ENCODER),
     "Gemma": ("GemmaConfig", _HEADS),
@@ -70,19 +71,24 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "Mistral (e5-mistral)": ("MistralConfig", {**_HEADS, "sliding_window": 16}),
     "MobileBERT": ("MobileBertConfig", {**_ENCODER, "embedding_size": 32, "intra_bottleneck_size": 32}),
     "ModernBERT (gte-modernbert)": ("ModernBertConfig", {**_WITH_SPECIAL, **_LOCAL}),
+    "ModernBERT decoder": ("ModernBertDecoderConfig", {**_WITH_SPECIAL, **_LOCAL}),
     "MPNet": ("MPNetConfig", _WITH_SPECIAL),
     "mT5": ("MT5Config", _T5),
     "Nomic": ("NomicBertConfig", _WITH_SPECIAL),
     "Nyströmformer": ("NystromformerConfig", _ENCODER),
     "OLMo 2": ("Olmo2Config", _DECODER),
+    "OPT": ("OPTConfig", {**_WITH_SPECIAL, "ffn_dim": 64, "word_embed_proj_dim": 32}),
     "Phi 3": ("Phi3Config", _DECODER),
     "Qwen 2": ("Qwen2Config", _HEADS),
     "Qwen 3 (Qwen3-Embedding)": ("Qwen3Config", _HEADS),
     "RemBERT": ("RemBertConfig", {**_ENCODER, "input_embedding_size": 16, "output_embedding_size": 16}),
     "RoBERTa": ("RobertaConfig", _WITH_SPECIAL),
+    "RoBERTa-PreLayerNorm": ("RobertaPreLayerNormConfig", _WITH_SPECIAL),
     "RoFormer": ("RoFormerConfig", {**_ENCODER, "embedding_size": 32}),
     "SmolLM 3": ("SmolLM3Config", _HEADS),
     "SqueezeBERT": ("SqueezeBertConfig", {**_ENCODER, "embedding_size": 32}),
+    "StableLM": ("StableLmConfig", _DECODER),
+    "StarCoder 2": ("Starcoder2Config", _DECODER),
     "T5 (gtr, sentence-t5)": ("T5Config", _T5),
     "XLM-RoBERTa (multilingual-e5, bge-m3, arctic-embed 2)": ("XLMRobertaConfig", _WITH_SPECIAL),
     "XLNet": ("XLNetConfig", {**_CHILD, "d_model": 32, "d_inner": 64}),
@@ -95,8 +101,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {**_WITH_SPECIAL, "attention_window": [16, 16], "max_position_embeddings": 160},
         "its graph reads only texts of some lengths",
     ),
+    "Qwen 3 MoE": (
+        "Qwen3MoeConfig",
+        {**_HEADS, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+        "cannot be exported to ONNX: Exporting the operator 'aten::histc'",
+    ),
 }
-LAST_TOKEN = {"Qwen 3 (Qwen3-Embedding)", "Mistral (e5-mistral)"}
+LAST_TOKEN = {"Qwen 3 (Qwen3-Embedding)", "Mistral (e5-mistral)", "ModernBERT decoder", "OPT", "StableLM"}
 MAX_TOKENS = 128
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.export import attention
 from taugate.calibration.export.int8 import quantize
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError
@@ -17,7 +18,12 @@ from tests.calibration.export.architectures import EXPORTED, LAST_TOKEN, MAX_TOK
 pytestmark = pytest.mark.model
 
 # Architectures of the most used models, and one for each case that the export treats differently.
-QUICK = {"ConvBERT", "Gemma 3, bidirectional (EmbeddingGemma)", "Qwen 3 (Qwen3-Embedding)"}
+QUICK = {
+    "ConvBERT",
+    "ModernBERT (gte-modernbert)",
+    "Gemma 3, bidirectional (EmbeddingGemma)",
+    "Qwen 3 (Qwen3-Embedding)",
+}
 PAGE = Path(__file__).parents[3] / "docs/how-to/choose-an-encoder.md"
 
 
@@ -38,6 +44,19 @@ def check_equal(path: Path) -> ExportedEncoder:
 def test_architecture_exported_equals_pytorch(name: str, tmp_path: Path) -> None:
     path = model_folder(tmp_path, *EXPORTED[name], pooling="lasttoken" if name in LAST_TOKEN else "mean")
     assert check_equal(path).config.max_length == MAX_TOKENS
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in EXPORTED]
+)
+def test_architecture_with_a_long_window_equals_pytorch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose attention is computed in blocks, here of 16 queries instead of 256."""
+    monkeypatch.setattr(attention, "LONG", MAX_TOKENS - 1)
+    monkeypatch.setattr(attention, "_BLOCK", 16)
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    check_equal(model_folder(tmp_path, *EXPORTED[name], pooling="lasttoken" if name in LAST_TOKEN else "mean"))
 
 
 @pytest.mark.slow

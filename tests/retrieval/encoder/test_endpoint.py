@@ -29,7 +29,7 @@ def server() -> Iterator[EmbeddingServer]:
 def endpoint_encoder(
     folder: Path, server: EmbeddingServer, access: EndpointAccess | None = None, **config: Any
 ) -> ExportedEncoder:
-    """An encoder behind the server; by default as in a service that waits for half a second."""
+    """An encoder behind the server; by default as in a service, which does not wait."""
     record = EndpointRecord(dialect=config.pop("dialect", "openai"), url=server.url, model="m")
     fields = {"dimension": _DIMENSION, "max_length": 64, **config}
     written = EncoderConfig(
@@ -43,7 +43,7 @@ def endpoint_encoder(
     )
     folder.mkdir(exist_ok=True)
     (folder / CONFIG).write_text(written.model_dump_json(), encoding="utf-8")
-    return ExportedEncoder.load(folder, access=access or EndpointAccess(seconds=0.5))
+    return ExportedEncoder.load(folder, access=access or EndpointAccess(seconds=20))
 
 
 @pytest.mark.parametrize("dialect", ["openai", "tei"])
@@ -92,14 +92,21 @@ def test_wrong_reply_is_one_error_with_its_reason(
     assert caught.value.lasting
 
 
-@pytest.mark.parametrize("fault", [slow(5), dribbling(5), cut_off, status(503), html], ids=str)
-def test_failing_endpoint_is_given_up_within_limit(fault: Any, server: EmbeddingServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (slow(5), "it timed out"),
+        (dribbling(5), "it timed out"),  # although every read gets something
+        (cut_off, "the connection failed"),
+        (status(503), "the status was 503"),
+        (html, "the response is HTML, not JSON"),
+    ],
+    ids=["stall", "dribble", "cut", "503", "html"],
+)
+def test_failing_endpoint_is_given_up(fault: Any, reason: str, server: EmbeddingServer, tmp_path: Path) -> None:
     server.faults = [fault] * 9
-    encoder = endpoint_encoder(tmp_path, server)
-    began = time.monotonic()
-    with pytest.raises(EncoderUnavailable):
-        encoder.encode(["a"], "query")
-    assert time.monotonic() - began < 2  # of the limit of .5; a machine under load takes longer
+    with pytest.raises(EncoderUnavailable, match=reason):
+        endpoint_encoder(tmp_path, server, EndpointAccess(seconds=2)).encode(["a"], "query")
 
 
 def test_failed_endpoint_is_spared_until_one_request_succeeds(server: EmbeddingServer, tmp_path: Path) -> None:
@@ -116,7 +123,7 @@ def test_failed_endpoint_is_spared_until_one_request_succeeds(server: EmbeddingS
 
 def test_retry_after_holds_requests_of_service(server: EmbeddingServer, tmp_path: Path) -> None:
     encoder = endpoint_encoder(tmp_path, server)
-    server.faults = [status(429, Retry_After="2")]
+    server.faults = [status(429, Retry_After="60")]
     with pytest.raises(EncoderUnavailable, match="429"):
         encoder.encode(["a"], "query")
     time.sleep(1.2)  # longer than after other failures

@@ -1,5 +1,6 @@
-"""Taugate as a retriever for LangChain: `pip install 'taugate-client[langchain]'`."""
+"""Taugate for LangChain, as a retriever and as a compressor: `pip install 'taugate-client[langchain]'`."""
 
+from langchain_taugate.compressor import TaugateCompressor
 from langchain_taugate.retriever import TaugateRetriever
 
-__all__ = ["TaugateRetriever"]
+__all__ = ["TaugateCompressor", "TaugateRetriever"]

@@ -14,6 +14,7 @@ from taugate_client.models import (
     ExplainOptions,
     ExplainResponse,
     FeedbackResponse,
+    GateResponse,
     ReleaseResponse,
     SearchOptions,
     SearchRequest,
@@ -75,6 +76,12 @@ def search_batch(queries: Iterable[str | SearchRequest]) -> Call[list[SearchResp
     return Call(
         "POST", "/search/batch", {"queries": list(queries)}, lambda body: [*read(BatchResponse, body).responses]
     )
+
+
+def gate(results: Iterable[Mapping[str, Any]], query: str | None, k: int | None) -> Call[GateResponse]:
+    """Cut the results of another retriever."""
+    options = {name: value for name, value in (("query", query), ("k", k)) if value is not None}
+    return Call("POST", "/gate", {"results": list(results), **options}, partial(read, GateResponse))
 
 
 def feedback(query_id: str, document_id: str, *, relevant: bool) -> Call[FeedbackResponse]:

@@ -7,7 +7,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -27,6 +27,7 @@ from taugate_client.models import (
     ExplainOptions,
     ExplainResponse,
     FeedbackResponse,
+    GateResponse,
     ReleaseResponse,
     SearchOptions,
     SearchRequest,
@@ -206,6 +207,18 @@ class TaugateClient(_Connection):
         """
         return self._send(api.explain(query, document_id, **options))
 
+    def gate(
+        self, results: Iterable[Mapping[str, Any]], *, query: str | None = None, k: int | None = None
+    ) -> GateResponse:
+        """Return the results of another retriever that pass the threshold of a release of `taugate calibrate-run`.
+
+        Args:
+            results: Results of a query, best first: `id`, `score` and, if calibrated, `scores` by name.
+            query: Text of the query, for log and drift.
+            k: How many of the results are considered; None for the K of the calibration.
+        """
+        return self._send(api.gate(results, query, k))
+
     def release(self) -> ReleaseResponse:
         """Return the release in service, with its manifest."""
         return self._send(api.release())
@@ -261,6 +274,12 @@ class AsyncTaugateClient(_Connection):
     async def explain(self, query: str | None, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
         """Return why a document is, or is not, among the results, as TaugateClient.explain does."""
         return await self._send(api.explain(query, document_id, **options))
+
+    async def gate(
+        self, results: Iterable[Mapping[str, Any]], *, query: str | None = None, k: int | None = None
+    ) -> GateResponse:
+        """Return the results of another retriever that pass the threshold, as TaugateClient.gate does."""
+        return await self._send(api.gate(results, query, k))
 
     async def release(self) -> ReleaseResponse:
         """Return the release in service, with its manifest."""

@@ -267,6 +267,60 @@ class FeedbackResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptResult:
+    """A result that passed the threshold.
+
+    Attributes:
+        id: Id of the document.
+        rank: Rank by score among all results, from 1.
+        score: Its score, as it was sent.
+        relevance: Probability that it is relevant; None if the release does not model relevance.
+    """
+
+    id: str
+    rank: int
+    score: float
+    relevance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateResponse:
+    """The results that passed the threshold. `reason` says why `results` is empty.
+
+    Attributes:
+        results: The results, best first.
+        threshold: Threshold in force; None if there is none.
+        policy: Kind of value that is compared with `threshold`.
+        calibrated: True if the certificate of the threshold covers these results.
+        why_not: Why `calibrated` is false, None if it is true: `fewer_than_k`, `not_sorted`,
+            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`.
+        calibration: `provisional` if the threshold rests on too little evidence.
+        considered: Number of results before the threshold was applied.
+        dropped: Number of results below the threshold.
+        best_score: Score of the best result, kept or not; None without a result.
+        reason: Why `results` is empty; None if it is not.
+        release: Id of the release.
+        query_id: Id of this reply, for /feedback.
+        refusal: None if the release refuses no query as a whole.
+    """
+
+    results: Sequence[KeptResult]
+    threshold: float | None
+    policy: Literal["similarity", "relative", "gap", "probability", "none"]
+    calibrated: bool
+    why_not: str | None
+    calibration: Literal["calibrated", "provisional"]
+    considered: int
+    dropped: int
+    best_score: float | None
+    reason: Literal["no_results", "all_below_threshold", "unanswerable"] | None
+    release: str
+    drift: Drift
+    query_id: str
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
     """A mean with two limits, which are those of a 95 % interval unless a field says otherwise.
 

@@ -1,6 +1,5 @@
 """Makes an exported encoder cheaper: int8 or bfloat16 for the kernel, or int8 as a graph. The result is cached."""
 
-import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -9,13 +8,13 @@ from typing import Literal
 from taugate.calibration.encoding.source import write_cached
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder, Runtime
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder, Runtime, read_config
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder
+from taugate.storage.folders import cache_folder, link_or_copy
 from taugate.storage.tensors import write_tensors
 
-_VERSION = 5  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder
+_VERSION = 6  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder
 CheaperPrecision = Literal["int8", "bfloat16"]
 _PROBES = ["threshold", "What is the warranty period for a new roof?"]  # of two lengths, so that shapes are dynamic
 
@@ -42,35 +41,45 @@ def cheaper_encoder(folder: Path, precision: CheaperPrecision, texts: Sequence[s
     source = [precision, _VERSION, original.sha256, version("onnx"), supported, list(texts) * (precision == "int8")]
     cached = cache_folder() / "encoders" / sha256_json(source)[:32]
     if not cached.is_dir():
-        write_cached(cached, lambda staging: _write(original, precision, texts, staging, supported=supported))
+        ids = [tokens.ids for tokens in original.tokenize(texts, "query") if tokens.ids]
+        del original  # its weights would be in memory beside those that are converted
+        write_cached(cached, lambda staging: _write(folder, precision, ids, staging, supported=supported))
     return cached
 
 
 def _write(
-    original: ExportedEncoder, precision: CheaperPrecision, texts: Sequence[str], staging: Path, *, supported: bool
+    folder: Path, precision: CheaperPrecision, ids: Sequence[Sequence[int]], staging: Path, *, supported: bool
 ) -> None:
-    from taugate.calibration.export.bert_graph import find_bert
     from taugate.calibration.export.int8 import quantize
 
-    name = original.config.name
+    config = read_config(folder)
+    name = config.name
     runtime: Runtime = "kernel"
-    bert = find_bert(original) if supported else None
-    if bert is not None:
-        ids = [tokens.ids for tokens in original.tokenize(texts, "query") if tokens.ids]
-        write_tensors(staging / WEIGHTS, bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16())
+    if supported and _write_for_kernel(folder, precision, ids, staging / WEIGHTS):
+        pass
     elif precision == "bfloat16":
         reason = "a BERT-like model" if supported else "a processor with AVX2, and an installation with a compiler"
         raise EncoderError(f"{name}: bfloat16 needs {reason}; leave out --precision for this encoder")
     else:
         runtime = "onnxruntime"
-        if not quantize(original.folder / MODEL, staging / MODEL):
+        if not quantize(folder / MODEL, staging / MODEL):
             raise EncoderError(f"{name}: nothing to quantise to int8; leave out --precision for this encoder")
-    shutil.copyfile(original.folder / TOKENIZER, staging / TOKENIZER)
-    config = original.config.model_copy(update={"precision": precision, "runtime": runtime})
-    (staging / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
+    link_or_copy(folder / TOKENIZER, staging / TOKENIZER)
+    cheaper = config.model_copy(update={"precision": precision, "runtime": runtime})
+    (staging / CONFIG).write_text(cheaper.model_dump_json(), encoding="utf-8")
     try:
         ExportedEncoder.load(staging).encode(_PROBES, "query")
     except Exception as error:  # onnxruntime has one exception type per status code, without a common base
         raise EncoderError(
             f"{name}: {runtime} cannot run it in {precision}; leave out --precision for this encoder"
         ) from error
+
+
+def _write_for_kernel(folder: Path, precision: CheaperPrecision, ids: Sequence[Sequence[int]], path: Path) -> bool:
+    """Write the weights of a BERT-like encoder for the kernel; False, and no file, for another architecture."""
+    from taugate.calibration.export.bert_graph import find_bert
+
+    bert = find_bert(folder)
+    if bert is not None:
+        write_tensors(path, bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16())
+    return bert is not None

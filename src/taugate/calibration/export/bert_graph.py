@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from taugate.calibration.export.bert import Bert
 from taugate.retrieval.encoder.bert import BLOCK
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.graph_weights import GraphWeights
 from taugate.retrieval.vectors.similarity import Float32
@@ -27,22 +27,28 @@ _MAX_DIFFERENCE = 1e-5
 _PROBES = ["threshold", "What is the warranty period for a new roof?", "naïve café, 197 °C: who pays, and why not?"]
 
 
-def find_bert(encoder: ExportedEncoder) -> Bert | None:
+def find_bert(folder: Path) -> Bert | None:
     """Return the model in the graph of a float32 encoder, None if the graph has another architecture."""
-    layout = find_layout(encoder)
-    return None if layout is None else Bert.of(layout.arrays(encoder.folder))
+    layout = find_layout(folder)
+    return None if layout is None else Bert.of(layout.arrays(folder))
 
 
-def find_layout(encoder: ExportedEncoder) -> GraphWeights | None:
-    """Return where the graph of a float32 encoder has its weights, None if it has another architecture."""
+def find_layout(folder: Path) -> GraphWeights | None:
+    """Return where the graph of a float32 encoder has its weights, None if it has another architecture.
+
+    Args:
+        folder: Folder of the encoder. It is loaded here, and released before its weights are read once more.
+    """
     try:
-        layout = _read(encoder.folder / MODEL, first_token=encoder.config.pooling == "cls")
+        layout = _read(folder / MODEL, first_token=read_config(folder).pooling == "cls")
         hidden, inner = layout.tensors["0.up.weight"][1:]
         if hidden % BLOCK or inner % BLOCK:
             return None
+        encoder = ExportedEncoder.load(folder)
         ids, vectors = [tokens.ids for tokens in encoder.tokenize(_PROBES, "query")], encoder.encode(_PROBES, "query")
+        del encoder
         for variant in _variants(layout, hidden):
-            model = Bert.of(variant.arrays(encoder.folder))
+            model = Bert.of(variant.arrays(folder))
             if all(_gives(model, text, vector) for text, vector in zip(ids, vectors, strict=True)):
                 return variant
     except (KeyError, ValueError, IndexError, StopIteration):

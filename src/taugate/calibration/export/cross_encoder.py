@@ -12,8 +12,9 @@ import torch
 from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from transformers.utils.logging import disable_progress_bar
 
+from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import OPSET, masks_by_index, tokenizer_of
+from taugate.calibration.export.torch_model import OPSET, tokenizer_of
 from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
@@ -56,7 +57,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
     pair_model: Any = model  # has what `tokenizer_of` reads of an encoder
     tokenizer, max_length = tokenizer_of(pair_model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    _write_graph(model, target / MODEL, name)
+    _write_graph(model, target / MODEL, name, max_length)
     config = CrossEncoderConfig(
         name=name,
         revision=revision,
@@ -112,14 +113,14 @@ class _Logits(torch.nn.Module):
         return scores.reshape(-1, 1)
 
 
-def _write_graph(model: TorchCrossEncoder, path: Path, name: str) -> None:
+def _write_graph(model: TorchCrossEncoder, path: Path, name: str, max_length: int) -> None:
     """Trace the model with the inputs that its tokenizer gives; raises EncoderError if it cannot be traced."""
     features = model.tokenizer([("a query", "a text"), ("b", "c")], padding=True, return_tensors="pt")
     inputs = [name for name in INPUTS if name in features]
     separate = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
     traced = _Logits(model, inputs)
     try:
-        with warnings.catch_warnings(), masks_by_index(), redirect_stdout(StringIO()):
+        with warnings.catch_warnings(), traceable_attention(max_length), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the check of scores covers
             torch.onnx.export(
                 traced,

@@ -8,6 +8,9 @@ Processors without VNNI add pairs of products in 16 bits: 2 · 255 · 64 fits, a
 integers are exact, so a vector does not depend on the batch, the number of threads or the processor.
 """
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from taugate.calibration.export.weights_file import append_weight, read_weight
 from taugate.retrieval.encoder.graph import DATA
 
+Store = Callable[[str, NDArray[np.generic]], TensorProto]  # makes a constant of its name and its array
 _MIN_MAGNITUDE = 1e-12  # lower limit of a token's largest activation, so that zeros are not divided by zero
 _MAX_ACTIVATION, _MAX_WEIGHT = 127, 64
 _ZERO = 128  # zero point in uint8; the kernels for uint8 activations are the fast ones
@@ -24,8 +29,27 @@ _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel 
 
 
 def quantize(source: Path, target: Path) -> int:
-    """Write a graph with every product by constant weights in int8; returns the number of tensors replaced."""
-    model = onnx.load(source)
+    """Write a graph with every product by constant weights in int8; returns the number of tensors replaced.
+
+    Weights in a file of their own are read and written in turn.
+
+    Args:
+        source: ONNX file of the graph in float32.
+        target: ONNX file to write, in another folder.
+    """
+    with ExitStack() as stack:
+        store: Store = _in_graph
+        if (source.parent / DATA).is_file():  # embeddings, which are no products, may be too large for the graph
+            store = partial(append_weight, stack.enter_context((target.parent / DATA).open("wb")))
+        return _quantize(source, target, store)
+
+
+def _in_graph(name: str, array: NDArray[np.generic]) -> TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def _quantize(source: Path, target: Path, store: Store) -> int:
+    model = onnx.load(source, load_external_data=False)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     shared = {name: name for name in weights}  # a weight that several layers share has further names
     nodes: list[onnx.NodeProto] = []
@@ -40,20 +64,22 @@ def quantize(source: Path, target: Path) -> int:
         if x not in quantized:  # queries, keys and values are products of the same activations
             nodes += _activations(x)
         if w not in quantized:
-            constants += _weights(numpy_helper.to_array(weights[w]), w)
+            constants += _weights(read_weight(weights[w], source.parent), w, store)
         quantized |= {x, w}
         nodes += _product(x, w, node.output[0])
     replaced = quantized & set(weights)
     read = {name for node in nodes for name in node.input}
-    unchanged = [tensor for tensor in model.graph.initializer if tensor.name not in replaced or tensor.name in read]
+    unchanged = [
+        store(tensor.name, read_weight(tensor, source.parent)) if tensor.external_data else tensor
+        for tensor in model.graph.initializer
+        if tensor.name not in replaced or tensor.name in read
+    ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     del model.graph.initializer[:]
     model.graph.initializer.extend(unchanged + constants)
     model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
-    # Tensors that are not products, such as embeddings, may still be too large for one file.
-    large = (source.parent / DATA).is_file()
-    onnx.save(model, target, save_as_external_data=large, location=DATA if large else None)
+    onnx.save(model, target)
     return len(replaced)
 
 
@@ -91,13 +117,12 @@ def _activations(x: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
+def _weights(weights: NDArray[np.float32], name: str, store: Store) -> list[onnx.TensorProto]:
     """Quantise W (d, n) into Q in int8 and c (n,), with n as a third constant."""
     scale = (np.maximum(np.abs(weights).max(axis=0), _MIN_MAGNITUDE) / _MAX_WEIGHT).astype(np.float32)
     rounded = np.clip(np.round(weights / scale), -_MAX_WEIGHT, _MAX_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
-    pairs = ((rounded, "q"), (scale, "c"), (width, "width"))
-    return [numpy_helper.from_array(array, f"{name}/{suffix}") for array, suffix in pairs]
+    return [store(f"{name}/q", rounded), _in_graph(f"{name}/c", scale), _in_graph(f"{name}/width", width)]
 
 
 def _product(x: str, w: str, output: str) -> list[onnx.NodeProto]:

@@ -50,8 +50,9 @@ PROBES = [
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
-# Probes that PyTorch pads to one length. Those of a model with a long window are encoded alone, because attention takes
-# memory by the square of the length; the longest probe has about 1,200 tokens.
+# Probes that PyTorch pads to one length. Those of a large model are encoded alone, because padding multiplies the work
+# by six, and so are those of a model with a long window, because attention takes memory by the square of the length:
+# the longest probe has about 1,200 tokens.
 _BATCH, _LONG = 32, 512
 # The graph must not change a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
@@ -94,9 +95,9 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         stored_type=None if declared.stored_type == "F32" else declared.stored_type,
         assumed_pooling=declared.assumes_pooling,
     )
-    expected = ProbeVectors.of(model, config, batch_size=1 if max_length > _LONG else _BATCH)
-    parameters = sum(weights.numel() for weights in model.parameters())
-    write_graph(model, tokenizer, target / MODEL, name, separate=needs_separate_weights(parameters))
+    large = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
+    expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH)
+    write_graph(model, tokenizer, target / MODEL, name, max_length=max_length, separate=large)
     del model
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)

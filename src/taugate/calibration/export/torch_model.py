@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.utils.logging import disable_progress_bar
 
+from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.calibration.export.weights_file import separate_weights
 from taugate.errors import EncoderError
@@ -152,7 +152,7 @@ def kind(module: object) -> str:
 
 
 def write_graph(
-    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, separate: bool = False
+    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, max_length: int, separate: bool = False
 ) -> None:
     """Trace the model into an ONNX file.
 
@@ -161,6 +161,7 @@ def write_graph(
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
         name: Name for the error message.
+        max_length: Longest text in tokens.
         separate: Whether the weights get a file of their own, beside the ONNX file.
 
     Raises:
@@ -178,7 +179,7 @@ def write_graph(
     try:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            stack.enter_context(masks_by_index())
+            stack.enter_context(traceable_attention(max_length))
             stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
             if separate:
                 stack.enter_context(_short_embeddings(model))
@@ -205,27 +206,6 @@ def write_graph(
         ) from error
     if separate:
         separate_weights(path, traced.state_dict())
-
-
-@contextmanager
-def masks_by_index() -> Iterator[None]:
-    """Make transformers compute attention masks from indices of tokens, not with torch.vmap, which cannot be traced.
-
-    It uses vmap for masks with functions of the model's own, such as those of bidirectional Gemma 3. If such a function
-    did not work on indices, the graph would differ from PyTorch, which the export checks.
-    """
-    functions = dict(ALL_MASK_ATTENTION_FUNCTIONS.items())
-
-    def by_index(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments, **options: function(*arguments, **options | {"use_vmap": False})
-
-    for name in ("sdpa", "eager"):
-        ALL_MASK_ATTENTION_FUNCTIONS[name] = by_index(functions[name])
-    try:
-        yield
-    finally:
-        for name in ("sdpa", "eager"):
-            ALL_MASK_ATTENTION_FUNCTIONS[name] = functions[name]
 
 
 @contextmanager

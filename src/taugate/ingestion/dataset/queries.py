@@ -68,7 +68,7 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
     queries = {
         required_id(path, line, record, seen): DatasetQuery(
             required_text(path, line, record, "text"),
-            _origin(path, line, record),
+            read_origin(path, line, record),
             weight=_weight(path, line, record),
             answerable=_answerable(path, line, record),
             **_near_miss(path, line, record),
@@ -80,7 +80,8 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
     return queries
 
 
-def _origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
+def read_origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
+    """Return the source of a query, by default a person; raises LineError if it is none of ORIGINS."""
     origin: Any = record.get("origin", "human")
     if origin not in ORIGINS:
         raise LineError(path, line, f'"origin" {str(origin)[:20]!r} is none of {", ".join(ORIGINS)}', "correct it")

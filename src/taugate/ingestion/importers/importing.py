@@ -3,55 +3,42 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 from unicodedata import normalize
-
-import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.lines import read_objects, stored_file
-from taugate.ingestion.dataset.lock import LOCK, sole_writer
+from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.importers.data_sets import RECORD, SourceQueries, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
 from taugate.ingestion.importers.source_files import FileNote, Skipped
+from taugate.ingestion.importers.target import (
+    PARTIAL,
+    ImportRecord,
+    check_names,
+    check_target,
+    document_digests,
+    new_corpus,
+    publish_corpus,
+    remove_unused,
+    source_name,
+)
 from taugate.ingestion.importers.unread_files import UnreadFiles
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
-from taugate.storage.files import atomic_write, set_mode, sync, sync_folder
+from taugate.storage.files import atomic_write
 from taugate.storage.folders import make_folder
 
-_PARTIAL = f".{CORPUS}.new"
 # Metadata fields that an import sets itself; they count towards MAX_FIELDS.
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
-
-
-class ImportRecord(BaseModel):
-    """Content of `import.json`, which records how the corpus beside it was made.
-
-    Attributes:
-        schema_version: Version of this file's format.
-        sources: Sources as the user named them.
-        encoder: Encoder whose tokenizer counted the tokens.
-        chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
-        overlap: Overlap of chunks in tokens.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    schema_version: Literal[1] = 1
-    sources: list[str]
-    encoder: str
-    chunk_tokens: int | None
-    overlap: int
 
 
 @dataclass
@@ -132,10 +119,10 @@ def import_files(
     for source in sources:
         if not source.exists():
             raise InputError(f"{source}: no such file or folder; name files or folders to import")
-    _check_target(plan.data)
-    _check_names(plan.data, sources)
+    check_target(plan.data)
+    check_names(plan.data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
-    prefixes = {source: f"{_name(source)}/" if len(sources) > 1 else "" for source in sources}
+    prefixes = {source: f"{source_name(source)}/" if len(sources) > 1 else "" for source in sources}
     if len(data_sets) == 1:
         prefixes[data_sets[0]] = ""
 
@@ -169,16 +156,16 @@ def import_corpus(
             was not made by an import.
     """
     data = plan.data
-    _check_target(data)
+    check_target(data)
     result = ImportResult()
     with ExitStack() as stack:
         if not plan.dry_run:
             if not data.exists():
-                stack.callback(_remove_unused, data)
+                stack.callback(remove_unused, data)
             make_folder(data)
             stack.enter_context(sole_writer(data))
-        before = _digests(data / CORPUS)
-        spool = stack.enter_context(_new_file(Path(os.devnull) if plan.dry_run else data / _PARTIAL))
+        before = document_digests(data / CORPUS)
+        spool = stack.enter_context(new_corpus(Path(os.devnull) if plan.dry_run else data / PARTIAL))
         judged = {line.document for lines in queries.judgements.values() for line in lines}
         ids = PassageIds(before.keys() | judged)
         after = _write_documents(_with_earlier_ids(documents, before), spool, plan.chunker, ids, result)
@@ -197,7 +184,7 @@ def import_corpus(
             atomic_write(data / RECORD, plan.record.model_dump_json(indent=2).encode() + b"\n")
             if result.queries:
                 queries.write(data)
-            _publish(spool, data)
+            publish_corpus(spool, data)
     return result
 
 
@@ -293,90 +280,6 @@ def _kind(value: MetadataValue) -> str | None:
     if isinstance(value, bool):
         return "boolean"
     return "number" if isinstance(value, int | float) else "text"
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for the new corpus; it is removed unless `_publish` renames it."""
-    if path.name == _PARTIAL:
-        path.unlink(missing_ok=True)  # left by a killed import, possibly another user's
-    with path.open("wb") as file:
-        try:
-            yield file
-        finally:
-            if path.name == _PARTIAL:
-                path.unlink(missing_ok=True)
-
-
-def _publish(spool: BinaryIO, data: Path) -> None:
-    """Make the written file the corpus, in one step."""
-    spool.flush()
-    set_mode(spool.fileno(), 0o644)
-    sync(spool.fileno())
-    (data / _PARTIAL).replace(data / CORPUS)
-    sync_folder(data)
-
-
-def _remove_unused(data: Path) -> None:
-    """Remove a folder that this import created without writing a corpus."""
-    if not (data / CORPUS).exists():
-        with suppress(OSError):
-            (data / LOCK).unlink(missing_ok=True)
-            data.rmdir()
-
-
-def _name(source: Path) -> str:
-    """Return the name of a source, in the Unicode form of ids."""
-    return normalize("NFC", source.resolve().name)
-
-
-def _check_names(data: Path, sources: Sequence[Path]) -> None:
-    """Check the names of the sources.
-
-    Raises:
-        InputError: If two sources have the same name, or the target is a source.
-    """
-    names = [_name(source) for source in sources]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(
-            f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder "
-            "that holds both"
-        )
-    for source in sources:
-        if source.is_dir() and data.resolve().is_relative_to(source.resolve()):
-            raise InputError(f"{data}: lies inside {source}, and would be imported itself; choose a folder beside it")
-
-
-def _check_target(data: Path) -> None:
-    """Check that the target is a folder without a corpus, or with an imported one.
-
-    Raises:
-        InputError: If it is not.
-    """
-    if data.exists() and not data.is_dir():
-        raise InputError(f"{data}: is a file; name a folder with --to")
-    corpus = stored_file(data / CORPUS)
-    if not corpus.exists():
-        return
-    if not (data / RECORD).is_file():
-        raise InputError(f"{data}: holds a corpus that was not imported and would be lost; choose another folder")
-    try:
-        ImportRecord.model_validate_json((data / RECORD).read_bytes())
-    except ValidationError as error:
-        raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
-    if corpus.suffix == ".gz":
-        raise InputError(f"{corpus}: cannot replace a compressed corpus; decompress it, or import into a new folder")
-
-
-def _digests(corpus: Path) -> dict[str, bytes]:
-    """Return the SHA-256 of each document's lines in a corpus, by id; empty if there is no corpus."""
-    if not corpus.exists():
-        return {}
-    digests: dict[str, hashlib._Hash] = {}
-    for _, line in read_objects(corpus):
-        identifier = str(line.get("parent") or line.get("_id", ""))
-        digests.setdefault(identifier, hashlib.sha256()).update(orjson.dumps(line) + b"\n")
-    return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 
 def _check_words_kept(notes: Sequence[FileNote]) -> None:

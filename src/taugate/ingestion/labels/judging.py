@@ -1,6 +1,6 @@
 """Judge a split of a data set: draw a sample or continue with it, and write the judgements to the split."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,8 @@ from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.journal import open_journal
-from taugate.ingestion.labels.population import logged, population
+from taugate.ingestion.labels.population import Population, logged, population
+from taugate.ingestion.labels.run_sample import draw_run_round
 from taugate.ingestion.labels.sample import (
     Draw,
     Round,
@@ -55,12 +56,16 @@ class Sources:
     """Sources of a new sample.
 
     Attributes:
-        release: Opens the release whose results are judged.
+        release: Opens the release whose results are judged; not called if there is a run.
         logs: Query logs of the service, whose queries may be judged too.
+        run: The run whose results are judged.
+        k: K, the number of results of a run that are judged per query.
     """
 
     release: Callable[[], Release]
     logs: Sequence[Path] = ()
+    run: Path | None = None
+    k: int = 5
 
 
 def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sources, say: Say) -> Round:
@@ -95,20 +100,30 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
             check_queries(data, QueryFile.read(data), latest)
             return latest
         earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
-        release = sources.release()
-        if release.manifest.data.sha256["corpus"] != corpus_digest(data):
-            raise InputError(
-                f"{data / CORPUS}: release {release.manifest.release_id} was made of another corpus; make a release of "
-                f"this one first: taugate update {data} --releases DIR"
-            )
-        candidates = population(data, earlier, logged(sources.logs, release.manifest.data.name))
-        for remark in candidates.remarks:
-            say(f"warning: {remark}")
         number = 1 if latest is None else latest.number + 1
         draw = Draw(number=number, n=_QUERIES if request.n is None else request.n, seed=request.seed or 0)
-        drawn = draw_round(draw, release, candidates, earlier, say)
+        if sources.run is not None:
+            candidates = population(data, earlier, Population([], []))
+            drawn = draw_run_round(draw, data, sources.run, sources.k, candidates, earlier)
+        else:
+            drawn = _drawn_of_release(data, draw, sources.release(), sources.logs, earlier, say)
         save_round(data, split, drawn)
         return drawn
+
+
+def _drawn_of_release(
+    data: Path, draw: Draw, release: Release, logs: Sequence[Path], earlier: Mapping[str, float | None], say: Say
+) -> Round:
+    """Draw a sample of the queries of the data set and of logs, with the results of a release."""
+    if release.manifest.data.sha256["corpus"] != corpus_digest(data):
+        raise InputError(
+            f"{data / CORPUS}: release {release.manifest.release_id} was made of another corpus; make a release of "
+            f"this one first: taugate update {data} --releases DIR"
+        )
+    candidates = population(data, earlier, logged(logs, release.manifest.data.name))
+    for remark in candidates.remarks:
+        say(f"warning: {remark}")
+    return draw_round(draw, release, candidates, earlier, say)
 
 
 @dataclass(frozen=True)

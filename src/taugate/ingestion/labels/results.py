@@ -1,11 +1,12 @@
 """The results that a judge is asked about: those that a release returns, and documents that it may have missed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.policy.policy import decision_scores
@@ -53,25 +54,27 @@ def search(release: Release, texts: Sequence[str]) -> Results:
     )
 
 
-def lexical_candidates(release: Release, texts: Sequence[str], positions: NDArray[np.int64]) -> list[list[int]]:
-    """Return the positions of documents that share the query's words, and that the release does not return.
+def lexical_candidates(
+    documents: Iterable[Document], texts: Sequence[str], positions: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return the positions of documents that share the query's words, and that the search does not return.
 
     A judge who sees only results of one system never learns what it misses. TREC therefore judges the pooled results of
     several systems (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is BM25.
 
     Args:
-        release: Release whose documents are compared.
+        documents: The documents that are compared.
         texts: Texts of q queries.
-        positions: (q, K) int64, the results of each.
+        positions: Positions of the results of each.
 
     Returns:
         Up to MAX_OTHERS documents per query, best first; documents without any of its words are left out.
     """
-    lexical = LexicalIndex.of(document.encoded_text for document in release.documents)
+    lexical = LexicalIndex.of(document.encoded_text for document in documents)
     candidates = []
     for text, returned in zip(texts, positions, strict=True):
         scores = lexical.term_scores(query_terms(text)).scores
-        scores[returned] = 0
+        scores[[*returned]] = 0
         best = np.argsort(-scores, kind="stable")[:MAX_OTHERS]
         candidates.append([int(position) for position in best if scores[position] > 0])
     return candidates

@@ -62,10 +62,11 @@ class Round(Draw):
     """A sample, with everything that its weights depend on.
 
     Attributes:
-        release: Id of the release whose results are judged.
+        release: Id of the release whose results are judged, or "run:" and a digest.
         corpus: SHA-256 of corpus.jsonl.
         population: Number of queries that the sample stands for.
-        sizes: Number of them in each stratum; not whole numbers if only a part of the population was searched for.
+        sizes: Number of them in each stratum; not whole numbers if only a part of the population was searched for. A
+            sample of a run has one stratum.
         earlier: Weights of the queries that were judged before, by id; None if they have none.
         queries: Queries in the order of judging.
     """
@@ -109,8 +110,8 @@ def draw_round(
     chosen = [next(members[stratum]) for stratum in order]
     say(f"searching passages that share words with {len(chosen):,} queries")
     texts = [searched[place].text for place in chosen]
-    unseen = lexical_candidates(release, texts, results.positions[chosen])
     documents = release.documents
+    unseen = lexical_candidates(documents, texts, results.positions[chosen].tolist())
     queries = [
         SampledQuery(
             **dict(searched[place]),

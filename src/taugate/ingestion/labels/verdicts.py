@@ -13,7 +13,7 @@ from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.labels.agreement import Agreement, Vote, agreement
 from taugate.ingestion.labels.journal import Journal
 from taugate.ingestion.labels.sample import Round, SampledQuery, check_corpus, check_queries, rounds_folder
-from taugate.ingestion.labels.sampling import NAMES, weights
+from taugate.ingestion.labels.sampling import weights
 from taugate.ingestion.labels.session import Documents, Question, all_questions, finished
 
 
@@ -23,12 +23,12 @@ class Judged(NamedTuple):
     Attributes:
         query: Query of the sample.
         grades: 1 or 0 of each judged passage, by id.
-        weight: Number of queries that it stands for.
+        weight: Number of queries that it stands for; None if all queries had the same probability to be drawn.
     """
 
     query: SampledQuery
     grades: Mapping[str, int]
-    weight: float
+    weight: float | None
 
 
 class Disagreement(NamedTuple):
@@ -66,7 +66,7 @@ class Verdicts:
 
     sample: Round
     judged: Sequence[Judged]
-    earlier: Mapping[str, float]
+    earlier: Mapping[str, float | None]
     agreements: Mapping[tuple[str, str], Agreement]
     disagreements: Sequence[Disagreement]
 
@@ -85,14 +85,20 @@ class Verdicts:
         judged_share = len(sample.earlier) / max(len(sample.earlier) + len(complete), 1)
         weighted = any(weight is not None for weight in sample.earlier.values())
         share = judged_share if weighted else 0.0
-        counts = [sum(query.stratum == stratum for query in complete) for stratum in range(len(NAMES))]
+        counts = [sum(query.stratum == stratum for query in complete) for stratum in range(len(sample.sizes))]
         by_stratum = weights(sample.sizes, counts)
+        simple = len(sample.sizes) == 1 and not weighted
         judged = [
-            Judged(query, _grades(query, documents, by_judge), (1 - share) * by_stratum[query.stratum])
+            Judged(
+                query,
+                _grades(query, documents, by_judge),
+                None if simple else (1 - share) * by_stratum[query.stratum],
+            )
             for query in complete
         ]
         earlier = {
-            name: 1.0 if weight is None else share * weight + (1 - share) for name, weight in sample.earlier.items()
+            name: (None if simple else 1.0) if weight is None else share * weight + (1 - share)
+            for name, weight in sample.earlier.items()
         }
         return cls(
             sample,

@@ -135,7 +135,7 @@ class JudgedRun(LabelledQueries):
             of_query = {numbers.setdefault(name, len(numbers)): grade for name, grade in documents.items()}
             judged[query.id] = frozenset(of_query)
             relevant = {number: grade for number, grade in of_query.items() if grade >= 1}
-            queries.append(LabelledQuery(query.id, query.text or query.id, relevant))
+            queries.append(LabelledQuery(query.id, query.text or query.id, relevant, origin=query.origin))
         answerable = [query for query in queries if query.relevant]
         if not answerable:
             raise InputError(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
+from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.retrieval.release.manifest import ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
@@ -34,6 +35,7 @@ class RunQuery:
     Attributes:
         id: Id of the query.
         text: Text of the query; None if the run does not have it.
+        origin: Source of the query.
         line: Number of its first line in the file.
         documents: (w,) int64, numbers of the documents.
         scores: (w,) float32, higher is better: distances are negative.
@@ -42,6 +44,7 @@ class RunQuery:
 
     id: str
     text: str | None
+    origin: Origin
     line: int
     documents: NDArray[np.int64]
     scores: Float32
@@ -72,18 +75,19 @@ class Run:
     sha256: str
 
     @classmethod
-    def read(cls, path: Path, scale: ScoreScale = "similarity") -> Self:
+    def read(cls, path: Path, scale: ScoreScale = "similarity", *, ordered: bool = True) -> Self:
         """Read a run.
 
         Args:
             path: The file.
             scale: What the scores are. Results are listed by falling score, or by rising distance.
+            ordered: Whether to check that order.
 
         Raises:
             InputError: If the file cannot be read or has no query; LineError if a line is invalid.
         """
         path = stored_file(path)
-        builder = _Builder(path, scale)
+        builder = _Builder(path, scale, ordered=ordered)
         first = next((text for _, text in read_lines(path, _MISSING) if text.strip()), "")
         name = path.name.removesuffix(".gz").rsplit(".", 1)[0]
         if first.lstrip().startswith("{"):
@@ -104,6 +108,7 @@ class _Results:
 
     line: int
     text: str | None = None
+    origin: Origin = "human"
     numbers: dict[int, None] = field(default_factory=dict)  # keeps the order
     scores: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
@@ -113,8 +118,8 @@ class _Results:
 class _Builder:
     """Collects the results of queries, and checks every one."""
 
-    def __init__(self, path: Path, scale: ScoreScale) -> None:
-        self.path, self.scale = path, scale
+    def __init__(self, path: Path, scale: ScoreScale, *, ordered: bool) -> None:
+        self.path, self.scale, self.ordered = path, scale, ordered
         self.numbers: dict[str, int] = {}
         self.queries: dict[str, _Results] = {}
 
@@ -145,7 +150,7 @@ class _Builder:
         listed = record.get("results")
         if not isinstance(listed, list):
             raise LineError(self.path, line, 'no "results", a list of results', 'write {"query_id", "results"}')
-        results = self.queries.setdefault(identifier, _Results(line, text))
+        results = self.queries.setdefault(identifier, _Results(line, text, read_origin(self.path, line, record)))
         for result in listed:
             self._add_result(line, results, result)
 
@@ -166,7 +171,7 @@ class _Builder:
         if number in results.numbers:
             raise LineError(self.path, line, f"document {document!r} twice for one query", "list every document once")
         score = -score if self.scale == "distance" else score
-        if results.scores and score > results.scores[-1]:
+        if self.ordered and results.scores and score > results.scores[-1]:
             before, after = abs(results.scores[-1]), abs(score)
             remedy = (
                 "list distances in rising order, or leave out --scores distance"
@@ -200,4 +205,4 @@ class _Builder:
                 components[name] = values
             documents = np.fromiter(results.numbers, dtype=np.int64, count=len(results.numbers))
             scores = np.array(results.scores, dtype=np.float32)
-            yield RunQuery(identifier, results.text, results.line, documents, scores, components)
+            yield RunQuery(identifier, results.text, results.origin, results.line, documents, scores, components)

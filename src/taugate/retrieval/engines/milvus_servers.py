@@ -30,14 +30,18 @@ class MilvusServers:
     Args:
         urls: One or more URLs such as http://127.0.0.1:19530, or a path ending in .db for milvus-lite.
         token: "user:password" or an API key; empty if there is none.
+        remedy: What to do about a refusal of Milvus.
 
     Raises:
         InputError: If a URL is not one of Milvus.
     """
 
-    def __init__(self, urls: Sequence[str], token: str) -> None:
+    def __init__(
+        self, urls: Sequence[str], token: str, *, remedy: str = "upload the collection again, or load it"
+    ) -> None:
         for url in urls:
             _check_url(url)
+        self._remedy = remedy
         self._replicas = Replicas("milvus", urls, partial(_connect, token), _is_unavailable)
 
     def run(
@@ -55,12 +59,12 @@ class MilvusServers:
             EngineUnavailable: If no server replies in time.
             ReleaseError: If Milvus refuses the request.
         """
-        with _refusals(name):
+        with _refusals(name, self._remedy):
             return self._replicas.run(request, deadline, retry=retry)
 
     def run_on_each(self, name: str, request: Callable[[Any, float], _Result], deadline: float) -> list[_Result]:
         """Run a request on every server; see Replicas.run_on_each, and `run` for parameters and errors."""
-        with _refusals(name):
+        with _refusals(name, self._remedy):
             return self._replicas.run_on_each(request, deadline)
 
 
@@ -77,13 +81,13 @@ def remaining(deadline: float) -> float:
 
 
 @contextmanager
-def _refusals(name: str) -> Iterator[None]:
+def _refusals(name: str, remedy: str) -> Iterator[None]:
     """Raise a refusal of Milvus as ReleaseError."""
     try:
         yield
     except MilvusException as error:
         reason = _REFUSALS.get(error.code, f"cannot be used: {error.message}")
-        raise ReleaseError(f"{name}: {reason}; upload the collection again, or load it") from error
+        raise ReleaseError(f"{name}: {reason}; {remedy}") from error
 
 
 def _connect(token: str, url: str, deadline: float) -> Any:  # noqa: ANN401

@@ -36,8 +36,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 class _Pool:
     """Idle connections to one server, used by one request at a time; a failed connection is closed."""
 
-    def __init__(self, password: str, url: str) -> None:
-        self._url, self._password = url, password
+    def __init__(self, password: str, url: str, *, read_only: bool) -> None:
+        self._url, self._password, self._read_only = url, password, read_only
         self._idle: LifoQueue[Connection] = LifoQueue()
 
     def run(self, request: Callable[[Connection], _Result], deadline: float) -> _Result:
@@ -69,6 +69,7 @@ class _Pool:
         options: dict[str, Any] = {"password": self._password} if self._password else {}
         connection = Connection.connect(self._url, connect_timeout=seconds, application_name="taugate", **options)
         connection.deadline = deadline
+        connection.read_only = self._read_only or None
         return connection
 
 
@@ -78,15 +79,25 @@ class PostgresServers:
     Args:
         urls: One or more URLs, postgresql://user@host:port/database.
         password: Password of that user; empty if there is none.
+        read_only: Whether transactions are read-only, so that PostgreSQL refuses to write.
+        remedy: What to do about a refusal of PostgreSQL.
 
     Raises:
         InputError: If a URL is not one of PostgreSQL.
     """
 
-    def __init__(self, urls: Sequence[str], password: str) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        password: str,
+        *,
+        read_only: bool = False,
+        remedy: str = "fix the cause, or upload the collection again",
+    ) -> None:
         for url in urls:
             _check_url(url)
-        self._replicas = Replicas("pgvector", urls, partial(_pool, password), _is_unavailable)
+        self._remedy = remedy
+        self._replicas = Replicas("pgvector", urls, partial(_pool, password, read_only), _is_unavailable)
 
     def run(
         self, name: str, request: Callable[[Connection], _Result], deadline: float, *, retry: bool = True
@@ -103,31 +114,31 @@ class PostgresServers:
             EngineUnavailable: If no server replies in time.
             ReleaseError: If PostgreSQL refuses the request.
         """
-        with _refusals(name):
+        with _refusals(name, self._remedy):
             return self._replicas.run(lambda pool, limit: pool.run(request, limit), deadline, retry=retry)
 
     def run_on_each(self, name: str, request: Callable[[Connection], _Result], deadline: float) -> list[_Result]:
         """Run a request on every server; see Replicas.run_on_each, and `run` for parameters and errors."""
-        with _refusals(name):
+        with _refusals(name, self._remedy):
             return self._replicas.run_on_each(lambda pool, limit: pool.run(request, limit), deadline)
 
 
 @contextmanager
-def _refusals(name: str) -> Iterator[None]:
+def _refusals(name: str, remedy: str) -> Iterator[None]:
     """Raise a refusal of PostgreSQL as ReleaseError."""
     try:
         yield
     except psycopg.errors.UndefinedTable as error:
-        raise no_such_collection(name) from error
+        if name:
+            raise no_such_collection(name) from error
+        raise ReleaseError(f"{str(error).partition(chr(10))[0]}; {remedy}") from error
     except psycopg.Error as error:
         message = str(error).strip().partition("\n")[0]
-        raise ReleaseError(
-            f"{name or 'pgvector'}: PostgreSQL refuses ({message}); fix the cause, or upload the collection again"
-        ) from error
+        raise ReleaseError(f"{name or 'pgvector'}: PostgreSQL refuses ({message}); {remedy}") from error
 
 
-def _pool(password: str, url: str, deadline: float) -> _Pool:
-    return _Pool(password, url)
+def _pool(password: str, read_only: bool, url: str, deadline: float) -> _Pool:
+    return _Pool(password, url, read_only=read_only)
 
 
 def _check_url(url: str) -> None:

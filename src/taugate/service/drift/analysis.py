@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import orjson
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
@@ -20,6 +21,7 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.live_questions import LiveQuestions
 from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.drift.watched import WatchedRelease
@@ -133,6 +135,9 @@ class TrafficAnalysis:
         self._random = random_documents(release.manifest)
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
+        self.questions = None
+        if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
+            self.questions = LiveQuestions(release.reference)
         self._log_path, self._log_days = path, settings.drift.query_log_days
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
@@ -186,6 +191,8 @@ class TrafficAnalysis:
         if len(columns):
             self.live.add_judgements(columns)
         self.alarms.update(queries, columns)
+        if self.questions is not None:
+            self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])
         if self._query_log is not None:
             self._query_log.write(served, judged)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from taugate.drift.new_questions import QuestionGroup
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.query import Query
 from taugate.service.drift import feedback
@@ -64,6 +65,11 @@ class DriftWatch:
     def report(self) -> bytes:
         """The field `drift` of replies, as JSON."""
         return self._analysis.alarms.report
+
+    @property
+    def new_questions(self) -> list[QuestionGroup] | None:
+        """The questions under the latest alarm of this process, grouped; None if it may keep no texts."""
+        return None if self._analysis.questions is None else self._analysis.questions.groups
 
     @property
     def overlap(self) -> LiveOverlap:

@@ -74,6 +74,7 @@ _ROWS = (
     Endpoint("playground_script", "GET", "/playground/app.js", "playground", public=True, part="playground"),
     # For the page alone, and not in openapi.json: they change with it.
     Endpoint("playground_questions", "GET", "/playground/questions", None, "search", part="playground"),
+    Endpoint("playground_new_questions", "GET", "/playground/new-questions", None, "metrics", part="playground"),
     Endpoint("playground_documents", "POST", "/playground/documents", None, "search", cost="one", part="playground"),
     Endpoint("playground_shadow", "POST", "/playground/shadow", None, "search", cost="one", part="playground"),
     Endpoint("openapi", "GET", "/openapi.json", None, public=True),

@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from taugate.service.api.playground.documents import documents_operation
 from taugate.service.api.playground.files import PAGE_HEADERS, PageFile, page_files
+from taugate.service.api.playground.new_questions import new_questions_operation
 from taugate.service.api.playground.questions import questions_operation
 from taugate.service.api.playground.shadow import shadow_operation
 from taugate.service.http.endpoints import ENDPOINTS
@@ -24,6 +25,7 @@ def playground_operations(settings: Settings, serving: Serving) -> list[Operatio
         page,
         *(_operation(name, files[ENDPOINTS[name].path.removeprefix("/")]) for name in names),
         questions_operation(serving),
+        new_questions_operation(serving),
         documents_operation(serving),
         shadow_operation(settings, serving),
     ]

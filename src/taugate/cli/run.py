@@ -1,0 +1,180 @@
+"""`taugate run`: sends queries to the user's own search engine and writes the results as a run."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.options import Advice, Options
+from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
+from taugate.cli.terminal.output import print_result, say, say_labelled
+from taugate.errors import InputError
+from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
+from taugate.ingestion.queries.generate import generate_crops
+from taugate.ingestion.runs.presets import Names, StoreKind, preset
+from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
+from taugate.ingestion.runs.returned_texts import add_documents, add_run
+from taugate.ingestion.runs.search_request import SearchRequest, Store, StoreSearch
+from taugate.retrieval.engines.connect import TOKEN_FILE
+from taugate.storage.files import sha256_json
+from taugate.storage.secrets import read_secret
+
+if TYPE_CHECKING:
+    from taugate.calibration.progress import Job
+
+_Rate = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)], Advice("give a number above 0")]
+_Count = Annotated[Annotated[int, Field(ge=1, le=10_000)], Advice("give a number from 1 to 10,000")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """The options of `taugate run`."""
+
+    queries: Annotated[
+        str,
+        Appearance("QUERIES", positional=True),
+        Field(description='queries.jsonl, or a folder with it; "generated": make queries from texts in the store'),
+    ]
+    store: Annotated[StoreKind, Appearance(names=("--as",)), Field(description="what kind of store it is")]
+    url: Annotated[
+        str,
+        Appearance("URL"),
+        Field(description=f"URL of the store; {TOKEN_FILE} names a file with a key or password"),
+    ]
+    to: Annotated[Path, Appearance("RUN"), Field(description="run to write, or to continue")]
+    collection: str | None = option(None, "collection, index, class or table")
+    id_field: str | None = option(None, "field with a document's id (default: the store's own id)")
+    vector_field: str | None = option(None, "field with the vectors, if they have a name")
+    text_field: str = option("text", "field with the text")
+    request: Path | None = option(None, "file with a request of your own, in place of the built-in one")
+    encoder: str | None = option(
+        None, "encoder of the queries (default: the field vector of each query)", "NAME_OR_PATH"
+    )
+    depth: _Count = option(20, "results to request per query")
+    rate: _Rate = option(10.0, "queries a second, at most")
+    texts: Path | None = option(None, "also write a data set of the queries and the returned texts, to judge", "DATA")
+    max: _Count = option(300, "generated: number of documents to make queries from")
+    seed: int = option(0, "generated: seed of every random choice")
+    as_json: AsJson = False
+
+
+def run(options: RunOptions) -> int:
+    """Send queries to your own search engine, and write the results as a run for calibrate-run.
+
+    Nothing is written to the engine. If the command was interrupted, repeat it to resume.
+    """
+    from taugate.cli.terminal.display import ProgressDisplay
+
+    generated = options.queries == GENERATED
+    if generated and options.texts is None:
+        raise InputError("QUERIES generated: add --texts DATA, the data set that the queries are written to")
+    queries: list[dict[str, Any]] = [] if generated else read_run_queries(Path(options.queries))
+    has_vectors = options.encoder is not None or any("vector" in fields for fields in queries)
+    request = _request(options, has_vectors=has_vectors)
+    search = StoreSearch(request, _store(options))
+    if generated and options.texts is not None:
+        queries = _generated(options, options.texts, search)
+    settings = {name: str(getattr(options, name)) for name in ("store", "url", "encoder", "depth")}
+    file = RunFile(options.to, sha256_json({**settings, "request": request.model_dump_json()})[:12])
+    with ProgressDisplay() as job:
+        pending: Sequence[Mapping[str, Any]] = [fields for fields in queries if fields["query_id"] not in file.finished]
+        if options.encoder is not None:
+            pending = _with_vectors(pending, options.encoder)
+        recorded = _recorded(options, pending, search, file, job)
+    earlier = len(queries) - len(pending)
+    value: dict[str, Any] = {"run": str(options.to), "sent": len(pending), "earlier": earlier, "short": recorded}
+    rows = {"Run": f"{len(pending):,} queries sent{f', {earlier:,} sent earlier' if earlier else ''}; {options.to}"}
+    if recorded:
+        rows["Short"] = f"{recorded:,} queries have fewer than {options.depth} results"
+    if options.texts is not None:
+        value["documents"], missing = add_run(options.texts, options.to, queries)
+        without = f"; {missing:,} results have no text at {request.text}" if missing else ""
+        rows["Texts"] = f"{value['documents']:,} documents in {options.texts}{without}"
+    print_result(value if options.as_json else options.to)
+    say_labelled(rows | {"Next": "\n".join(_next(options, generated=generated))})
+    return 0
+
+
+def _next(options: RunOptions, *, generated: bool) -> list[str]:
+    """Return the commands that follow."""
+    run = quote(str(options.to))
+    if options.texts is None:
+        return [f"taugate calibrate-run {run} QRELS --releases gates"]
+    if generated:
+        return [f"taugate calibrate-run {run} {quote(str(options.texts / qrels_of(GENERATED)))} --releases gates"]
+    return [f"taugate judge {quote(str(options.texts))} --run {run}"]
+
+
+def _request(options: RunOptions, *, has_vectors: bool) -> SearchRequest:
+    """Return the built-in request with the parts that the user replaces."""
+    fields = (options.id_field, options.vector_field, options.text_field)
+    names = Names(options.collection, *fields, reads_texts=options.texts is not None)
+    replaced = {} if options.request is None else _request_of_user(options.request)
+    builtin: dict[str, Any] = {}
+    if not replaced or options.collection is not None:
+        names.check(options.store)
+        builtin = preset(options.store, names, has_vectors=has_vectors)
+    return SearchRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
+
+
+def _request_of_user(path: Path) -> dict[str, Any]:
+    """Read a request: JSON, or a SELECT."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        if not content.lstrip().startswith("{"):
+            places = {"results": "rows", "id": "id", "score": "score", "scores": "scores", "text": "text"}
+            return {"body": content.strip().removesuffix(";"), **places}
+        request: dict[str, Any] = orjson.loads(content)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a request ({error}); write JSON, or a SELECT") from error
+    return request
+
+
+def _store(options: RunOptions) -> Store:
+    token_file = os.environ.get(TOKEN_FILE)
+    token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
+    if options.store == "pgvector":
+        from taugate.ingestion.runs.database_store import PostgresStore
+
+        return PostgresStore(options.url, token)
+    if options.store == "milvus":
+        from taugate.ingestion.runs.database_store import MilvusStore
+
+        return MilvusStore(options.url, token)
+    from taugate.ingestion.runs.http_store import HttpStore
+
+    return HttpStore(options.store, options.url, token)
+
+
+def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dict[str, Any]]:
+    """Make queries from texts in the store, unless the data set has some, such as questions of a language model."""
+    if not (data / qrels_of(GENERATED)).exists():
+        documents = add_documents(data, search.sample(options.max))
+        crops = generate_crops(data, options.max, options.seed)
+        say(f"{data}: {crops.kept:,} queries cropped from {documents:,} documents of the store")
+    return read_run_queries(data)
+
+
+def _with_vectors(queries: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """Add the vector of each query to its fields."""
+    from taugate.calibration.encoding.source import exported_encoder
+    from taugate.retrieval.encoder.encoder import ExportedEncoder
+
+    vectors = ExportedEncoder.load(exported_encoder(name)).encode([fields["query"] for fields in queries], "query")
+    return [{**fields, "vector": vector.tolist()} for fields, vector in zip(queries, vectors, strict=True)]
+
+
+def _recorded(
+    options: RunOptions, pending: Sequence[Mapping[str, Any]], search: StoreSearch, file: RunFile, job: "Job"
+) -> int:
+    """Send the queries that the run lacks; returns how many have fewer results than requested."""
+    with job.task("sending queries", len(pending)) as task:
+        return record_run(pending, search, file, options.depth, options.rate, task.advance)
+
+
+command = command_of("run", run, RunOptions)

@@ -1,0 +1,131 @@
+"""The data set that an import writes: it is checked, compared with the new corpus, and replaced in one step."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Literal
+from unicodedata import normalize
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.corpus import CORPUS
+from taugate.ingestion.dataset.lines import read_objects, stored_file
+from taugate.ingestion.dataset.lock import LOCK
+from taugate.ingestion.importers.data_sets import RECORD
+from taugate.storage.files import set_mode, sync, sync_folder
+
+PARTIAL = f".{CORPUS}.new"
+
+
+class ImportRecord(BaseModel):
+    """Content of `import.json`, which records how the corpus beside it was made.
+
+    Attributes:
+        schema_version: Version of this file's format.
+        sources: Sources as the user named them.
+        encoder: Encoder whose tokenizer counted the tokens.
+        chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
+        overlap: Overlap of chunks in tokens.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = 1
+    sources: list[str]
+    encoder: str
+    chunk_tokens: int | None
+    overlap: int
+
+
+def check_target(data: Path) -> None:
+    """Check that the target is a folder without a corpus, or with an imported one.
+
+    Raises:
+        InputError: If it is not.
+    """
+    if data.exists() and not data.is_dir():
+        raise InputError(f"{data}: is a file; name a folder with --to")
+    corpus = stored_file(data / CORPUS)
+    if not corpus.exists():
+        return
+    if not (data / RECORD).is_file():
+        raise InputError(f"{data}: holds a corpus that was not imported and would be lost; choose another folder")
+    try:
+        ImportRecord.model_validate_json((data / RECORD).read_bytes())
+    except ValidationError as error:
+        raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
+    if corpus.suffix == ".gz":
+        raise InputError(f"{corpus}: cannot replace a compressed corpus; decompress it, or import into a new folder")
+
+
+def source_name(source: Path) -> str:
+    """Return the name of a source, in the Unicode form of ids."""
+    return normalize("NFC", source.resolve().name)
+
+
+def check_names(data: Path, sources: Sequence[Path]) -> None:
+    """Check the names of the sources.
+
+    Raises:
+        InputError: If two sources have the same name, or the target is a source.
+    """
+    names = [source_name(source) for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(
+            f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder "
+            "that holds both"
+        )
+    for source in sources:
+        if source.is_dir() and data.resolve().is_relative_to(source.resolve()):
+            raise InputError(f"{data}: lies inside {source}, and would be imported itself; choose a folder beside it")
+
+
+def document_digests(corpus: Path) -> dict[str, bytes]:
+    """Return the SHA-256 of each document's lines in a corpus, by id; empty if there is no corpus."""
+    if not corpus.exists():
+        return {}
+    digests: dict[str, hashlib._Hash] = {}
+    for _, line in read_objects(corpus):
+        identifier = str(line.get("parent") or line.get("_id", ""))
+        digests.setdefault(identifier, hashlib.sha256()).update(orjson.dumps(line) + b"\n")
+    return {identifier: digest.digest() for identifier, digest in digests.items()}
+
+
+@contextmanager
+def new_corpus(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for the new corpus, which is removed unless `publish_corpus` renames it.
+
+    Args:
+        path: The file PARTIAL in the folder of the data set, or the null device.
+
+    Raises:
+        OSError: If the file cannot be opened.
+    """
+    if path.name == PARTIAL:
+        path.unlink(missing_ok=True)  # left by a killed import, possibly another user's
+    with path.open("wb") as file:
+        try:
+            yield file
+        finally:
+            if path.name == PARTIAL:
+                path.unlink(missing_ok=True)
+
+
+def publish_corpus(spool: BinaryIO, data: Path) -> None:
+    """Make the written file `spool` the corpus of the data set in one step; raises OSError if it cannot be written."""
+    spool.flush()
+    set_mode(spool.fileno(), 0o644)
+    sync(spool.fileno())
+    (data / PARTIAL).replace(data / CORPUS)
+    sync_folder(data)
+
+
+def remove_unused(data: Path) -> None:
+    """Remove a folder that this import created without writing a corpus."""
+    if not (data / CORPUS).exists():
+        with suppress(OSError):
+            (data / LOCK).unlink(missing_ok=True)
+            data.rmdir()

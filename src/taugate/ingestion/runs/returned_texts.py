@@ -1,0 +1,73 @@
+"""The texts that a store returns, as a data set that people can judge."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from taugate.ingestion.dataset.corpus import CORPUS
+from taugate.ingestion.dataset.lines import read_objects, stored_file
+from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.runs.search_request import Fields
+from taugate.storage.files import atomic_write
+
+
+def add_documents(data: Path, texts: Mapping[str, str]) -> int:
+    """Add the documents that a data set lacks; returns the number of its documents.
+
+    Args:
+        data: Folder of the data set, which is made if it does not exist.
+        texts: Texts by id.
+
+    Raises:
+        InputError: If a file cannot be read.
+        OSError: If it cannot be written.
+    """
+    return _add(data, CORPUS, ({"_id": name, "text": text} for name, text in texts.items()))
+
+
+def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]:
+    """Add the queries and the returned texts of a run to a data set.
+
+    Args:
+        data: Folder of the data set, which is made if it does not exist.
+        run: A run with texts.
+        queries: Fields of the queries.
+
+    Returns:
+        The number of documents of the data set, and of results without a text.
+
+    Raises:
+        InputError: If a file cannot be read.
+        OSError: If it cannot be written.
+    """
+    texts: dict[str, str] = {}
+    missing = 0
+    for _, record in read_objects(run):
+        for result in record["results"]:
+            text = result.get("text")
+            if isinstance(text, str) and text.strip():
+                texts.setdefault(result["id"], text)
+            else:
+                missing += 1
+    documents = add_documents(data, texts)
+    names = {"query_id": "_id", "query": "text", "origin": "origin"}
+    _add(data, QUERIES, ({names[name]: fields[name] for name in names if name in fields} for fields in queries))
+    return documents, missing
+
+
+def _add(data: Path, name: str, records: Iterable[Mapping[str, str]]) -> int:
+    """Add the records whose `_id` a file lacks, at its end; returns the number of its lines."""
+    data.mkdir(parents=True, exist_ok=True)
+    with sole_writer(data):
+        path = stored_file(data / name)
+        known = {str(record.get("_id")) for _, record in read_objects(path)} if path.exists() else set()
+        new = [
+            orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records if record["_id"] not in known
+        ]
+        if new:
+            before = path.read_bytes() if path.exists() else b""
+            before += b"" if not before or before.endswith(b"\n") else b"\n"
+            atomic_write(path, before + b"".join(new))
+    return len(known) + len(new)

@@ -1,0 +1,123 @@
+"""`taugate run`: from a collection in Qdrant to a certified threshold, with questions of people or without any."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from qdrant_client import QdrantClient, models
+
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.queries import read_queries
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from tests.calibration.commands import failure
+from tests.fake_encoder import DIMENSION
+from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
+from tests.loopback import free_port
+
+
+@pytest.fixture(scope="module")
+def url(sample: Path, encoder: Path) -> Iterator[str]:
+    """A collection with the documents of the sample."""
+    lines = (sample / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    documents = [json.loads(line) for line in lines]
+    vectors = ExportedEncoder.load(encoder).encode([document["text"] for document in documents], "document")
+    client = QdrantClient(":memory:")
+    client.create_collection(COLLECTION, models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE))
+    points = [
+        models.PointStruct(id=place, vector=vector.tolist(), payload={"doc": document["_id"], "text": document["text"]})
+        for place, (document, vector) in enumerate(zip(documents, vectors, strict=True))
+    ]
+    client.upsert(COLLECTION, points)
+    with qdrant(client) as address:
+        yield address
+
+
+def run(queries: Path | str, to: Path, url: str, encoder: Path, *more: str) -> list[str]:
+    store = ["--as", "qdrant", "--url", url, "--collection", COLLECTION, "--id-field", "doc"]
+    return ["run", str(queries), *store, "--encoder", str(encoder), "--rate", "1e6", "--to", str(to), *more]
+
+
+def twelve_queries(sample: Path, folder: Path) -> Path:
+    path = folder / "queries.jsonl"
+    lines = (sample / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:12]), encoding="utf-8")
+    return path
+
+
+def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: Path, tmp_path: Path) -> None:
+    to, qrels = tmp_path / "run.jsonl", sample / "qrels" / "test.tsv"
+    assert cli.main(run(sample, to, url, encoder)) == 0
+    record = json.loads(to.read_text(encoding="utf-8").splitlines()[0])
+    assert len(record["results"]) == 20
+    assert {*record["results"][0]} == {"id", "score"}
+    calibrate = ["calibrate-run", str(to), str(qrels), "--releases", str(tmp_path / "gates"), "--max-loss", "0.05"]
+    assert cli.main(calibrate) == 0
+
+
+def test_returned_texts_are_judged_and_calibrated(
+    url: str,
+    sample: Path,
+    encoder: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    to, data = tmp_path / "run.jsonl", tmp_path / "data"
+    queries = twelve_queries(sample, tmp_path)
+    assert cli.main([*run(queries, to, url, encoder, "--depth", "6", "--texts", str(data)), "--json"]) == 0
+    done = json.loads(capfd.readouterr().out)
+    assert (done["sent"], done["earlier"], done["short"]) == (12, 0, 0)
+    assert cli.main([*run(queries, to, url, encoder, "--depth", "6", "--texts", str(data)), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == done | {"sent": 0, "earlier": 12}
+    judge = ["judge", str(data), "--run", str(to), "--n", "6", "--judge", "ana"]
+    for _ in range(2):  # the second sample has the other six queries
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 30))
+        assert cli.main(judge) == 0
+        judge = [*judge, "--more"]
+    shown = capfd.readouterr().err
+    assert "sample 1: 6 of 12 queries with the results of run:" in shown
+    assert f"taugate calibrate-run {to} {data}/qrels/human.tsv --releases gates" in shown
+    header, *rows = (data / "qrels" / "human.tsv").read_text(encoding="utf-8").splitlines()
+    assert (header, len(rows)) == ("query-id\tcorpus-id\tscore", 60)
+    calibrate = ["calibrate-run", str(to), str(data / "qrels" / "human.tsv"), "--releases", str(tmp_path / "gates")]
+    assert cli.main([*calibrate, "--json"]) in {0, 3, 4}
+    assert json.loads(capfd.readouterr().out)["manifest"]["calibration"]["reasons"] == ["few_queries"]
+
+
+def test_store_without_questions_gets_a_provisional_threshold(
+    url: str, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    to, data = tmp_path / "run.jsonl", tmp_path / "data"
+    assert cli.main(run("generated", to, url, encoder, "--texts", str(data), "--max", "120")) == 0
+    assert "120 documents of the store" in capfd.readouterr().err
+    assert {query.origin for query in read_queries(data / "queries.jsonl").values()} == {"crop"}
+    calibrate = ["calibrate-run", str(to), str(data / "qrels" / "generated.tsv"), "--releases", str(tmp_path / "gates")]
+    assert cli.main([*calibrate, "--json"]) in {0, 3, 4}
+    assert "generated_queries" in json.loads(capfd.readouterr().out)["manifest"]["calibration"]["reasons"]
+
+
+def test_request_of_the_user_replaces_the_built_in_one(
+    url: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = tmp_path / "request.json"
+    body = {"query": "$vector", "limit": 3, "with_payload": True}
+    request.write_text(json.dumps({"body": body, "scores": {"doubled": "score"}}), encoding="utf-8")
+    to = tmp_path / "run.jsonl"
+    assert cli.main(run(twelve_queries(sample, tmp_path), to, url, encoder, "--request", str(request))) == 0
+    assert "12 queries have fewer than 20 results" in capfd.readouterr().err
+    first = json.loads(to.read_text(encoding="utf-8").splitlines()[0])["results"][0]
+    assert first["scores"] == {"doubled": first["score"]}
+
+
+def test_unusable_options_are_named(sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    base = ["run", str(sample), "--to", str(tmp_path / "run.jsonl"), "--url"]
+    assert "--as http: needs --request" in failure([*base, nowhere, "--as", "http", "--collection", "c"], capfd)
+    assert "--as qdrant needs the name" in failure([*base, nowhere, "--as", "qdrant"], capfd)
+    words = [*base, nowhere, "--as", "qdrant", "--collection", "c"]
+    assert "the request needs $vector; give --encoder" in failure(words, capfd)
+    assert "not an HTTP URL" in failure([*base, "localhost:6333", "--as", "qdrant", "--collection", "c"], capfd)
+    assert "add --texts DATA" in failure(["run", "generated", *words[2:]], capfd)
+    assert "give the releases directory" in failure(["judge", str(sample)], capfd)
