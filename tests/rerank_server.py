@@ -30,7 +30,7 @@ class RerankServer(LoopbackHTTPServer):
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 """Print nothing."""
 
             def do_POST(self) -> None:
