@@ -152,7 +152,7 @@ def test_haystack_pipeline_is_saved_and_run(sample: Path, tmp_path: Path) -> Non
     pipeline.add_component("retriever", retriever)
     pipeline.add_component("gate", TaugateGate(gates))
     pipeline.connect("retriever.documents", "gate.documents")
-    saved = Pipeline.loads(pipeline.dumps()).get_component("gate")
+    saved: Any = Pipeline.loads(pipeline.dumps()).get_component("gate")
     assert (saved.releases, saved.release, saved.k) == (gates, None, None)
     done = pipeline.run({"retriever": {"query": questions[0]["text"]}})
     assert done["gate"]["reason"] is None

@@ -136,7 +136,7 @@ def _golden(run: JudgedRun, rows: Sequence[int], k: int) -> list[GoldenResults]:
                 sign * float(query.scores[place]),
                 {name: float(of[place]) for name, of in query.components.items() if not np.isnan(of[place])},
             )
-            for place, number in enumerate(query.documents[:k].tolist())
+            for place, number in enumerate(map(int, query.documents[:k]))
         ]
         golden.append(GoldenResults(query.id, query.text, results))
     return golden
