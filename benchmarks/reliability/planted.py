@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from taugate.cli import main as cli
 from taugate.retrieval.index.passages import Observe
-from taugate.retrieval.retriever import Retriever, _Listed, _SearchGroup
+from taugate.retrieval.lists import Listed, SearchGroup
+from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.service.cache.cache import CacheKeys
 
@@ -30,7 +31,7 @@ def main() -> int:
 def _delay(seconds: float) -> None:
     search = Retriever._search
 
-    def delayed(self: Retriever, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+    def delayed(self: Retriever, compared: QueryVectors, group: SearchGroup, observe: Observe) -> Iterator[Listed]:
         if group.scope:
             (nearest,) = self.index.search(compared[:1], 1).positions[0]
             until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.cut import UncutResults, cut
-from taugate.retrieval.documents.filters import Filter, both
+from taugate.retrieval.documents.filters import both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
 from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
@@ -18,8 +18,8 @@ from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.index.words import hybrid_vectors
+from taugate.retrieval.lists import Listed, SearchGroup, contents_of, search_groups
 from taugate.retrieval.policy.abstention import AnswerRule, needs_words
-from taugate.retrieval.policy.background import ReadDocuments
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.query import Answer, Query, Skipped
@@ -53,44 +53,6 @@ class Encoder(Protocol):
     def single_threaded(self) -> Self:
         """Return the same encoder on one thread."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchGroup:
-    """Queries that are searched together: with the same depth, in the same documents.
-
-    Attributes:
-        rows: Positions of the queries in the batch.
-        depth: Number of passages to search for.
-        scope: Filter to search within.
-        documents: Number of documents to find passages of; None if results are not grouped.
-        policy: The policy that will cut the results.
-        rule: Rule that refuses queries; None if none is refused.
-    """
-
-    rows: list[int]
-    depth: int
-    scope: Filter
-    documents: int | None
-    policy: Policy
-    rule: AnswerRule | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The passages listed for some queries of a batch.
-
-    Attributes:
-        rows: Positions of the queries in the batch.
-        result: The passages, best first, a row for each query.
-        policy: The policy that cuts them.
-        rule: Rule that refuses queries; None if none is refused.
-    """
-
-    rows: list[int]
-    result: FoundPassages
-    policy: Policy
-    rule: AnswerRule | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +212,7 @@ class Retriever:
         """Answer queries by the first stage alone; see `answer`."""
         start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
-        groups = self._search_groups(queries, self.policy.k, self.policy, self.abstention)
+        groups = search_groups(queries, self.policy.k, self.policy, self.abstention, self.groups)
         lists = [listed for group in groups for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", start, searched)
@@ -273,11 +235,11 @@ class Retriever:
         start = time.perf_counter()
         compared = self.with_words([query.text for query in queries], vectors)
         rule = second.rule
-        groups = self._search_groups(queries, rule.candidates, rule.policy, rule.abstention)
+        groups = search_groups(queries, rule.candidates, rule.policy, rule.abstention, self.groups)
         lists = [listed for group in groups for listed in self._search(compared, group, observe)]
         searched = time.perf_counter()
         observe("search", start, searched)
-        ranked: list[tuple[_Listed, list[Ranked]]] = []
+        ranked: list[tuple[Listed, list[Ranked]]] = []
         answers: dict[int, Answer | Skipped] = {}
         for listed in lists:
             texts, limits = [queries[row].text for row in listed.rows], [deadlines[row] for row in listed.rows]
@@ -343,50 +305,30 @@ class Retriever:
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # this also rules out duplicates
             raise ValueError("documents are not ordered by similarity")
-        listed = _Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope), self.abstention)
+        listed = Listed([0], FoundPassages(TopK(scores, positions[None])), self.policy.within(scope), self.abstention)
         (answer,) = self._cut_first([query], vector[None], listed)
         return answer
 
-    def _search_groups(
-        self, queries: Sequence[Query], depth: int, policy: Policy, rule: AnswerRule | None
-    ) -> list[_SearchGroup]:
-        """Group queries of the same depth and filter, and of the same k if results are grouped.
-
-        Each depth is at least `depth`, and k. `policy` and `rule` are those of a stage.
-
-        Each depth is searched separately: an approximate index finds more in a longer list, and a query's results must
-        not depend on the other queries of the batch.
-        """
-        rows_of: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
-        for row, query in enumerate(queries):
-            documents = query.k if self.groups(query) else None
-            key = max(depth, query.k), query.permitted, query.filter or (), documents
-            rows_of.setdefault(key, []).append(row)
-        return [
-            _SearchGroup(
-                rows, deep, both(permitted, query_filter) if query_filter else permitted, documents, policy, rule
-            )
-            for (deep, permitted, query_filter, documents), rows in rows_of.items()
-        ]
-
-    def _search(self, compared: QueryVectors, group: _SearchGroup, observe: Observe) -> Iterator[_Listed]:
+    def _search(self, compared: QueryVectors, group: SearchGroup, observe: Observe) -> Iterator[Listed]:
         """Search for the queries of a group, given those of the whole batch."""
         queries, policy, rule = compared[group.rows], group.policy.within(group.scope), group.rule
         if self.parents is None or group.documents is None:
             found = self.passages.find(queries, group.depth, group.scope, observe)
-            yield _Listed(group.rows, found, policy, rule)
+            yield Listed(group.rows, found, policy, rule)
             return
         # k documents reach further down the list of passages than the first K, which τ was calibrated on.
         policy = replace(policy, certified=False)
         within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
         search = DocumentSearch(self.index, self.parents, within)
         for rows, top in search.search(queries, group.depth, group.documents):
-            yield _Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy, rule)
+            yield Listed([group.rows[row] for row in rows.tolist()], FoundPassages(top), policy, rule)
 
-    def _cut_first(self, queries: Sequence[Query], vectors: Float32, listed: _Listed) -> Iterator[Answer]:
+    def _cut_first(self, queries: Sequence[Query], vectors: Float32, listed: Listed) -> Iterator[Answer]:
         """Cut the results of queries that were searched together, by the first stage's scores."""
         top = listed.result.top
-        relevance = self.relevance.estimate(vectors, top, results=_contents(listed.result)) if self.relevance else None
+        relevance = (
+            self.relevance.estimate(vectors, top, results=contents_of(listed.result)) if self.relevance else None
+        )
         for query, vector, answer in zip(queries, vectors, self._cut(queries, vectors, listed, relevance), strict=True):
             yield self._with_parts(query, vector, answer, answer.scores)
 
@@ -395,7 +337,7 @@ class Retriever:
         rule: SecondStageRule,
         queries: Sequence[Query],
         vectors: Float32,
-        listed: _Listed,
+        listed: Listed,
         rankings: Sequence[Ranked],
     ) -> Iterator[Answer]:
         """Cut the candidates of queries that were searched together, by the second stage's scores."""
@@ -422,7 +364,7 @@ class Retriever:
         return replace(answer, parts=score_parts(self.index, query.text, vector, answer.positions, scores))
 
     def _cut(
-        self, queries: Sequence[Query], vectors: Float32, listed: _Listed, relevance: Float32 | None
+        self, queries: Sequence[Query], vectors: Float32, listed: Listed, relevance: Float32 | None
     ) -> Iterator[Answer]:
         """Cut the results of queries that were searched together.
 
@@ -440,21 +382,10 @@ class Retriever:
         return cut(queries, results, policy, listed.result, abstention)
 
     def _cut_documents(
-        self, queries: Sequence[Query], results: UncutResults, listed: _Listed, parents: Parents
+        self, queries: Sequence[Query], results: UncutResults, listed: Listed, parents: Parents
     ) -> Iterator[Answer]:
         """Cut the best passage of each document, of queries that are all grouped."""
         for row, query in enumerate(queries):
             best = results.at(row, first_of_each(parents, results.positions[row]))
             for answer in cut([query], best, listed.policy, listed.result, listed.rule):
                 yield replace(answer, retrieved=None)
-
-
-def _contents(search_result: FoundPassages) -> ReadDocuments | None:
-    """Return the contents of the results, (n, w), if the search returned them."""
-    positions = search_result.top.positions
-    if not positions.size or not search_result.candidates:
-        return None
-    candidates = [search_result.candidates[position] for position in positions.ravel().tolist()]
-    vectors = np.stack([candidate.vector for candidate in candidates])
-    read = ReadDocuments.of(vectors, [candidate.document for candidate in candidates])
-    return ReadDocuments(read.vectors.reshape(*positions.shape, -1), read.lengths.reshape(positions.shape))

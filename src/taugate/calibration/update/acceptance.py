@@ -11,8 +11,9 @@ from taugate.calibration.gate.baseline import GateState, LexicalPart, SearchTria
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.release.encoders import load_encoder
 from taugate.retrieval.release.layout import ENCODER_FOLDER
-from taugate.retrieval.release.reader import Release, load_encoder
+from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import require_in_memory
 
 

@@ -13,16 +13,25 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.index.names import VECTORS
+from taugate.retrieval.policy.abstention import needs_words
 from taugate.retrieval.release.layout import (
+    ABSTENTION,
     BEHIND_ENDPOINT,
     FILES,
+    FIRST_STAGE_FOLDER,
     IN_ENGINE,
+    KNOWN_PAIRS,
+    LEXICAL,
     MANIFEST,
     MANIFEST_BYTES,
     OF_ENCODERS,
     OPTIONAL_FILES,
     OPTIONAL_OF_RUN,
+    PROJECTION,
+    RELEVANCE,
     REQUIRED_OF_RUN,
+    RERANKER_FOLDER,
     content_digest,
     files_differ,
     stored_files,
@@ -166,3 +175,42 @@ def _verify_file(path: Path, record: FileRecord) -> None:
             raise ReleaseError(f"{path}: {size} bytes instead of the {record.bytes} in the manifest; {_REMEDY}")
         if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
             raise ReleaseError(f"{path}: SHA-256 differs from the manifest's; {_REMEDY}")
+
+
+def check_optional_files(release: Path, manifest: Manifest) -> None:
+    """Check that the release has an optional file if and only if the manifest has its record."""
+    kind = manifest.index.kind
+    first, two_stages = manifest.first_stage, manifest.second_stage is not None
+    expected = {
+        f"{FIRST_STAGE_FOLDER}/{RELEVANCE}": two_stages and first.relevance is not None,
+        f"{FIRST_STAGE_FOLDER}/{ABSTENTION}": two_stages and first.answer_threshold is not None,
+        f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": two_stages,
+        # Whether these kinds need exact vectors, their own file tells; releases of 0.2 and before have none.
+        VECTORS: kind == "ivf-pq" or (kind in {"flat-int8", "hnsw"} and VECTORS in manifest.files),
+        PROJECTION: manifest.projection is not None,
+        RELEVANCE: manifest.relevance is not None,
+        ABSTENTION: manifest.answer_threshold is not None,
+        LEXICAL: manifest.lexical is not None or _has_words_for_refusals(first),
+    }
+    for name, is_expected in expected.items():
+        if is_expected != (name in manifest.files):
+            raise disagreement(release, name)
+    if manifest.relevance is None and manifest.policy.kind == "probability":
+        raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
+
+
+def disagreement(release: Path, name: str) -> ReleaseError:
+    """Return the error for a file or folder that the manifest has and the release has not, or the other way round."""
+    return ReleaseError(f"{release}: the manifest and its files disagree on {name}; calibrate again")
+
+
+def _has_words_for_refusals(manifest: Manifest) -> bool:
+    """Return whether a score of whole queries has the words of the documents in the file of lexical scores.
+
+    Without that file, such a score has them in its own, which was so before scores had a lexical part.
+    """
+    return (
+        manifest.answer_threshold is not None
+        and needs_words(manifest.answer_threshold[0])
+        and LEXICAL in manifest.files
+    )
