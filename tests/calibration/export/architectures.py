@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "cannot be exported to ONNX: Exporting the operator 'aten::histc'",
     ),
 }
-LAST_TOKEN = {"Qwen 3 (Qwen3-Embedding)", "Mistral (e5-mistral)", "ModernBERT decoder", "OPT", "StableLM"}
+LAST_TOKEN = {"Qwen 3 (Qwen3-Embedding)", "Mistral (e5-mistral)", "OPT", "StableLM"}
 MAX_TOKENS = 128
 
 
