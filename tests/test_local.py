@@ -39,7 +39,8 @@ def test_search_equals_service(options: dict[str, object], retriever: LocalRetri
 
 def drop_defaults(fields: dict) -> dict:
     """Leave out the fields that replies have only if they are true, or not null."""
-    optional = {"truncated", "approximate", "explored", "refusal", "parts", "matched_words"}
+    optional = {"truncated", "approximate", "explored", "refusal", "stage"}
+    optional |= {"parts", "matched_words", "first_stage_score"}  # of a result
     results = [
         {key: value for key, value in result.items() if value or key not in optional} for result in fields["results"]
     ]

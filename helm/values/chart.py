@@ -4,7 +4,7 @@ from pydantic import Field
 
 from helm.values.access import Keys, TrustedKeys
 from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
-from helm.values.engine import EncoderEndpoint, Engine
+from helm.values.engine import EncoderEndpoint, Engine, RerankEndpoint
 from helm.values.mcp import Mcp
 from helm.values.monitoring import Metrics, Tests
 from helm.values.network import Ingress, Listen, NetworkPolicy, Service
@@ -36,6 +36,7 @@ class ChartValues(Group):
     redis: Redis = group(Redis())
     engine: Engine = group(Engine())
     encoder_endpoint: EncoderEndpoint = group(EncoderEndpoint())
+    rerank_endpoint: RerankEndpoint = group(RerankEndpoint())
 
     recalibration: Recalibration = group(Recalibration())
 

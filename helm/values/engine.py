@@ -1,4 +1,4 @@
-"""The engine and the endpoint of releases whose vectors, documents or encoder are outside the release."""
+"""The engine and the endpoints of releases whose vectors, documents or models are outside the release."""
 
 from helm.values.base import Group, SecretEntry, value
 
@@ -23,4 +23,11 @@ class EncoderEndpoint(Group):
     url: str | None = value(
         None, "base URL if it is not the one that the release names, or if there is a key", pattern="^https?://"
     )
+    key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")
+
+
+class RerankEndpoint(Group):
+    """An endpoint that reranks (docs/how-to/second-stage.md). With networkPolicy, extraEgress must allow it."""
+
+    url: str | None = value(None, "URL of the reranker, such as http://reranker:8080", pattern="^https?://")
     key_secret: SecretEntry = value(SecretEntry(key="key"), "a Secret with the key, which is sent to `url` only")

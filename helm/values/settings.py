@@ -21,6 +21,8 @@ OWNED = (
     "engine_token_file",
     "encoder_url",
     "encoder_key_file",
+    "rerank_url",
+    "rerank_key_file",
     "query_log",
     "keys_file",
     "keys",

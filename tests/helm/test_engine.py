@@ -1,5 +1,7 @@
 """The engine's URL, its secret as a file, and network access to it, for the service and for calibrations."""
 
+import pytest
+
 from tests.helm.rendered import KEYS, VARIANTS, Rendered, at, check, plain, render
 
 MOUNT = {"name": "engine", "mountPath": "/etc/taugate/engine", "readOnly": True}
@@ -30,12 +32,13 @@ def test_pods_have_engine_url_and_secret() -> None:
         check(obj)
 
 
-def test_pods_have_key_of_encoder_endpoint() -> None:
+@pytest.mark.parametrize(("name", "secret"), [("encoder", "models"), ("rerank", "rerankers")])
+def test_pods_have_key_of_endpoint(name: str, secret: str) -> None:
     for pod in _pods(render(VARIANTS["engine"])):
         (container,) = pod["containers"]
-        assert plain(container)["TAUGATE_ENCODER_KEY_FILE"] == "/etc/taugate/encoder/key"
-        assert {"name": "encoder", "mountPath": "/etc/taugate/encoder", "readOnly": True} in container["volumeMounts"]
-        assert {"secretName": "models", "defaultMode": 0o440} in [volume.get("secret") for volume in pod["volumes"]]
+        assert plain(container)[f"TAUGATE_{name.upper()}_KEY_FILE"] == f"/etc/taugate/{name}/key"
+        assert {"name": name, "mountPath": f"/etc/taugate/{name}", "readOnly": True} in container["volumeMounts"]
+        assert {"secretName": secret, "defaultMode": 0o440} in [volume.get("secret") for volume in pod["volumes"]]
 
 
 def test_engine_without_secret_has_no_volume() -> None:

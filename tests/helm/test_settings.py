@@ -31,6 +31,7 @@ PLAIN: Values = {
     "deadline_ms": 2500,
     "engine_timeout_ms": 1500,
     "encoder_timeout_ms": 900,
+    "rerank_deadline_ms": 700,
     "cache_bytes": 1_073_741_824,
     "redis_timeout_ms": 25,
     "redis_ttl_seconds": 600,
@@ -80,6 +81,11 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "encoder_key_file": (
         at("encoderEndpoint", {"url": "https://models.example", "keySecret": {"existingSecret": "models"}}),
         Path("/etc/taugate/encoder/key"),
+    ),
+    "rerank_url": (at("rerankEndpoint.url", "https://reranker.example"), "https://reranker.example"),
+    "rerank_key_file": (
+        at("rerankEndpoint", {"url": "https://reranker.example", "keySecret": {"existingSecret": "rerankers"}}),
+        Path("/etc/taugate/rerank/key"),
     ),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
     "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),

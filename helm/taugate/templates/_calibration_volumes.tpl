@@ -19,7 +19,7 @@
 {{- end }}
 {{- end }}
 {{- include "taugate.engineEnv" $context }}
-{{- include "taugate.encoderEnv" $context }}
+{{- include "taugate.endpointsEnv" $context }}
 {{- include "taugate.storageEnv" $values.objectStorage }}
 {{- include "taugate.plainEnv" $values.env }}
 {{- end }}
@@ -59,7 +59,7 @@
   readOnly: true
 {{- end }}
 {{- include "taugate.engineMount" $context }}
-{{- include "taugate.encoderMount" $context }}
+{{- include "taugate.endpointsMount" $context }}
 {{- end }}
 
 {{- define "taugate.calibrationVolumes" -}}
@@ -82,7 +82,7 @@
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
 {{- include "taugate.engineVolume" . }}
-{{- include "taugate.encoderVolume" . }}
+{{- include "taugate.endpointsVolume" . }}
 {{- end }}
 
 {{- define "taugate.calibrates" -}}

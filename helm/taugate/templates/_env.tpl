@@ -50,15 +50,21 @@
 {{- end }}
 {{- end }}
 
-{{/* The endpoint of the encoder, for all pods that encode. */}}
-{{- define "taugate.encoderEnv" -}}
-{{- with .Values.encoderEndpoint.url }}
-- name: TAUGATE_ENCODER_URL
+{{/* The endpoints of the encoder and of the reranker by name, for all pods that use them. */}}
+{{- define "taugate.endpoints" -}}
+{{- toJson (dict "encoder" .Values.encoderEndpoint "rerank" .Values.rerankEndpoint) }}
+{{- end }}
+
+{{- define "taugate.endpointsEnv" -}}
+{{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
+{{- with $endpoint.url }}
+- name: TAUGATE_{{ upper $name }}_URL
   value: {{ . | quote }}
 {{- end }}
-{{- if .Values.encoderEndpoint.keySecret.existingSecret }}
-- name: TAUGATE_ENCODER_KEY_FILE
-  value: {{ printf "/etc/taugate/encoder/%s" .Values.encoderEndpoint.keySecret.key | quote }}
+{{- if $endpoint.keySecret.existingSecret }}
+- name: TAUGATE_{{ upper $name }}_KEY_FILE
+  value: {{ printf "/etc/taugate/%s/%s" $name $endpoint.keySecret.key | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -71,7 +77,7 @@
 {{- end }}
 {{- include "taugate.redisEnv" . }}
 {{- include "taugate.engineEnv" . }}
-{{- include "taugate.encoderEnv" . }}
+{{- include "taugate.endpointsEnv" . }}
 {{- if .Values.releases.url }}
 {{- include "taugate.storageEnv" .Values.releases.objectStorage }}
 {{- end }}

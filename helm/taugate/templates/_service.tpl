@@ -70,7 +70,7 @@ httpGet:
   readOnly: true
 {{- end }}
 {{- include "taugate.engineMount" . }}
-{{- include "taugate.encoderMount" . }}
+{{- include "taugate.endpointsMount" . }}
 {{- if .Values.queryLog.enabled }}
 - name: queries
   mountPath: /queries
@@ -103,7 +103,7 @@ httpGet:
 {{- end }}
 {{- include "taugate.trustedVolume" . }}
 {{- include "taugate.engineVolume" . }}
-{{- include "taugate.encoderVolume" . }}
+{{- include "taugate.endpointsVolume" . }}
 {{- with .Values.queryLog }}
 {{- if .enabled }}
 {{ include "taugate.claimOrEmpty" (list "queries" .existingClaim .size) }}

@@ -38,21 +38,25 @@
 {{- end }}
 {{- end }}
 
-{{/* The key of the encoder's endpoint, likewise. */}}
-{{- define "taugate.encoderMount" -}}
-{{- if .Values.encoderEndpoint.keySecret.existingSecret }}
-- name: encoder
-  mountPath: /etc/taugate/encoder
+{{/* The keys of these endpoints, likewise. */}}
+{{- define "taugate.endpointsMount" -}}
+{{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
+{{- if $endpoint.keySecret.existingSecret }}
+- name: {{ $name }}
+  mountPath: /etc/taugate/{{ $name }}
   readOnly: true
 {{- end }}
 {{- end }}
+{{- end }}
 
-{{- define "taugate.encoderVolume" -}}
-{{- with .Values.encoderEndpoint.keySecret.existingSecret }}
-- name: encoder
+{{- define "taugate.endpointsVolume" -}}
+{{- range $name, $endpoint := include "taugate.endpoints" . | fromJson }}
+{{- with $endpoint.keySecret.existingSecret }}
+- name: {{ $name }}
   secret:
     secretName: {{ . }}
     defaultMode: 0440
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -56,8 +56,11 @@ redis.password and redis.passwordSecret.existingSecret are both given: keep one
 {{- if and .Values.engine.tokenSecret.existingSecret (not .Values.engine.url) }}
 engine.tokenSecret has no effect without an engine: set engine.url to its servers
 {{- end }}
-{{- if and .Values.encoderEndpoint.keySecret.existingSecret (not .Values.encoderEndpoint.url) }}
-encoderEndpoint.keySecret is sent to no other URL than encoderEndpoint.url: set it
+{{- range $name := list "encoderEndpoint" "rerankEndpoint" }}
+{{- $endpoint := index $.Values $name }}
+{{- if and $endpoint.keySecret.existingSecret (not $endpoint.url) }}
+{{ $name }}.keySecret is sent to no other URL than {{ $name }}.url: set it
+{{- end }}
 {{- end }}
 {{- if and (hasPrefix "http" (.Values.engine.url | default "")) (regexMatch "(^|/)taugate/service(-gpu)?$" .Values.image.repository) }}
 engine.url names Milvus, but {{ .Values.image.repository }} has no client for it: build the target service-milvus of deploy/docker/Dockerfile and name that image in image.repository

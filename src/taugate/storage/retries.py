@@ -105,6 +105,7 @@ class PromptRequests:
         self.endpoint, self._seconds = endpoint, seconds
         self._failure: str | None = None
         self._next_try = 0.0  # after a failure, when a request may try again
+        self._last_reply = 0.0
         self._lock = threading.Lock()
 
     def post(self, body: Any, parse: Callable[[bytes], Reply | None], max_bytes: int) -> Reply:  # noqa: ANN401 (JSON)
@@ -117,17 +118,17 @@ class PromptRequests:
         except AttemptFailed as error:
             message = f"{self.endpoint.url}: does not respond, as {error}"
             if error.replied:
-                self._set_failure(None)
+                self._responded()
                 raise AttemptFailed(message, replied=True) from error
-            self._set_failure(str(error), max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
+            self._failed(str(error), began, max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
             raise ConnectionError(message) from error
         except RequestRefused:  # says nothing about other requests
-            self._set_failure(None)
+            self._responded()
             raise
         except Exception as error:
-            self._set_failure(str(error), _PAUSE)
+            self._failed(str(error), began, _PAUSE)
             raise
-        self._set_failure(None)
+        self._responded()
         return reply
 
     def _attempt_twice(
@@ -151,12 +152,19 @@ class PromptRequests:
                 raise ConnectionError(f"{self.endpoint.url}: does not respond, as {self._failure}")
             self._next_try = now + self._seconds  # this request tries again
 
-    def _set_failure(self, reason: str | None, pause: float = 0.0) -> None:
+    def _responded(self) -> None:
         with self._lock:
+            before, self._failure, self._last_reply = self._failure, None, time.monotonic()
+        if before is not None:
+            _log.info("endpoint is responding again", extra={"fields": {"url": self.endpoint.url}})
+
+    def _failed(self, reason: str, began: float, pause: float) -> None:
+        """Record the failure of a request that was sent at `began`, unless another one has succeeded since."""
+        with self._lock:
+            if began < self._last_reply:
+                return
             before, self._failure = self._failure, reason
             self._next_try = time.monotonic() + pause
-        fields = {"url": self.endpoint.url}
-        if reason is not None and before is None:
-            _log.warning("endpoint is not responding", extra={"fields": fields | {"reason": reason}})
-        elif reason is None and before is not None:
-            _log.info("endpoint is responding again", extra={"fields": fields})
+        if before is None:
+            fields = {"url": self.endpoint.url, "reason": reason}
+            _log.warning("endpoint is not responding", extra={"fields": fields})

@@ -146,7 +146,7 @@ def test_accepted_projection_is_served(projected: Path, sample: Path) -> None:
     kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
     assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
     stages: dict[str, float] = {}
-    release.retriever.search([Query("a house", 5)], lambda stage, seconds: stages.update({stage: seconds}))
+    release.retriever.search([Query("a house", 5)], lambda stage, began, ended: stages.update({stage: ended - began}))
     assert list(stages) == ["encode", "project", "search", "filter"]
 
 

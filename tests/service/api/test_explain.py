@@ -144,7 +144,7 @@ def test_explanations_do_not_fill_queue(releases: Path, release: Release, monkey
         assert held.wait(PATIENCE)
         return explain(*arguments)
 
-    monkeypatch.setattr(search, "explain", slow)
+    monkeypatch.setattr(search, "explain_stages", slow)
 
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
         retriever.gate.set()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from taugate.calibration.comparison.upgrade import Upgrade
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.cli.release.action import action
 from taugate.cli.terminal.output import aligned, print_result, printable, say
@@ -34,6 +33,8 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
+    from taugate.calibration.comparison.upgrade import Upgrade  # slow to load, because of scipy
+
     upgrade = Upgrade.between(*folders)
     for sentence in [] if upgrade is None else upgrade.sentences():
         print_result(sentence)
