@@ -42,6 +42,8 @@ OTHER: dict[str, object] = {
     "queryLog.path": "/queries/other",
     "redis.url": "redis://other:6379",
     "engine.url": "postgresql://other/taugate",
+    "encoderEndpoint.url": "https://other.example/v1",
+    "rerankEndpoint.url": "https://other.example",
     "redis.password": "f" * 24,
     "redis.maxMemory": "64mb",
     "recalibration.cronJob.schedule": "0 4 * * 1",

@@ -45,7 +45,8 @@ def json_line(record: logging.LogRecord) -> bytes:
 def text_line(record: logging.LogRecord) -> bytes:
     """Format a record as a line for people: local time, level, message, fields as JSON, and a traceback."""
     fields = getattr(record, "fields", None)
-    words = f"{datetime.fromtimestamp(record.created):%H:%M:%S} {record.levelname.lower()}: {record.getMessage()}"
+    message = record.getMessage().replace("\n", " ")
+    words = f"{datetime.fromtimestamp(record.created):%H:%M:%S} {record.levelname.lower()}: {message}"
     line = words.encode() if fields is None else words.encode() + b" " + orjson.dumps(fields, default=str)
     return line + (f"\n{_formatter.formatException(record.exc_info)}\n".encode() if record.exc_info else b"\n")
 
