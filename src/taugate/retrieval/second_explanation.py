@@ -33,9 +33,8 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         return first
     candidates = max(retriever.second.rule.candidates, query.k)
     listing = replace(query, k=candidates, min_results=candidates, group_by=None)
-    tokens = retriever.tokens([query.text] * 2)
-    queries = [each.as_read(tokens[0]) for each in (query, listing)]
-    served, listed = retriever.answer(queries, retriever.embed(tokens))
+    read, vectors = retriever.read([query, listing])
+    served, listed = retriever.answer(read, vectors)
     if served.stage != "second" or listed.stage != "second":
         return first.model_copy(update={"why": f"{first.why} The second stage is not available."})
     position = int(documents.positions(first.id)[0])
@@ -55,7 +54,7 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
             update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False, "rule": "rank"}
             | {"why": why}
         )
-    return _ranked(base, query, served, listed, int(places[0]))
+    return _ranked(base, read[0], served, listed, int(places[0]))
 
 
 def _ranked(base: Explanation, query: Query, served: Answer, listed: Answer, place: int) -> Explanation:

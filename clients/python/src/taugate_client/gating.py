@@ -37,15 +37,13 @@ class FrameworkGate:
 
     def __init__(self, releases: str, release: str | None = None, key: str | None = None) -> None:
         is_url = releases.startswith(("http://", "https://"))
-        self._client = TaugateClient(releases, key) if is_url else None
-        self._gate = None if is_url else Gate(releases, release)
+        self._gate = TaugateClient(releases, key) if is_url else Gate(releases, release)
 
     def cut(self, results: list[Mapping[str, Any]], query: str | None, k: int | None) -> "GateReply | GateResponse":
         """Return what is kept of a query's results; see Gate.cut and TaugateClient.gate."""
-        if self._gate is not None:
-            return self._gate.cut(results, k)
-        assert self._client is not None  # noqa: S101 (one of the two is there)
-        return self._client.gate(results, query=query, k=k)
+        if isinstance(self._gate, TaugateClient):
+            return self._gate.gate(results, query=query, k=k)
+        return self._gate.cut(results, k)
 
 
 def keep(

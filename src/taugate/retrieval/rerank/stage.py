@@ -190,7 +190,8 @@ class SecondStage:
             return "failed" if in_time else "deadline"
         with self._lock:
             self._pause = 0.0
-            self._typical += _SMOOTHING * (time.monotonic() - began - self._typical)
+            if len(positions) > 1:  # the random document of ROE takes less time than candidates do
+                self._typical += _SMOOTHING * (time.monotonic() - began - self._typical)
         order = np.argsort(-scores, kind="stable")
         return Ranked(positions[order], scores[order], first[order])
 

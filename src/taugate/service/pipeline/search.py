@@ -250,8 +250,9 @@ class SearchPipeline:
         if rows:
             positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
             top = TopK(np.zeros(positions.shape, dtype=np.float32), positions)
-            limit = self._two_stages.deadline(time.monotonic())
-            ranked = second.rank([group[row].query.text for row in rows], top, [limit] * len(rows))
+            # By the queries' own deadlines, because their replies wait for this.
+            limits = [self._two_stages.deadline(group[row].arrived) for row in rows]
+            ranked = second.rank([group[row].query.text for row in rows], top, limits)
             for row, outcome in zip(rows, ranked, strict=True):
                 random[row] = none if isinstance(outcome, str) else outcome.scores
         return random

@@ -29,8 +29,7 @@ class TaugateGate:
 
     def warm_up(self) -> None:
         """Open the release; `run` does this if it was not done before."""
-        if self._gate is None:
-            self._gate = FrameworkGate(self.releases, self.release)
+        self._opened()
 
     @component.output_types(documents=list[Document], reason=str | None)
     def run(self, documents: list[Document], query: str | None = None) -> dict[str, Any]:
@@ -46,13 +45,16 @@ class TaugateGate:
         Raises:
             InvalidRequest: If a document has no score, or two have the same id.
         """
-        self.warm_up()
-        assert self._gate is not None  # noqa: S101 (for mypy)
-        kept, reply = keep(self._gate, documents, _scored, query, self.k)
+        kept, reply = keep(self._opened(), documents, _scored, query, self.k)
         return {
             "documents": [replace(document, meta=document.meta | fields) for document, fields in kept],
             "reason": reply.reason,
         }
+
+    def _opened(self) -> FrameworkGate:
+        if self._gate is None:
+            self._gate = FrameworkGate(self.releases, self.release)
+        return self._gate
 
     def to_dict(self) -> dict[str, Any]:
         """Return the component as a dictionary."""
