@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
-from taugate.calibration.abstention.choose import QueryGroup
+from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
 from taugate.calibration.metrics.measure import QueryPart
@@ -30,6 +29,7 @@ from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.documents.store import Document
@@ -220,17 +220,8 @@ class RerankedSearch(CorpusSearch):
             return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, first_scores)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """Choose a score of a query that needs only its results, and certify a threshold; None if not requested."""
-        settings, search = self.inputs.settings, self.queries
-        if settings.abstention is None:
-            return None
-        clusters, answerable = search.cluster_ids, len(search.judged)
-        dataset = search.dataset
-        groups = (
-            _group(dataset.answerable, search.judged.top, clusters[:answerable]),
-            _group(dataset.unanswerable, search.unanswerable, clusters[answerable:]),
-        )
-        return abstain(settings.abstention, *groups, None, calibration, settings.seed)
+        """See `abstain_by_scores`."""
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
@@ -283,7 +274,7 @@ def score_pairs(
 def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates) -> Float32:
     """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
 
-    To score all relevant passages would cost more than all else where a query has hundreds.
+    Scoring all relevant passages would cost more than everything else if a query has hundreds of them.
     """
     dataset = first.inputs.dataset
     queries, parents = dataset.answerable, dataset.documents.parents
@@ -303,8 +294,3 @@ def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candida
 
 def _best(top: TopK, k: int) -> TopK:
     return TopK(top.scores[:, :k], top.positions[:, :k])
-
-
-def _group(queries: Sequence[LabelledQuery], top: TopK, clusters: NDArray[np.int64]) -> QueryGroup:
-    """Return the queries of one kind without vectors, which are the first stage's."""
-    return QueryGroup([query.text for query in queries], np.empty((len(queries), 0), dtype=np.float32), top, clusters)

@@ -1,6 +1,5 @@
 """The search of another retriever, of which only a run is known: scores of results, without vectors or documents."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
-from taugate.calibration.abstention.choose import QueryGroup
+from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import QueryPart
@@ -20,9 +18,9 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
@@ -118,16 +116,8 @@ class RunSearch(StudiedSearch):
             return estimated, estimated.relevance.estimate(unanswerable.scores, unanswerable.components)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
-        """Choose a score of a query that needs only its results, and certify a threshold; None if not requested."""
-        settings, search = self.inputs.settings, self.queries
-        if settings.abstention is None:
-            return None
-        clusters, answerable = search.cluster_ids, len(search.judged)
-        groups = (
-            _group(search.dataset.answerable, search.judged.top, clusters[:answerable]),
-            _group(search.dataset.unanswerable, search.unanswerable, clusters[answerable:]),
-        )
-        return abstain(settings.abstention, *groups, None, calibration, settings.seed)
+        """See `abstain_by_scores`."""
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
 
     def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
         """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""
@@ -161,11 +151,6 @@ class RunSearch(StudiedSearch):
             remedy = "leave out --max-answered, or calibrate a run of one component"
             raise InputError(f"{run.run.path}: {sentence}; {remedy}")
         self.inputs.job.report(f'warning: {sentence}; send the component scores, as "scores" of every result')
-
-
-def _group(queries: Sequence[LabelledQuery], top: TopK, clusters: NDArray[np.int64]) -> QueryGroup:
-    """Return the queries of one kind, which have no vectors."""
-    return QueryGroup([query.text for query in queries], np.empty((len(queries), 0), dtype=np.float32), top, clusters)
 
 
 def _correct_scores(run: JudgedRun) -> Float32:
