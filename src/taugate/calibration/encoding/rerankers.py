@@ -10,6 +10,7 @@ from taugate.calibration.encoding.source import export_versions, model_folder, s
 from taugate.errors import EncoderError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import RERANKER_FOLDER
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.rerank import cross_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
@@ -30,11 +31,13 @@ class RequestedReranker:
         reranker: The reranker.
         model: Name of the model in requests to an endpoint; None for a cross-encoder, or if requests name none.
         gated: Whether it is used only if the gate accepts it.
+        adaptation: Record of a reranker that `taugate adapt` trained; None for others.
     """
 
     reranker: Reranker
     model: str | None
     gated: bool
+    adaptation: RerankerAdaptation | None = None
 
     @classmethod
     def find(cls, choice: str, encoder: str, releases: Path) -> Self | None:
@@ -55,11 +58,14 @@ class RequestedReranker:
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
             folder = _own_reranker(Path(encoder), releases)
-            return None if folder is None else cls(CrossEncoder(exported_reranker(str(folder))), None, True)
+            if folder is None:
+                return None
+            return cls(CrossEncoder(exported_reranker(str(folder))), None, True, read_reranker_adaptation(folder))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
             return cls(reranker_endpoint(model or None), model or None, bool(automatic))
-        return cls(CrossEncoder(exported_reranker(named)), None, bool(automatic))
+        folder = exported_reranker(named)
+        return cls(CrossEncoder(folder), None, bool(automatic), read_reranker_adaptation(Path(named)))
 
     @property
     def kind(self) -> Literal["cross-encoder", "endpoint"]:
@@ -72,6 +78,11 @@ class RequestedReranker:
         if isinstance(self.reranker, CrossEncoder):
             return self.reranker.config.name
         return self.model or _ENDPOINT
+
+    @property
+    def first_stage_weight(self) -> float:
+        """Weight of the first stage's score in the score that ranks."""
+        return self.reranker.config.first_stage_weight if isinstance(self.reranker, CrossEncoder) else 0.0
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""

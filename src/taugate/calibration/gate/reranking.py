@@ -1,11 +1,13 @@
 """Judges a second stage: it has to raise NDCG@10 without losing accuracy@K, nor the power to tell unanswerable queries.
 
-All labelled queries judge, as for the lexical share; a reranker is not fitted on them. Of two stages, the second one
-costs more, so it has to be better. Whether the best score tells answerable from unanswerable queries is measured by
-AUROC, the share of pairs of both kinds in the right order: the loss of an unanswerable query is the difference between
-the stages in the share of answerable queries that score higher than it does.
+A calibration judges by all labelled queries, as for the lexical share; a reranker is not fitted on them. An adaptation
+judges by those about unseen documents. Of two stages, the second one costs more, so it has to be better. Whether the
+best score tells answerable from unanswerable queries is measured by AUROC, the share of pairs of both kinds in the
+right order: the loss of an unanswerable query is the difference between the stages in the share of answerable queries
+that score higher than it does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +16,10 @@ import numpy as np
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
@@ -48,35 +51,50 @@ class JudgedStage:
     separation: PairedLoss | None
 
 
-def judge_second_stage(
-    inputs: CalibrationInputs, name: str, first: StageResults, second: StageResults, clusters: "SamplingUnits | None"
-) -> JudgedStage:
-    """Compare a second stage with the first one alone.
+@dataclass(frozen=True)
+class JudgingQueries:
+    """The queries that judge a second stage.
 
-    Args:
-        inputs: The data set and the settings.
-        name: Name of the candidate.
-        first: Results of the first stage.
-        second: Results of the second stage.
-        clusters: Sampling units of the u unanswerable queries; None without any.
+    Attributes:
+        answerable: The n answerable queries.
+        parents: Parents of the corpus.
+        units: Sampling units of the answerable queries.
+        unanswerable: Sampling units of the u unanswerable queries; None without any.
+        k: K of accuracy@K.
+        gate: The requested margin, None for the default, and the confidence.
     """
-    requested, units, dataset = inputs.settings.candidates.gate, inputs.units, inputs.dataset
-    confidence = requested.confidence
 
-    def outcomes(top: TopK) -> RankingOutcomes:
-        parents = dataset.documents.parents
-        return RankingOutcomes.judge(dataset.answerable, top.positions, inputs.settings.k, parents)
+    answerable: Sequence[LabelledQuery]
+    parents: Parents
+    units: SamplingUnits
+    unanswerable: SamplingUnits | None
+    k: int
+    gate: GateSettings
 
-    gate = GateSettings(requested.margin or default_margin(MARGIN, min_detectable_loss(units, confidence)), confidence)
-    candidate = GateCandidate(name, "rerank", outcomes(second.answerable))
-    (record,) = judge(outcomes(first.answerable), [candidate], units, gate, superior=True)
-    if clusters is None:
-        return JudgedStage(record, None)
-    separation, limit = _separation(first, second, clusters, requested.margin, confidence)
-    if record.admitted and limit is not None and separation.loss.upper > limit:
-        verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
-        record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
-    return JudgedStage(record, separation)
+    def outcomes(self, top: TopK) -> RankingOutcomes:
+        """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
+        return RankingOutcomes.judge(self.answerable, top.positions, self.k, self.parents)
+
+    def judge(self, name: str, first: StageResults, second: StageResults) -> JudgedStage:
+        """Compare a second stage with the first one alone.
+
+        Args:
+            name: Name of the candidate.
+            first: Results of the first stage.
+            second: Results of the second stage.
+        """
+        requested, confidence = self.gate.margin, self.gate.confidence
+        margin = requested or default_margin(MARGIN, min_detectable_loss(self.units, confidence))
+        candidate = GateCandidate(name, "rerank", self.outcomes(second.answerable))
+        gate = GateSettings(margin, confidence)
+        (record,) = judge(self.outcomes(first.answerable), [candidate], self.units, gate, superior=True)
+        if self.unanswerable is None:
+            return JudgedStage(record, None)
+        separation, limit = _separation(first, second, self.unanswerable, requested, confidence)
+        if record.admitted and limit is not None and separation.loss.upper > limit:
+            verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
+            record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
+        return JudgedStage(record, separation)
 
 
 def _separation(

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import JudgedStage, StageResults, judge_second_stage, separation_in_words
+from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults, separation_in_words
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
@@ -27,6 +27,7 @@ from taugate.retrieval.release.layout import (
     RELEVANCE,
     RERANKER_FOLDER,
 )
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, write_pairs
 from taugate.retrieval.rerank import cross_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -108,6 +109,8 @@ def try_second_stage(
             "--policy gap, the difference from the best score"
         )
     judged = _judge(inputs, searching, requested)
+    if requested.adaptation is not None:
+        judged = _judge_adapted(judged, requested.adaptation, inputs)
     line = gate_line(judged.record)
     if judged.separation is not None:
         line += f"; {separation_in_words(judged.separation)}"
@@ -131,8 +134,26 @@ def _judge(inputs: CalibrationInputs, searching: RerankedSearch, requested: Requ
         ids = searching.queries.cluster_ids[len(answerable.first) :]
         clusters = SamplingUnits.from_clusters(ids)
     name = f"second stage {requested.name}, {answerable.scores.shape[1]} candidates"
+    dataset, settings = inputs.dataset, inputs.settings
+    queries = JudgingQueries(
+        dataset.answerable, dataset.parents, inputs.units, clusters, settings.k, settings.candidates.gate
+    )
     first = StageResults(answerable.first, unanswerable.first)
-    return judge_second_stage(inputs, name, first, StageResults(answerable.second, unanswerable.second), clusters)
+    return queries.judge(name, first, StageResults(answerable.second, unanswerable.second))
+
+
+def _judge_adapted(judged: JudgedStage, adaptation: RerankerAdaptation, inputs: CalibrationInputs) -> JudgedStage:
+    """Refuse a reranker that `taugate adapt` did not accept, and warn of one that learned from these queries."""
+    if adaptation.pairs.split == inputs.dataset.split:
+        inputs.job.report(
+            f"warning: the reranker was trained on the split {inputs.dataset.split}, so figures measured on its "
+            "queries look too good; calibrate on a split that it was not trained on"
+        )
+    if adaptation.admitted:
+        return judged
+    inputs.job.report(f"warning: taugate adapt did not accept the reranker: {adaptation.reason}")
+    refused = {"admitted": False, "verdict": adaptation.gate.verdict, "statement": None}
+    return replace(judged, record=judged.record.model_copy(update=refused))
 
 
 def _known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
@@ -169,6 +190,7 @@ def _record(
         sha256=digest,
         scores=searching.scale,
         candidates=searching.inputs.settings.candidates.rerank_candidates,
+        first_stage_weight=searching.first_stage_weight,
         tolerance=tolerance,
         separation=judged.separation,
         first=FirstStageRecord(**{name: first[name] for name in FirstStageRecord.model_fields}),

@@ -35,7 +35,7 @@ from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import FIRST_SCORE, rank
+from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -119,6 +119,7 @@ class RerankedSearch(CorpusSearch):
         off_topic: Candidates of the questions about other subjects.
         correct: (n,) float32 scores of the most similar relevant passage, retrieved or not.
         scale: What the second stage's scores are.
+        first_stage_weight: Weight of the first stage's score in the second stage's.
     """
 
     reranker: Reranker
@@ -127,6 +128,7 @@ class RerankedSearch(CorpusSearch):
     off_topic: Candidates
     correct: Float32
     scale: Literal["similarity", "logit"]
+    first_stage_weight: float
 
     @classmethod
     def score(cls, first: CorpusSearch, requested: RequestedReranker, candidates: int) -> Self:
@@ -141,6 +143,7 @@ class RerankedSearch(CorpusSearch):
             RerankerUnavailable: If there are no scores.
         """
         dataset, encoded, reranker = first.inputs.dataset, first.encoded, requested.reranker
+        weight = requested.first_stage_weight
 
         def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
@@ -148,7 +151,7 @@ class RerankedSearch(CorpusSearch):
 
         def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
             scores = score_pairs(reranker, texts, top.positions, dataset.documents, first.inputs.job, name)
-            return Candidates(top, scores)
+            return Candidates(top, combined(scores, top.scores, weight))
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
         return cls(
@@ -161,8 +164,9 @@ class RerankedSearch(CorpusSearch):
             first_scored(
                 dataset.off_topic, first.index.search(encoded.off_topic, candidates), "ranking other questions"
             ),
-            _correct_scores(first, reranker, answerable),
+            _correct_scores(first, reranker, answerable, weight),
             requested.scale(answerable.scores),
+            weight,
         )
 
     @property
@@ -201,7 +205,8 @@ class RerankedSearch(CorpusSearch):
         texts = [self.inputs.dataset.answerable[row].text for row in part.members.tolist()]
         documents, job = self.inputs.dataset.documents, self.inputs.job
         positions = part.resamples.random_documents[:, None]
-        return score_pairs(self.reranker, texts, positions, documents, job, "ranking random documents")[:, 0]
+        scores = score_pairs(self.reranker, texts, positions, documents, job, "ranking random documents")[:, 0]
+        return combined(scores, super().random_scores(part), self.first_stage_weight)
 
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
@@ -271,7 +276,7 @@ def score_pairs(
     return scores
 
 
-def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates) -> Float32:
+def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates, weight: float) -> Float32:
     """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
 
     Scoring all relevant passages would cost more than everything else if a query has hundreds of them.
@@ -282,13 +287,13 @@ def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candida
     correct: Float32 = np.where(relevant, candidates.scores, -np.inf).max(axis=1).astype(np.float32)
     missed = np.flatnonzero(~relevant.any(axis=1))
     passages = relevant_passages(queries, parents)
-    nearest = np.zeros((len(missed), 1), dtype=np.int64)
+    nearest, similarities = np.zeros((len(missed), 1), dtype=np.int64), np.zeros(len(missed), dtype=np.float32)
     for place, row in enumerate(missed.tolist()):
         similar = first.index.score(first.encoded.answerable[[row]], passages[row][None])[0]
-        nearest[place] = passages[row][int(similar.argmax())]
+        nearest[place], similarities[place] = passages[row][int(similar.argmax())], similar.max()
     texts = [queries[row].text for row in missed.tolist()]
     scores = score_pairs(reranker, texts, nearest, dataset.documents, first.inputs.job, "ranking missed answers")
-    correct[missed] = scores[:, 0]
+    correct[missed] = combined(scores[:, 0], similarities, weight)
     return correct
 
 

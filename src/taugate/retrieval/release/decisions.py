@@ -62,7 +62,7 @@ def load_second_stage(
         score, threshold = manifest.answer_threshold
         loaded = AnswerScore.load(release / ABSTENTION, score, 0, ())
         abstention = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
-    rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention)
+    rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention, record.first_stage_weight)
     reranker: Reranker = open_reranker(record.model) if record.kind == "endpoint" else CrossEncoder(folder, threads)
     if isinstance(reranker, CrossEncoder) and reranker.sha256 != record.sha256:
         raise ReleaseError(f"{folder}: its files are not the reranker in the manifest; calibrate again")
