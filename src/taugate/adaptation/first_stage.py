@@ -75,6 +75,9 @@ class FirstStage:
         queries = [*self.pairs.queries.train, *self.pairs.queries.unanswerable[TRAIN]]
         paired, allowed = self._paired_texts(queries), self.pairs.queries.parts.passages(TRAIN)
         mined = paired.mine(NEGATIVES, np.random.default_rng([seed, _STREAM])).positions
+        for row, query in enumerate(queries):
+            if not query.relevant and query.judged:  # a person has read this document, and found no answer in it
+                mined[row, 0] = np.searchsorted(allowed, query.judged[0])
         vectors = self._compared(queries, paired.queries)
 
         def score(rows: NDArray[np.int64], documents: NDArray[np.int64]) -> Float32:

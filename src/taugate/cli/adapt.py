@@ -114,7 +114,7 @@ def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds:
         "Gain": f"NDCG@10 {_points(-gain.mean)} points ({_points(-gain.upper)} to {_points(-gain.lower)}) over the "
         "first stage",
         "Score": f"cross-encoder + {record.first_stage_weight:.3g} · score of the first stage",
-        "Evidence": f"{record.gate.evidence.units:,} unseen units; {pairs.unseen:,} queries"
+        "Evidence": f"{record.gate.n:,} unseen queries about documents held out from training"
         + ("; all of them generated" if record.evidence == "generated" else ""),
     }
     if record.separation is not None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
 from taugate.errors import EncoderError
 from taugate.retrieval.vectors.similarity import Float32
 
-RERANK = "rerank"  # name of the stage of training, and of its folder
+RERANK: Final = "rerank"  # name of the stage of training, and of its folder
 MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
 # Of 16 negatives, the one of rank 16·u³ is drawn, u uniform: the first one in 40 % of the draws. A second stage mostly
 # has to tell the first few results apart. Chosen, not tuned.
@@ -94,7 +94,8 @@ class ScoredPairs:
         if len(relevant):
             place = int(rng.integers(len(relevant)))
             yield row, int(relevant[place]), 1.0, float(self.relevant_scores[row][place])
-        place = int(self.negatives.shape[1] * rng.random() ** _HARDER)
+        # Of an unanswerable query, the hardest document alone: others say little about it.
+        place = int(self.negatives.shape[1] * rng.random() ** _HARDER) if len(relevant) else 0
         yield row, int(self.negatives[row, place]), 0.0, float(self.negative_scores[row, place])
 
 
