@@ -50,7 +50,7 @@ PROBES = [
     "naïve café — “quoted” … 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🙂",
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
-_PASSAGE = 80  # characters; means of fewer tokens are often longer vectors
+_PASSAGE = 70  # characters; means of fewer tokens are often longer vectors
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
 # Probes that PyTorch pads to one length. Those of a large model are encoded alone, because padding multiplies the work
 # by six, and so are those of a model with a long window, because attention takes memory by the square of the length:

@@ -151,11 +151,9 @@ class Calibration(CalibrationStages):
         job, requested = self.job, self.requested
         if dataset.vectors is not None:
             self.settings = without_encoder(self.settings, requested.input_options, job)
-            vectors, max_norm = dataset.vectors, None
-            if requested.input_options.similarity == "dot" and not were_normalized(
-                vectors.lengths / vectors.lengths.max()
-            ):
-                max_norm = max_norm_above(float(vectors.lengths.max()))
+            vectors, max_norm, longest = dataset.vectors, None, float(dataset.vectors.lengths.max())
+            if requested.input_options.similarity == "dot" and not were_normalized(vectors.lengths / longest):
+                max_norm = max_norm_above(longest)
                 vectors = vectors.for_inner_product(max_norm)
             self.encoders = Encoders.of_vectors(vectors.documents.shape[1], max_norm)
             self._report_similarity()
