@@ -10,6 +10,7 @@ from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
@@ -32,7 +33,7 @@ def load_base(base: str) -> ExportedEncoder:
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = ExportedEncoder.load(exported_encoder(base))
+    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
