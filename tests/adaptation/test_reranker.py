@@ -96,9 +96,10 @@ def test_release_serves_the_calibrated_sum_of_both_scores(
     trained: Path, copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--releases", str(tmp_path), "--encoder", str(small), "--rerank", f"auto:{trained}", "--no-refusal"]
-    assert cli.main(["calibrate", str(copies), *options, "--no-promote"]) == 0
+    options += ["--rerank-candidates", "5"]
+    assert cli.main(["calibrate", str(copies), *options]) == 0
     assert "the reranker was trained on the split test" in capfd.readouterr().err
-    folder = find(tmp_path, capfd.readouterr().out.strip() or None)
+    folder = find(tmp_path)
     record = verify_searchable(folder).second_stage
     assert record is not None
     weight = record_of(trained).first_stage_weight
@@ -127,6 +128,7 @@ def test_model_of_meaningless_labels_is_refused_by_adapt_and_by_auto(
     assert "taugate: not accepted: " in capfd.readouterr().err
     assert not record_of(target).admitted
     options = ["--releases", str(releases), "--encoder", str(small), "--rerank", f"auto:{target}", "--no-refusal"]
+    options += ["--rerank-candidates", "5"]
     assert cli.main(["calibrate", str(data), *options]) == 0
     assert "taugate adapt did not accept the reranker: " in capfd.readouterr().err
     manifest = verify_searchable(find(releases))
