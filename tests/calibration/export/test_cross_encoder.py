@@ -7,15 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.rerankers import exported_reranker
+from taugate.calibration.encoding.precisions import CheaperPrecision
+from taugate.calibration.encoding.rerankers import cheaper_reranker, exported_reranker
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.pair_models import PairBert
 
 pytestmark = pytest.mark.model
 
 QUERY = "who pays for a new roof"
 TEXTS = ["the owner pays", "roof", "a permit is needed, " * 60, "¿quién paga el tejado?", "x"]
+# Sizes that the kernel has: multiples of 64, and of 16 per head.
+FOR_KERNEL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
 SMALL = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96}
 
 
@@ -31,7 +36,10 @@ def cross_encoder(folder: Path, architecture: str, labels: int = 1, **options: A
     config = getattr(transformers, f"{architecture}Config")(
         vocab_size=len(tokenizer), num_labels=labels, initializer_range=0.3, **options
     )
-    getattr(transformers, f"{architecture}ForSequenceClassification")(config).save_pretrained(folder)
+    network = getattr(transformers, f"{architecture}ForSequenceClassification")(config)
+    for parameter in network.parameters():  # offsets that are all zero would be one constant of the graph
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     model = TorchCrossEncoder(str(folder), device="cpu")
     saved = folder.parent / f"{folder.name}-saved"
@@ -58,6 +66,30 @@ def test_scores_after_export_equal_those_of_the_library(
     np.testing.assert_allclose(exported.score(QUERY, TEXTS), expected, atol=1e-4)
     assert exported.config.max_difference <= 1e-4
     assert exported_reranker(str(exported.folder)) == exported.folder
+
+
+@pytest.mark.skipif(processor_path("int8") is None, reason="needs AVX2 and a compiler")
+@pytest.mark.parametrize(("architecture", "precision"), [("Bert", "int8"), ("Roberta", "bfloat16")])
+def test_scores_by_the_kernel_are_near_those_in_float32(
+    tmp_path: Path, architecture: str, precision: CheaperPrecision
+) -> None:
+    """Random weights magnify rounding, but by less than another position, token type or head changes an output."""
+    positions = {"max_position_embeddings": 128, "pad_token_id": 1, "type_vocab_size": 2}
+    folder = cross_encoder(tmp_path / "model", architecture, **FOR_KERNEL, **positions)
+    float32 = CrossEncoder(exported_reranker(str(folder)), 1)
+    cheaper = cheaper_reranker(float32, precision, TEXTS)
+    assert isinstance(cheaper._model, PairBert)
+    assert cheaper_reranker(float32, precision, TEXTS).sha256 == cheaper.sha256 != float32.sha256
+    expected, outputs = (model.outputs(model.tokenize(QUERY, TEXTS)) for model in (float32, cheaper))
+    assert 0 < np.abs(outputs - expected).max() < 0.2 * expected.std()
+    alone = [cheaper.score(QUERY, [text])[0] for text in TEXTS]
+    np.testing.assert_allclose(cheaper.score(QUERY, TEXTS), alone, atol=1e-6)
+
+
+def test_model_that_is_not_bert_like_has_no_cheaper_precision(tmp_path: Path) -> None:
+    folder = cross_encoder(tmp_path / "model", "Electra", **FOR_KERNEL, embedding_size=64)
+    with pytest.raises(EncoderError, match="int8 needs"):
+        cheaper_reranker(CrossEncoder(exported_reranker(str(folder)), 1), "int8", TEXTS)
 
 
 def test_model_with_two_labels_is_refused(tmp_path: Path) -> None:

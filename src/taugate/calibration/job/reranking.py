@@ -10,8 +10,8 @@ import numpy as np
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import JudgedStage, StageResults, judge_second_stage, separation_in_words
-from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.gate.reranker_precision import try_precision
+from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage, separation_in_words
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
@@ -27,6 +27,7 @@ from taugate.retrieval.release.layout import (
     RELEVANCE,
     RERANKER_FOLDER,
 )
+from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, write_pairs
 from taugate.retrieval.rerank import cross_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -85,15 +86,18 @@ class AcceptedSecondStage:
 
 def try_second_stage(
     inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker
-) -> tuple[JudgedStage, AcceptedSecondStage | None]:
+) -> tuple[list[GateRecord], AcceptedSecondStage | None]:
     """Score the candidates of all queries, judge the second stage, and calibrate the first one if there will be two.
 
-    A reranker that is named is used as it is, and only judged.
+    A reranker that is named is used, and only judged. In a cheaper precision, it also has to pass the gate.
 
     Args:
         inputs: The data set and the settings.
         first: The search of the first stage.
         requested: The reranker.
+
+    Returns:
+        The gate's records, and the second stage if there is one.
 
     Raises:
         InputError: If the requested rule cannot be applied to the scores.
@@ -107,7 +111,7 @@ def try_second_stage(
             "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
             "--policy gap, the difference from the best score"
         )
-    judged = _judge(inputs, searching, requested)
+    judged = judge_second_stage(searching, searching.first_results, requested.name)
     line = gate_line(judged.record)
     if judged.separation is not None:
         line += f"; {separation_in_words(judged.separation)}"
@@ -115,24 +119,21 @@ def try_second_stage(
     job.report(line if requested.gated else f"second stage as given; {line}")
     if used and not judged.record.admitted:
         job.report("warning: the second stage is not shown to help; --rerank auto:MODEL would leave it out")
+    records = [judged.record]
     if not used:
-        return judged, None
+        return records, None
+    cheaper = try_precision(first, searching, requested)
+    if cheaper is not None:
+        records.append(cheaper[0].record)
+        if cheaper[1] is not None:
+            faster = judge_second_stage(cheaper[1][0], searching.first_results, requested.name)
+            if faster.record.admitted or not requested.gated:
+                judged, (searching, requested) = faster, cheaper[1]
     studied = study(inputs, first)
     known = _known_pairs(searching, requested)
     record = _record(searching, requested, judged, {**studied.records} | decide(studied, inputs), known)
     folder = requested.reranker.folder if isinstance(requested.reranker, CrossEncoder) else None
-    return judged, AcceptedSecondStage(searching, record, folder, studied, known)
-
-
-def _judge(inputs: CalibrationInputs, searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
-    answerable, unanswerable = searching.answerable, searching.unanswerable
-    clusters = None
-    if len(unanswerable.first):
-        ids = searching.queries.cluster_ids[len(answerable.first) :]
-        clusters = SamplingUnits.from_clusters(ids)
-    name = f"second stage {requested.name}, {answerable.scores.shape[1]} candidates"
-    first = StageResults(answerable.first, unanswerable.first)
-    return judge_second_stage(inputs, name, first, StageResults(answerable.second, unanswerable.second), clusters)
+    return records, AcceptedSecondStage(searching, record, folder, studied, known)
 
 
 def _known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
@@ -169,6 +170,7 @@ def _record(
         sha256=digest,
         scores=searching.scale,
         candidates=searching.inputs.settings.candidates.rerank_candidates,
+        precision=reranker.config.precision if isinstance(reranker, CrossEncoder) else "float32",
         tolerance=tolerance,
         separation=judged.separation,
         first=FirstStageRecord(**{name: first[name] for name in FirstStageRecord.model_fields}),

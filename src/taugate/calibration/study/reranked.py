@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,18 @@ class Candidates:
         """The first stage's scores in the order of the second stage, (m, N) float32."""
         order = np.argsort(-self.scores, axis=1, kind="stable")
         return np.take_along_axis(self.first.scores, order, axis=1)
+
+
+class StageResults(NamedTuple):
+    """The candidates of the labelled queries in the order of one stage, by its scores.
+
+    Attributes:
+        answerable: (n, N) candidates.
+        unanswerable: (u, N) candidates.
+    """
+
+    answerable: TopK
+    unanswerable: TopK
 
 
 @dataclass(frozen=True)
@@ -164,6 +176,16 @@ class RerankedSearch(CorpusSearch):
             _correct_scores(first, reranker, answerable),
             requested.scale(answerable.scores),
         )
+
+    @property
+    def first_results(self) -> StageResults:
+        """The candidates in the order of the first stage."""
+        return StageResults(self.answerable.first, self.unanswerable.first)
+
+    @property
+    def results(self) -> StageResults:
+        """The candidates in the order of the second stage."""
+        return StageResults(self.answerable.second, self.unanswerable.second)
 
     @property
     def queries(self) -> RerankedQueries:
