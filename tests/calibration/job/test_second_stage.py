@@ -13,9 +13,11 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
+from taugate.registry.erasure import erase
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.second_explanation import explain_stages
 from tests.fake_reranker import write_fake_reranker
@@ -119,6 +121,31 @@ def test_damaged_reranker_is_refused(two_stages: Path) -> None:
             load(two_stages)
     finally:
         path.write_bytes(before)
+
+
+def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_stages: Path) -> None:
+    before = load(two_stages)
+    gone = [pair.document for pair in read_pairs(two_stages / "reranker" / "pairs.json")[:2]]
+    created = erase(two_stages.parent, two_stages.name, gone).manifest
+    after = load(two_stages.parent / created.release_id)
+    assert {*gone}.isdisjoint(document.id for document in after.documents)
+    known = read_pairs(two_stages.parent / created.release_id / "reranker" / "pairs.json")
+    assert len(known) == 2
+    assert {*gone}.isdisjoint(pair.document for pair in known)
+    changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
+    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"}
+    assert {*created.files} == {*before.manifest.files} - {"questions.jsonl"}
+    queries = [Query(entry["q"], 5) for entry in FAQ if entry["id"] not in gone]
+    pairs = zip(before.retriever.search(queries), after.retriever.search(queries), strict=True)
+    same = 0
+    for old, new in pairs:
+        assert (new.stage, new.threshold) == ("second", old.threshold)
+        scores = dict(zip((document.id for document in old.read(before.documents)), old.scores.tolist(), strict=True))
+        kept = zip((document.id for document in new.read(after.documents)), new.scores.tolist(), strict=True)
+        for name, score in kept:
+            assert name not in gone
+            same += scores.get(name) == pytest.approx(score, abs=1e-6)
+    assert same > len(queries) / 2
 
 
 def test_same_input_has_the_same_digest(

@@ -1,6 +1,5 @@
 """Adds a second stage to a calibration, which also calibrates the first stage alone, on the same queries."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +17,10 @@ from taugate.calibration.study.decide import decide
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import InputError
+from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.layout import (
-    ABSTENTION,
-    FIRST_STAGE_FOLDER,
-    KNOWN_PAIRS,
-    LEXICAL,
-    RELEVANCE,
-    RERANKER_FOLDER,
-)
 from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, write_pairs
-from taugate.retrieval.rerank import cross_encoder
+from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import sha256_json
@@ -64,24 +55,9 @@ class AcceptedSecondStage:
         Raises:
             OSError: If a file cannot be written.
         """
-        target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
-        target.mkdir()
-        if self.folder is not None:
-            for name in cross_encoder.FILES:
-                if (self.folder / name).exists():  # a graph may have its weights in a file of their own
-                    shutil.copyfile(self.folder / name, target / name)
-        write_pairs(target / KNOWN_PAIRS, self.known)
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
-        rule = self.first.answer_rule
-        if relevance is not None or rule is not None:
-            alone.mkdir()
-        if relevance is not None:
-            relevance.save(alone / RELEVANCE)
-        if rule is not None:
-            rule.score.save(alone / ABSTENTION)
-            words = rule.score.signals.words
-            if words is not None and not (release / LEXICAL).exists():
-                words.index.save(release / LEXICAL)
+        score = None if self.first.answer_rule is None else self.first.answer_rule.score
+        SecondStageContents(self.folder, self.known, relevance, score).write(release)
 
 
 def try_second_stage(
