@@ -154,7 +154,7 @@ class SecondStageContents:
     """
 
     reranker: Path | None
-    known: Sequence[KnownPair]
+    known: list[KnownPair]
     relevance: Relevance | ScoreRelevance | None
     answer_score: AnswerScore | None
 

@@ -1,19 +1,18 @@
 """Adds a second stage to a calibration, which also calibrates the first stage alone, on the same queries."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranker_precision import try_precision
 from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage, separation_in_words
+from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
+from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import InputError
@@ -87,7 +86,7 @@ def try_second_stage(
             "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
             "--policy gap, the difference from the best score"
         )
-    judged = judge_second_stage(searching, searching.first_results, requested.name)
+    judged = _against_first(searching, requested)
     line = gate_line(judged.record)
     if judged.separation is not None:
         line += f"; {separation_in_words(judged.separation)}"
@@ -102,17 +101,36 @@ def try_second_stage(
     if cheaper is not None:
         records.append(cheaper[0].record)
         if cheaper[1] is not None:
-            faster = judge_second_stage(cheaper[1][0], searching.first_results, requested.name)
+            faster = _against_first(*cheaper[1])
             if faster.record.admitted or not requested.gated:
                 judged, (searching, requested) = faster, cheaper[1]
-    studied = study(inputs, first)
-    known = _known_pairs(searching, requested)
-    record = _record(searching, requested, judged, {**studied.records} | decide(studied, inputs), known)
+    studied, alone = study_first_stage(inputs, first)
+    known = known_pairs(searching, requested)
+    record = _record(searching, requested, judged, alone, known)
     folder = requested.reranker.folder if isinstance(requested.reranker, CrossEncoder) else None
     return records, AcceptedSecondStage(searching, record, folder, studied, known)
 
 
-def _known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
+def _against_first(searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
+    """Compare the second stage with the first one."""
+    stages = searching.first_results, searching.results
+    return judge_second_stage(searching.inputs, requested.name, stages, searching.unanswerable_units)
+
+
+def study_first_stage(
+    inputs: CalibrationInputs, first: CorpusSearch, inherited: Inherited | None = None
+) -> tuple[Study, FirstStageRecord]:
+    """Calibrate the first stage alone, or measure what it inherits; returns the study and its record.
+
+    Raises:
+        InputError: If the requested rule cannot be applied to the data.
+    """
+    studied = study(inputs, first, inherited)
+    records = {**studied.records} | decide(studied, inputs, inherited)
+    return studied, FirstStageRecord(**{name: records[name] for name in FirstStageRecord.model_fields})
+
+
+def known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
     """Score evenly spaced queries with their best candidate alone, as the service will."""
     dataset = searching.inputs.dataset
     rows = np.unique(np.linspace(0, len(dataset.answerable) - 1, num=_KNOWN_PAIRS).astype(int))
@@ -132,7 +150,7 @@ def _record(
     searching: RerankedSearch,
     requested: RequestedReranker,
     judged: JudgedStage,
-    first: Mapping[str, Any],
+    first: FirstStageRecord,
     known: list[KnownPair],
 ) -> SecondStageRecord:
     reranker, tolerance = requested.reranker, _ENDPOINT_TOLERANCE
@@ -149,5 +167,5 @@ def _record(
         precision=reranker.config.precision if isinstance(reranker, CrossEncoder) else "float32",
         tolerance=tolerance,
         separation=judged.separation,
-        first=FirstStageRecord(**{name: first[name] for name in FirstStageRecord.model_fields}),
+        first=first,
     )

@@ -11,7 +11,7 @@ from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.precision import FASTER
-from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage
+from taugate.calibration.gate.reranking import CheaperStage, JudgedStage, judge_second_stage
 from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.reranked import RerankedSearch
@@ -56,8 +56,9 @@ def try_precision(
     with job.stage("rerank"):
         searching = RerankedSearch.score(first, moved, settings.rerank_candidates)
         gain = _gain(exact, reranker, cheaper)
+        stages, units = (exact.results, searching.results), searching.unanswerable_units
         judged = judge_second_stage(
-            searching, exact.results, requested.name, precision, gain, processor_path(precision)
+            inputs, requested.name, stages, units, CheaperStage(precision, gain, processor_path(precision))
         )
     record = judged.record
     job.report(
