@@ -253,7 +253,9 @@ def keep_abstention(
         if corpus is not None:
             score = replace(score, signals=corpus.signals(score.signals.k).needed(score.name))
         scores = [
-            score.of(group.texts, group.vectors, group.top) if len(group.clusters) else np.empty(0, dtype=np.float32)
+            score.of(group.texts, group.vectors, group.top, group.components)
+            if len(group.clusters)
+            else np.empty(0, dtype=np.float32)
             for group in (answerable, unanswerable)
         ]
     chosen = ChosenScore(
