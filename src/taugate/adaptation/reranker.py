@@ -247,8 +247,7 @@ class _Trained:
         judging, scored = _judging(queries, self.trainer.first.pairs), self._candidates(reranker, queries)
         served = Candidates(scored.first, combined(scored.scores, scored.first.scores, weight))
         first, second = (_divided(top, len(judging.answerable)) for top in (served.first, served.second))
-        name = f"second stage, {_CANDIDATES} candidates"
-        return judging, judging.judge(name, first, second)
+        return judging, judging.judge(self.trainer.base, (first, second))
 
     def _candidates(self, reranker: CrossEncoder, queries: Sequence[LabelledQuery]) -> Candidates:
         first, job = self.trainer.first, self.trainer.job

@@ -8,7 +8,7 @@ that score higher than it does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,11 @@ from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.release.second_stage import candidate_name
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -36,6 +38,20 @@ class StageResults(NamedTuple):
 
     answerable: TopK
     unanswerable: TopK
+
+
+class CheaperStage(NamedTuple):
+    """A second stage in a cheaper precision.
+
+    Attributes:
+        precision: The precision.
+        gain: What it saves, as in `GateCandidate`.
+        processor: Instructions of the processor that the gain was measured with.
+    """
+
+    precision: Precision
+    gain: dict[str, float]
+    processor: str | None
 
 
 @dataclass(frozen=True)
@@ -75,22 +91,29 @@ class JudgingQueries:
         """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
         return RankingOutcomes.judge(self.answerable, top.positions, self.k, self.parents)
 
-    def judge(self, name: str, first: StageResults, second: StageResults) -> JudgedStage:
-        """Compare a second stage with the first one alone.
+    def judge(
+        self, name: str, stages: tuple[StageResults, StageResults], cheaper: CheaperStage | None = None
+    ) -> JudgedStage:
+        """Compare a second stage with the first one alone, or a cheaper precision of it with float32.
 
         Args:
-            name: Name of the candidate.
-            first: Results of the first stage.
-            second: Results of the second stage.
+            name: Name of the reranker.
+            stages: Results of the first stage, or of the second one in float32, and of the second one.
+            cheaper: The precision, which must not be worse; None for float32, which has to be better than the first
+                stage.
         """
+        before, after = stages
         requested, confidence = self.gate.margin, self.gate.confidence
         margin = requested or default_margin(MARGIN, min_detectable_loss(self.units, confidence))
-        candidate = GateCandidate(name, "rerank", self.outcomes(second.answerable))
-        gate = GateSettings(margin, confidence)
-        (record,) = judge(self.outcomes(first.answerable), [candidate], self.units, gate, superior=True)
+        size, precision = after.answerable.scores.shape[1], "float32" if cheaper is None else cheaper.precision
+        candidate = GateCandidate(candidate_name(name, size, precision), "rerank", self.outcomes(after.answerable))
+        if cheaper is not None:
+            candidate = replace(candidate, gain=cheaper.gain, processor=cheaper.processor)
+        gate, first = GateSettings(margin, confidence), self.outcomes(before.answerable)
+        (record,) = judge(first, [candidate], self.units, gate, superior=cheaper is None)
         if self.unanswerable is None:
             return JudgedStage(record, None)
-        separation, limit = _separation(first, second, self.unanswerable, requested, confidence)
+        separation, limit = _separation(before, after, self.unanswerable, requested, confidence)
         if record.admitted and limit is not None and separation.loss.upper > limit:
             verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
             record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
