@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from sentence_transformers import CrossEncoder as TorchCrossEncoder
 
 from taugate.adaptation.budget import EXPORT_SECONDS, TIMED, faster_format
 from taugate.adaptation.decision import K, why_refused
@@ -18,15 +19,13 @@ from taugate.adaptation.first_stage import FirstStage
 from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
-from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.settings import AdaptationSettings
-from taugate.adaptation.training.cross_encoding import RERANK, NewCrossEncoder, ScoredPairs, longest_pair
+from taugate.adaptation.training.cross_encoding import RERANK, ScoredPairs, new_cross_encoder, train_cross_encoder
 from taugate.adaptation.training.plan import StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.export.cross_encoder import export_cross_encoder
-from taugate.calibration.export.torch_model import load_model
 from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults, separation_in_words
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
@@ -37,7 +36,7 @@ from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
-from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation, WeightTrial
+from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced
@@ -82,13 +81,15 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
             first = FirstStage.choose(
                 pairs, lambda part: encode([query.text for query in part], "query"), settings.lexical
             )
-            trained = _Trainer(first, encoder, model, base, work, settings, job).train()
+            trainer = _Trainer(first, encoder, model, base, work, settings, job)
+            with job.stage("adapt"):
+                trained, training, fitted = trainer.train()
             with job.stage("admit"):
-                record = trained.judge()
+                record = trainer.judge(trained, training, fitted)
             with job.stage("write"):
 
                 def write(staging: Path) -> None:
-                    trained.model.model.save(str(staging), create_model_card=False)
+                    trained.save(str(staging), create_model_card=False)
                     write_synced(staging / RERANKER_ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
 
                 write_folder(target, write)
@@ -97,7 +98,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
 
 @dataclass(frozen=True)
 class _Trainer:
-    """Trains within the budget.
+    """Trains a cross-encoder within the budget, and judges it.
 
     Attributes:
         first: The first stage.
@@ -117,24 +118,21 @@ class _Trainer:
     settings: AdaptationSettings
     job: Job
 
-    def train(self) -> "_Trained":
-        """Train a new cross-encoder, or resume a killed run."""
-        with self.job.stage("adapt"):
-            pairs = self.first.training_pairs(self.settings.seed)
-            plan = self._plan(pairs)
-            stage = plan.stages[RERANK]
-            model = self._new()
-            schedule = Schedule(stage.steps, stage.batch, _RATE)
-            run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16)
-            losses, weight = model.train(pairs, schedule, run)
+    def train(self) -> tuple[TorchCrossEncoder, StageRecord, float]:
+        """Train a new cross-encoder, or resume a killed run.
+
+        Returns:
+            The model, the record of its training, and the weight of the first stage's score with which it was trained.
+        """
+        pairs = self.first.training_pairs(self.settings.seed)
+        plan = self._plan(pairs)
+        stage, model = plan.stages[RERANK], new_cross_encoder(self.folder, self.base, self.settings.seed)
+        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16)
+        losses, fitted = train_cross_encoder(model, pairs, Schedule(stage.steps, stage.batch, _RATE), run)
         record = StageRecord(
             stage=RERANK, steps=stage.steps, batch=stage.batch, rate=_RATE, bfloat16=plan.bfloat16, losses=losses
         )
-        return _Trained(self, model, weight, record)
-
-    def _new(self) -> NewCrossEncoder:
-        longest = longest_pair(load_model(self.folder, self.base))
-        return NewCrossEncoder.of_encoder(self.folder, self.base, longest, self.settings.seed)
+        return model, record, fitted
 
     def _plan(self, pairs: ScoredPairs) -> TrainingPlan:
         """Fix the steps, or read those of a killed run."""
@@ -146,15 +144,9 @@ class _Trainer:
         stage, bfloat16 = StagePlan(steps=settings.steps or 0, batch=_BATCH), False
         if settings.seconds is not None:
             with self.job.task("timing"):
-
-                def step_seconds(fast: bool) -> float:
-                    few = Schedule(TIMED.steps, TIMED.batch, _RATE)
-                    run = TrainingRun(self.work, settings.seed, self.job, fast)
-                    return run.step_seconds(RERANK, lambda scratch: self._new().train(pairs, few, scratch))
-
-                seconds, bfloat16 = faster_format(step_seconds)
+                seconds, bfloat16 = faster_format(lambda fast: self._step_seconds(pairs, bfloat16=fast))
             example = seconds / TIMED.batch
-            judged = sum(len(self.queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
+            judged = sum(len(self._queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
             budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + judged * _FORWARD * example)
             allocated = budget.allocate(RERANK, example, 0.0, (_BATCH,), len(pairs))
             if allocated is None:
@@ -167,114 +159,87 @@ class _Trainer:
             plan.write(self.work)
         return plan
 
-    def queries(self, part: int) -> list[LabelledQuery]:
+    def _step_seconds(self, pairs: ScoredPairs, *, bfloat16: bool) -> float:
+        few, run = Schedule(TIMED.steps, TIMED.batch, _RATE), TrainingRun(self.work, 0, self.job, bfloat16)
+        model = new_cross_encoder(self.folder, self.base, 0)
+        return run.step_seconds(RERANK, lambda scratch: train_cross_encoder(model, pairs, few, scratch))
+
+    def judge(self, model: TorchCrossEncoder, training: StageRecord, fitted: float) -> RerankerAdaptation:
+        """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
+        parts = self.first.pairs.queries
+        with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
+            saved, exported = Path(folder, "model"), Path(folder, "onnx")
+            exported.mkdir()
+            model.save(str(saved), create_model_card=False)
+            export_cross_encoder(saved, self.base, "", exported)
+            reranker = CrossEncoder(exported)
+            weight = self._choose_weight(reranker, fitted)
+            queries = self._queries(UNSEEN)
+            judging, scored = self._judging(queries), self._candidates(reranker, queries, weight)
+        results = (_divided(top, len(judging.answerable)) for top in (scored.first, scored.second))
+        judged = judging.judge(self.base, (next(results), next(results)))
+        return RerankerAdaptation(
+            base=self.encoder.config.name,
+            base_sha256=self.encoder.config.revision,
+            pairs=parts.record,
+            unanswerable=len(parts.unanswerable[TRAIN]),
+            seed=self.settings.seed,
+            budget=self.settings.budget,
+            lexical_weight=self.first.lexical_weight,
+            candidates=_CANDIDATES,
+            training=training,
+            first_stage_weight=weight,
+            admitted=judged.record.admitted,
+            reason=None if judged.record.admitted else _reason(judged, judging),
+            evidence=parts.evidence,
+            gate=judged.record,
+            separation=judged.separation,
+        )
+
+    def _choose_weight(self, reranker: CrossEncoder, fitted: float) -> float:
+        queries = [query for query in self._queries(VALIDATION) if query.relevant]
+        judging, alone = self._judging(queries), self._candidates(reranker, queries, 0.0)
+
+        def ndcg(top: TopK) -> float:
+            return float(judging.outcomes(top).ndcg.mean())
+
+        first = alone.first
+        tried = {
+            weight: ndcg(rank(combined(alone.scores, first.scores, weight), first))
+            for weight in (multiple * fitted for multiple in _MULTIPLES)
+        }
+        best = max(tried, key=tried.__getitem__)
+        self.job.report(
+            f"second stage: NDCG@10 {tried[best]:.4f} on {len(queries):,} validation queries, first stage "
+            f"{ndcg(first):.4f}"
+        )
+        return best
+
+    def _queries(self, part: int) -> list[LabelledQuery]:
         """Return the queries to choose or to judge by: answerable ones, then unanswerable ones."""
         parts, most = self.first.pairs.queries, _CHOOSING if part == VALIDATION else _JUDGING
         answerable = parts.validation if part == VALIDATION else parts.unseen
         order = np.random.default_rng([self.settings.seed, part]).permutation(len(answerable))[:most]
         return [*(answerable[row] for row in np.sort(order).tolist()), *parts.unanswerable[part][:most]]
 
+    def _candidates(self, reranker: CrossEncoder, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
+        top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
+        scores = score_pairs(reranker, texts, top.positions, self.first.pairs.corpus, self.job, "ranking")
+        return Candidates(top, combined(scores, top.scores, weight))
 
-@dataclass(frozen=True)
-class _Trained:
-    """A trained cross-encoder.
-
-    Attributes:
-        trainer: What trained it.
-        model: The cross-encoder.
-        fitted: Weight of the first stage's score with which it was trained.
-        training: Record of the training.
-    """
-
-    trainer: _Trainer
-    model: NewCrossEncoder
-    fitted: float
-    training: StageRecord
-
-    def judge(self) -> RerankerAdaptation:
-        """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
-        trainer, settings = self.trainer, self.trainer.settings
-        parts = trainer.first.pairs.queries
-        with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
-            saved, exported = Path(folder, "model"), Path(folder, "onnx")
-            exported.mkdir()
-            self.model.model.save(str(saved), create_model_card=False)
-            export_cross_encoder(saved, trainer.base, "", exported)
-            reranker = CrossEncoder(exported)
-            curve = self._try_weights(reranker)
-            weight = max(curve, key=lambda trial: trial.ndcg).weight
-            judging, judged = self._judged(reranker, weight)
-        record = judged.record
-        reason = None if record.admitted else self._reason(judged, judging)
-        return RerankerAdaptation(
-            base=trainer.encoder.config.name,
-            base_sha256=trainer.encoder.config.revision,
-            pairs=parts.record,
-            unanswerable={
-                name: len(parts.unanswerable[part])
-                for name, part in (("train", TRAIN), ("validation", VALIDATION), ("unseen", UNSEEN))
-            },
-            seed=settings.seed,
-            budget=settings.budget,
-            lexical_weight=trainer.first.lexical_weight,
-            candidates=_CANDIDATES,
-            training=self.training,
-            curve=curve,
-            first_stage_weight=weight,
-            admitted=record.admitted,
-            reason=reason,
-            evidence=parts.evidence,
-            gate=record,
-            separation=judged.separation,
-        )
-
-    def _try_weights(self, reranker: CrossEncoder) -> list[WeightTrial]:
-        queries = [query for query in self.trainer.queries(VALIDATION) if query.relevant]
-        judging, candidates = _judging(queries, self.trainer.first.pairs), self._candidates(reranker, queries)
-        curve = []
-        for weight in dict.fromkeys(multiple * self.fitted for multiple in _MULTIPLES):
-            ranked = rank(combined(candidates.scores, candidates.first.scores, weight), candidates.first)
-            curve.append(WeightTrial(weight=weight, ndcg=float(judging.outcomes(ranked).ndcg.mean())))
-        before = float(judging.outcomes(candidates.first).ndcg.mean())
-        best = max(trial.ndcg for trial in curve)
-        self.trainer.job.report(
-            f"second stage: NDCG@10 {best:.4f} on {len(queries):,} validation queries, first stage {before:.4f}"
-        )
-        return curve
-
-    def _judged(self, reranker: CrossEncoder, weight: float) -> tuple[JudgingQueries, JudgedStage]:
-        queries = self.trainer.queries(UNSEEN)
-        judging, scored = _judging(queries, self.trainer.first.pairs), self._candidates(reranker, queries)
-        served = Candidates(scored.first, combined(scored.scores, scored.first.scores, weight))
-        first, second = (_divided(top, len(judging.answerable)) for top in (served.first, served.second))
-        return judging, judging.judge(self.trainer.base, (first, second))
-
-    def _candidates(self, reranker: CrossEncoder, queries: Sequence[LabelledQuery]) -> Candidates:
-        first, job = self.trainer.first, self.trainer.job
-        top = first.search(queries, _CANDIDATES)
-        texts = [query.text for query in queries]
-        return Candidates(top, score_pairs(reranker, texts, top.positions, first.pairs.corpus, job, "ranking"))
-
-    @staticmethod
-    def _reason(judged: JudgedStage, judging: JudgingQueries) -> str:
-        if judged.separation is not None and judged.record.p_adjusted <= 1 - judged.record.confidence:
-            return f"it may tell unanswerable queries worse: {separation_in_words(judged.separation)}"
-        return why_refused(judged.record, judging.units, "one stage")
+    def _judging(self, queries: Sequence[LabelledQuery]) -> JudgingQueries:
+        answerable, ids = [query for query in queries if query.relevant], clusters(queries)
+        units, others = ids[: len(answerable)], ids[len(answerable) :]
+        unanswerable = SamplingUnits.from_clusters(others) if len(others) else None
+        parents, gate = self.first.pairs.parents, GateSettings()
+        return JudgingQueries(answerable, parents, SamplingUnits.from_clusters(units), unanswerable, K, gate)
 
 
-def _judging(queries: Sequence[LabelledQuery], pairs: EncodedPairs) -> JudgingQueries:
-    """Return the judging queries of a part, of which the answerable ones come first."""
-    answerable = [query for query in queries if query.relevant]
-    ids = clusters(queries)
-    unanswerable = ids[len(answerable) :]
-    return JudgingQueries(
-        answerable,
-        pairs.parents,
-        SamplingUnits.from_clusters(ids[: len(answerable)]),
-        SamplingUnits.from_clusters(unanswerable) if len(unanswerable) else None,
-        K,
-        GateSettings(),
-    )
+def _reason(judged: JudgedStage, judging: JudgingQueries) -> str:
+    """State why the gate refuses a second stage, and what would help."""
+    if judged.separation is not None and judged.record.p_adjusted <= 1 - judged.record.confidence:
+        return f"it may tell unanswerable queries worse: {separation_in_words(judged.separation)}"
+    return why_refused(judged.record, judging.units, "one stage")
 
 
 def _divided(top: TopK, answerable: int) -> StageResults:

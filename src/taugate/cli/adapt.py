@@ -107,8 +107,7 @@ def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds:
     from taugate.calibration.gate.reranking import separation_in_words  # loads scikit-learn
 
     gain, pairs, training = record.gate.ndcg.loss, record.pairs, record.training
-    unanswerable = record.unanswerable["train"]
-    also = f" and {unanswerable:,} unanswerable ones" if unanswerable else ""
+    also = f" and {record.unanswerable:,} unanswerable ones" if record.unanswerable else ""
     rows = {
         "Training": f"{training.steps:,} steps of {training.batch} from {_source(pairs)}{also} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(-gain.mean)} points ({_points(-gain.upper)} to {_points(-gain.lower)}) over the "

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder
 from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import Dataset
@@ -29,11 +29,20 @@ from taugate.errors import EncoderError
 from taugate.retrieval.vectors.similarity import Float32
 
 RERANK: Final = "rerank"  # name of the stage of training, and of its folder
-MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
+_MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
 # Of 16 negatives, the one of rank 16·u³ is drawn, u uniform: the first one in 40 % of the draws. A second stage mostly
 # has to tell the first few results apart. Chosen, not tuned.
 _HARDER = 3
 _STREAM = 8  # random stream of the seed for the draws
+
+
+class Example(NamedTuple):
+    """A query and a document, 1 if it answers the query, else 0, and the first stage's score."""
+
+    query: str
+    document: str
+    label: float
+    first: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class ScoredPairs:
         """Return the number of pairs in which every query has been drawn once."""
         return sum(1 + bool(len(rows)) for rows in self.relevant)
 
-    def draw(self, count: int, seed: int) -> "Examples":
+    def draw(self, count: int, seed: int) -> list[Example]:
         """Draw pairs until there are enough: for each query a document that answers it, if any does, and a negative.
 
         Args:
@@ -76,56 +85,34 @@ class ScoredPairs:
             raise NothingToLearn(
                 "every document may answer every query, so there is no pair to learn from; add documents"
             )
-        drawn: list[tuple[int, int, float, float]] = []
+        drawn: list[Example] = []
         while len(drawn) < count:
-            epoch = [pair for row in usable for pair in self._pairs(row, rng)]
+            epoch = [example for row in usable for example in self._draw_one(row, rng)]
             drawn += [epoch[place] for place in rng.permutation(len(epoch)).tolist()]
-        rows, documents, labels, scores = zip(*drawn[:count], strict=True)
-        return Examples(
-            [self.queries[row] for row in rows],
-            [self.documents[row] for row in documents],
-            np.array(labels, dtype=np.float32),
-            np.array(scores, dtype=np.float32),
-        )
+        return drawn[:count]
 
-    def _pairs(self, row: int, rng: np.random.Generator) -> Iterator[tuple[int, int, float, float]]:
-        """Yield query, document, label and first score of one draw."""
-        relevant = self.relevant[row]
+    def _draw_one(self, row: int, rng: np.random.Generator) -> Iterator[Example]:
+        query, relevant, place = self.queries[row], self.relevant[row], 0
         if len(relevant):
-            place = int(rng.integers(len(relevant)))
-            yield row, int(relevant[place]), 1.0, float(self.relevant_scores[row][place])
-        # Of an unanswerable query, the hardest document alone: others say little about it.
-        place = int(self.negatives.shape[1] * rng.random() ** _HARDER) if len(relevant) else 0
-        yield row, int(self.negatives[row, place]), 0.0, float(self.negative_scores[row, place])
-
-
-@dataclass(frozen=True)
-class Examples:
-    """The pairs of a run: texts of queries and documents, (n,) float32 labels and scores of the first stage."""
-
-    queries: list[str]
-    documents: list[str]
-    labels: Float32
-    first: Float32
-
-    def fit_first_stage(self) -> tuple[float, float]:
-        """Return weight and intercept of the first stage's score in the log-odds that a pair is relevant."""
-        fitted = LogisticRegression(C=np.inf).fit(self.first[:, None], self.labels)
-        return max(0.0, float(fitted.coef_[0, 0])), float(fitted.intercept_[0])
+            answer = int(rng.integers(len(relevant)))
+            yield Example(query, self.documents[relevant[answer]], 1.0, float(self.relevant_scores[row][answer]))
+            # Of an unanswerable query, the hardest document alone: others say little about it.
+            place = int(self.negatives.shape[1] * rng.random() ** _HARDER)
+        negative = self.documents[self.negatives[row, place]]
+        yield Example(query, negative, 0.0, float(self.negative_scores[row, place]))
 
 
 class _PairDataset(Dataset[dict[str, Any]]):
     """The tokens of examples, in batches of about the same length, which saves padding."""
 
-    def __init__(self, model: CrossEncoder, examples: Examples, weight: float, batch: int, seed: int) -> None:
+    def __init__(self, model: CrossEncoder, examples: Sequence[Example], weight: float, batch: int, seed: int) -> None:
         self._tokenizer: Any = model.tokenizer
-        encoded = self._tokenizer(
-            examples.queries, examples.documents, truncation="longest_first", max_length=model.max_seq_length
-        )
+        queries, documents = [example.query for example in examples], [example.document for example in examples]
+        self._encoded = self._tokenizer(queries, documents, truncation="longest_first", max_length=model.max_seq_length)
+        self._examples, self._weight = examples, weight
         grouped: Any = get_length_grouped_indices
-        lengths = [len(ids) for ids in encoded["input_ids"]]
+        lengths = [len(ids) for ids in self._encoded["input_ids"]]
         self._order: list[int] = grouped(lengths, batch, generator=torch.Generator().manual_seed(seed))
-        self._encoded, self._examples, self._weight = encoded, examples, weight
 
     def __len__(self) -> int:
         return len(self._order)
@@ -133,8 +120,8 @@ class _PairDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, place: int) -> dict[str, Any]:
         row = self._order[place]
         features = {name: values[row] for name, values in self._encoded.items()}
-        offset = self._weight * float(self._examples.first[row])
-        return features | {"labels": float(self._examples.labels[row]), "offsets": offset}
+        example = self._examples[row]
+        return features | {"labels": example.label, "offsets": self._weight * example.first}
 
     def collate(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Return a padded batch of b examples: tokens (b, t) int64, labels and offsets (b,) float32."""
@@ -164,72 +151,58 @@ class _Loss(torch.nn.Module):
         return {"loss": binary_cross_entropy_with_logits(logits.float() + offsets, labels)}
 
 
-@dataclass(frozen=True)
-class NewCrossEncoder:
-    """A cross-encoder that learns.
+def new_cross_encoder(folder: Path, name: str, seed: int) -> CrossEncoder:
+    """Put a head with one label on the transformer of an encoder; its weights are drawn with the seed.
 
-    Attributes:
-        model: The model; its weights change in place.
+    Args:
+        folder: Folder of the encoder.
+        name: Name of the encoder, for messages.
+        seed: Seed of the head.
+
+    Raises:
+        EncoderError: If the transformer cannot read pairs.
     """
-
-    model: CrossEncoder
-
-    @classmethod
-    def of_encoder(cls, folder: Path, name: str, longest: int, seed: int) -> Self:
-        """Put a head with one label on the transformer of an encoder; its weights are drawn with the seed.
-
-        Args:
-            folder: Folder of the encoder.
-            name: Name of the encoder, for messages.
-            longest: Longest pair in tokens.
-            seed: Seed of the head.
-
-        Raises:
-            EncoderError: If the transformer cannot read pairs.
-        """
-        for library in ("transformers", "sentence_transformers"):  # which warn that the head is new
-            logging.getLogger(library).setLevel(logging.ERROR)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            try:
-                model = CrossEncoder(
-                    str(transformer_folder(folder)),
-                    num_labels=1,
-                    max_length=longest,
-                    activation_fn=torch.nn.Identity(),
-                    device="cpu",
-                    local_files_only=True,
-                    model_kwargs={"dtype": torch.float32},
-                )
-            except Exception as error:  # the loader raises whatever it happens to hit first
-                raise EncoderError(
-                    f"encoder {name!r}: transformers has no cross-encoder of its kind ({error}); adapt another encoder"
-                ) from error
-        return cls(model)
-
-    def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
-        """Train in place, and return the loss of every step and the weight of the first stage's score.
-
-        Raises:
-            EncoderError: If the loss is not a finite number.
-            InputError: If the folder cannot be written, or there is nothing to learn from.
-        """
-        examples = pairs.draw(schedule.steps * schedule.batch, run.seed)
-        weight, intercept = examples.fit_first_stage()
-        transformer: Any = self.model.model
-        # Few of its words occur in the pairs, and without it a checkpoint is half as large.
-        transformer.get_input_embeddings().requires_grad_(False)
-        head = [layer for layer in transformer.modules() if isinstance(layer, torch.nn.Linear)][-1]
-        with torch.no_grad():
-            head.bias.fill_(intercept)
-        data = _PairDataset(self.model, examples, weight, schedule.batch, run.seed)
-        loss = _Loss(self.model)
-        losses = run.train(RERANK, InOrder, loss, schedule, train_dataset=data, data_collator=data.collate)
-        self.model.eval()
-        return losses, weight
+    for library in ("transformers", "sentence_transformers"):  # which warn that the head is new
+        logging.getLogger(library).setLevel(logging.ERROR)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = CrossEncoder(
+                str(transformer_folder(folder)),
+                num_labels=1,
+                activation_fn=torch.nn.Identity(),
+                device="cpu",
+                local_files_only=True,
+                model_kwargs={"dtype": torch.float32},
+            )
+        except Exception as error:  # the loader raises whatever it happens to hit first
+            raise EncoderError(
+                f"encoder {name!r}: transformers has no cross-encoder of its kind ({error}); adapt another encoder"
+            ) from error
+    model.max_seq_length = min(_MAX_TOKENS, int(getattr(model.config, "max_position_embeddings", _MAX_TOKENS)))
+    return model
 
 
-def longest_pair(encoder: SentenceTransformer) -> int:
-    """Return the longest pair in tokens that the transformer of an encoder reads, at most MAX_TOKENS."""
-    first: Any = encoder[0]
-    return min(MAX_TOKENS, int(getattr(first.auto_model.config, "max_position_embeddings", MAX_TOKENS)))
+def train_cross_encoder(
+    model: CrossEncoder, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
+) -> tuple[list[float], float]:
+    """Train in place, and return the loss of every step and the weight of the first stage's score.
+
+    Raises:
+        EncoderError: If the loss is not a finite number.
+        InputError: If the folder cannot be written, or there is nothing to learn from.
+    """
+    examples = pairs.draw(schedule.steps * schedule.batch, run.seed)
+    first, labels = np.array([[example.first] for example in examples]), [example.label for example in examples]
+    fitted = LogisticRegression(C=np.inf).fit(first, labels)
+    weight = max(0.0, float(fitted.coef_[0, 0]))
+    transformer: Any = model.model
+    # Few of its words occur in the pairs, and without it a checkpoint is half as large.
+    transformer.get_input_embeddings().requires_grad_(False)
+    head = [layer for layer in transformer.modules() if isinstance(layer, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        head.bias.fill_(float(fitted.intercept_[0]))
+    data, loss = _PairDataset(model, examples, weight, schedule.batch, run.seed), _Loss(model)
+    losses = run.train(RERANK, InOrder, loss, schedule, train_dataset=data, data_collator=data.collate)
+    model.eval()
+    return losses, weight

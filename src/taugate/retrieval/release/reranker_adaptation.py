@@ -15,13 +15,6 @@ RERANKER_ADAPTATION = "reranker-adaptation.json"
 _MAX_BYTES = 64 << 20  # as of adaptation.json
 
 
-class WeightTrial(Record):
-    """A weight of the first stage's score that was tried on the validation queries, with their NDCG@10."""
-
-    weight: float
-    ndcg: float
-
-
 class RerankerAdaptation(Record):
     """How a cross-encoder was trained, and whether it may rank the results of its encoder.
 
@@ -29,14 +22,13 @@ class RerankerAdaptation(Record):
         base: Name of the encoder.
         base_sha256: Digest of the encoder's files.
         pairs: Queries for training, choosing and deciding.
-        unanswerable: Number of unanswerable queries in each part.
+        unanswerable: Number of unanswerable queries for training.
         seed: Seed of every random choice.
         budget: The requested budget.
         lexical_weight: Weight of the lexical share in the first stage's score; 0 if that is the cosine.
         candidates: Number of the first stage's results that were ranked anew.
         training: Steps and losses of the training.
-        curve: Weights of the first stage's score that were tried.
-        first_stage_weight: The chosen weight.
+        first_stage_weight: Weight of the first stage's score, chosen on the validation queries.
         admitted: Whether the second stage is shown to be better than the first one alone.
         reason: Why it is not; None if it is.
         evidence: Whether people asked the queries that decided.
@@ -48,13 +40,12 @@ class RerankerAdaptation(Record):
     base: str
     base_sha256: str
     pairs: PairsRecord
-    unanswerable: dict[Literal["train", "validation", "unseen"], int]
+    unanswerable: int
     seed: int
     budget: str
     lexical_weight: float
     candidates: int
     training: StageRecord
-    curve: list[WeightTrial] = Field(repr=False)
     first_stage_weight: float = Field(ge=0)
     admitted: bool
     reason: str | None
