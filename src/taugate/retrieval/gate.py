@@ -13,7 +13,7 @@ import numpy as np
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
-from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.component_signals import Components, component_means
 from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
@@ -76,7 +76,8 @@ class GateReply:
         why_not: Why it does not; None if it does.
         reason: Why nothing is kept; None if any result is.
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
-        top: (K,) float32 scores of the first K results; None with fewer.
+        top: (K,) float32 scores of the first K results, then the mean score of each component among them; None with
+            fewer.
         uncut_kept: Number of these that the policy keeps.
     """
 
@@ -177,6 +178,7 @@ class Gate:
         kept = np.flatnonzero(passing).tolist()
         k_results = scores[0, : self.policy.k]
         why_not = self._why_not(considered, k_results, components, ordered=ordered)
+        means = component_means(components if self.reference.components is not None else {}, self.policy.k).ravel()
         return GateReply(
             results=[
                 KeptResult(
@@ -196,7 +198,7 @@ class Gate:
             why_not=why_not,
             reason=_reason(kept, answered),
             refusal=refusal,
-            top=k_results if len(k_results) == self.policy.k else None,
+            top=np.concatenate([k_results, means]) if len(k_results) == self.policy.k else None,
             uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
         )
 

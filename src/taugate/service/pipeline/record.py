@@ -43,7 +43,8 @@ class SearchRecord:
         body: The reply as JSON, see `write_body`.
         results: (n,) RESULT, the documents in the reply.
         similarities: (K + r,) float32: those of the calibration's K results before the cut, then those of random
-            documents; empty if the calibration does not cover the query, see Query.is_comparable.
+            documents, or the mean scores of the components of a retriever; empty if the calibration does not cover the
+            query, see Query.is_comparable.
         uncut_kept: How many of the calibration's K results are kept.
         considered: Number of documents considered.
         explored: Number of results that only exploration shows.
