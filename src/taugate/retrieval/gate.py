@@ -76,9 +76,9 @@ class GateReply:
         why_not: Why it does not; None if it does.
         reason: Why nothing is kept; None if any result is.
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
-        top: (K,) float32 scores of the first K results, then the mean score of each component among them; None with
-            fewer.
+        top: (K,) float32 scores of the first K results; None with fewer.
         uncut_kept: Number of these that the policy keeps.
+        component_means: (C,) float32 mean scores of the components among them; None if the reference has none.
     """
 
     results: list[KeptResult]
@@ -93,6 +93,7 @@ class GateReply:
     refusal: RefusalScore | None
     top: Float32 | None
     uncut_kept: int
+    component_means: Float32 | None = None
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Gate:
         kept = np.flatnonzero(passing).tolist()
         k_results = scores[0, : self.policy.k]
         why_not = self._why_not(considered, k_results, components, ordered=ordered)
-        means = component_means(components if self.reference.components is not None else {}, self.policy.k).ravel()
+        means = None if self.reference.components is None else component_means(components, self.policy.k)[0]
         return GateReply(
             results=[
                 KeptResult(
@@ -198,8 +199,9 @@ class Gate:
             why_not=why_not,
             reason=_reason(kept, answered),
             refusal=refusal,
-            top=np.concatenate([k_results, means]) if len(k_results) == self.policy.k else None,
+            top=k_results if len(k_results) == self.policy.k else None,
             uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
+            component_means=means,
         )
 
     @property

@@ -109,10 +109,13 @@ def gate_record(reply: GateReply) -> SearchRecord:
     results["score"] = [kept.score for kept in reply.results]
     results["rank"] = [kept.rank for kept in reply.results]
     results["propensity"] = 1.0
+    similarities = NOT_COMPARED if reply.top is None else reply.top
+    if reply.top is not None and reply.component_means is not None:
+        similarities = np.concatenate([reply.top, reply.component_means])
     return SearchRecord(
         body=b"",
         results=results,
-        similarities=NOT_COMPARED if reply.top is None else reply.top,
+        similarities=similarities,
         uncut_kept=reply.uncut_kept,
         considered=reply.considered,
         explored=0,
