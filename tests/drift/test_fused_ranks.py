@@ -53,7 +53,7 @@ def test_next_constant_of_the_fusion_raises_an_alarm(reference: Reference) -> No
 
 
 @pytest.mark.parametrize("change", [lambda means: means + 1, lambda means: np.full_like(means, LOWEST)])
-def test_other_component_scores_behind_equal_ranks_raise_an_alarm(reference: Reference, change) -> None:
+def test_changed_component_scores_behind_equal_ranks_raise_an_alarm(reference: Reference, change) -> None:
     live = observed(60)
     components = np.column_stack([live.components[:, 0], change(live.components[:, 1])])
     assert (alarm_after(reference, replace(live, components=components)) or LIVE) <= 1000
