@@ -167,7 +167,7 @@ def new_cross_encoder(folder: Path, name: str, seed: int) -> CrossEncoder:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            model = CrossEncoder(
+            model: CrossEncoder = CrossEncoder(
                 str(transformer_folder(folder)),
                 num_labels=1,
                 activation_fn=torch.nn.Identity(),
