@@ -16,6 +16,7 @@ import zaragoza_construction_faq
 from taugate.adaptation import reranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import NothingToLearn
+from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
@@ -156,11 +157,14 @@ def test_interrupted_training_resumes_to_same_bytes(
         assert (again / name).read_bytes() == (complete / name).read_bytes()
 
 
-def test_option_of_encoders_is_refused(
+def test_option_of_encoders_and_exported_base_are_refused(
     copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = refusal(arguments(copies, small, tmp_path / "model", "--recipe", "ft"), tmp_path / "model", capfd)
     assert text == "--recipe ft: is for encoders; leave it out with --stage rerank"
+    exported = exported_encoder(str(small))
+    text = refusal(arguments(copies, exported, tmp_path / "model"), tmp_path / "model", capfd)
+    assert text.endswith("use the sentence-transformers folder from which it was exported")
 
 
 def test_draws_show_every_query_with_an_answer_and_a_negative() -> None:

@@ -14,7 +14,7 @@ from sentence_transformers import CrossEncoder as TorchCrossEncoder
 
 from taugate.adaptation.budget import EXPORT_SECONDS, TIMED, faster_format
 from taugate.adaptation.decision import K, why_refused
-from taugate.adaptation.encoder_trainer import check_trainable
+from taugate.adaptation.encoder_trainer import check_weights
 from taugate.adaptation.first_stage import FirstStage
 from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
@@ -73,7 +73,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
             evaluation, queries = read_queries(data, settings, Path(spool), job)
         with job.stage("export"):
             encoder, model = load_base(base), model_folder(base)
-            check_trainable(model, base)
+            check_weights(model, base, "")
         work = target.absolute().parent / f".{target.name}.work"
         with sole_worker(work, job):
             pairs = encode_pairs(evaluation, queries, encoder, job)
