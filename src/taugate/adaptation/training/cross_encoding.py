@@ -95,10 +95,10 @@ class ScoredPairs:
         query, relevant, place = self.queries[row], self.relevant[row], 0
         if len(relevant):
             answer = int(rng.integers(len(relevant)))
-            yield Example(query, self.documents[relevant[answer]], 1.0, float(self.relevant_scores[row][answer]))
+            yield Example(query, self.documents[int(relevant[answer])], 1.0, float(self.relevant_scores[row][answer]))
             # Of an unanswerable query, the hardest document alone: others say little about it.
             place = int(self.negatives.shape[1] * rng.random() ** _HARDER)
-        negative = self.documents[self.negatives[row, place]]
+        negative = self.documents[int(self.negatives[row, place])]
         yield Example(query, negative, 0.0, float(self.negative_scores[row, place]))
 
 
