@@ -135,7 +135,8 @@ class RunSearch(StudiedSearch):
         if chosen is not None and chosen.rule.score.name == "best_similarity" and (reason := _equal_best(self.queries)):
             raise InputError(
                 f"{self.inputs.dataset.run.path}: {reason}, and too few queries are judged to fit a model of the "
-                f"component scores; label at least {MIN_LABELLED} with an answer and as many without, or leave out --max-answered"
+                f"component scores; label at least {MIN_LABELLED} with an answer and as many without, or leave "
+                "out --max-answered"
             )
         return chosen
 
