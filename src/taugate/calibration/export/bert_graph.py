@@ -44,7 +44,8 @@ def find_layout(folder: Path) -> GraphWeights | None:
     try:
         layout = read_layout(folder / MODEL, first_token=read_config(folder).pooling == "cls")
         encoder = ExportedEncoder.load(folder)
-        ids, vectors = [tokens.ids for tokens in encoder.tokenize(PROBES, "query")], encoder.encode(PROBES, "query")
+        ids = [tokens.ids for tokens in encoder.tokenize(PROBES, "query")]
+        vectors = encoder.encode(PROBES, "query")[:, : encoder.config.model_dimension]
         del encoder
         return first_reproducing(
             layout,
