@@ -171,7 +171,7 @@ class RerankedSearch(CorpusSearch):
     @property
     def size(self) -> int:
         """N, the number of candidates of a query."""
-        return self.answerable.scores.shape[1]
+        return int(self.answerable.scores.shape[1])
 
     def limited(self, candidates: int) -> Self:
         """Return the search with fewer candidates of each query, the best of the first stage."""
