@@ -200,9 +200,9 @@ def write_graph(
         raise
     except Exception as error:  # the tracer and the operators raise many different types
         architecture = type(getattr(model[0], "auto_model", model[0])).__name__
-        reason = str(error).splitlines()[0]
         raise EncoderError(
-            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: {reason}"
+            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: "
+            f"{str(error).splitlines()[0]}; choose another model"
         ) from error
     if separate:
         separate_weights(path, traced.state_dict())
