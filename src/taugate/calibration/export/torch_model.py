@@ -17,6 +17,7 @@ from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.calibration.export.weights_file import separate_weights
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import EncoderConfig
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
@@ -152,7 +153,7 @@ def kind(module: object) -> str:
 
 
 def write_graph(
-    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, max_length: int, separate: bool = False
+    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, config: EncoderConfig, *, separate: bool = False
 ) -> None:
     """Trace the model into an ONNX file.
 
@@ -160,8 +161,7 @@ def write_graph(
         model: The model.
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
-        name: Name for the error message.
-        max_length: Longest text in tokens.
+        config: Its configuration: vectors get length 1 if they are compared by cosine.
         separate: Whether the weights get a file of their own, beside the ONNX file.
 
     Raises:
@@ -179,12 +179,12 @@ def write_graph(
     try:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            stack.enter_context(traceable_attention(max_length))
+            stack.enter_context(traceable_attention(config.max_length))
             stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
             if separate:
                 stack.enter_context(_short_embeddings(model))
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
-            traced = _SentenceEmbedding(model)
+            traced = _SentenceEmbedding(model, unit=config.similarity == "cosine")
             torch.onnx.export(
                 traced,
                 (ids, mask),
@@ -201,8 +201,9 @@ def write_graph(
         raise
     except Exception as error:  # the tracer and the operators raise many different types
         architecture = type(getattr(model[0], "auto_model", model[0])).__name__
+        reason = str(error).splitlines()[0]
         raise EncoderError(
-            f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
+            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: {reason}"
         ) from error
     if separate:
         separate_weights(path, traced.state_dict())
@@ -228,10 +229,11 @@ def _short_embeddings(model: SentenceTransformer) -> Iterator[None]:
 
 
 class _SentenceEmbedding(torch.nn.Module):
-    """(input_ids, attention_mask) → unit vectors, as SentenceTransformer.encode computes them for a padded batch."""
+    """(input_ids, attention_mask) → vectors, as SentenceTransformer.encode computes them for a padded batch."""
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: SentenceTransformer, *, unit: bool) -> None:
         super().__init__()
+        self.unit = unit
         self.steps: Any = torch.nn.ModuleList(model)  # modules with untyped attributes
         self.truncate_dim: int | None = model.truncate_dim
 
@@ -244,8 +246,8 @@ class _SentenceEmbedding(torch.nn.Module):
         for module in later:
             features = module(features)
         vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
-        unit = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
-        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
+        already = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
+        return vector if already or not self.unit else torch.nn.functional.normalize(vector, dim=-1)
 
 
 def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
