@@ -75,7 +75,7 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "LFM2": ("Lfm2Config", {**_DECODER, "layer_types": ["conv", "full_attention"]}),
     "Llama": ("LlamaConfig", _HEADS),
     "LongT5": ("LongT5Config", {**_T5, "local_radius": 15}),
-    "LUKE": ("LukeConfig", _WITH_SPECIAL),
+    "LUKE": ("LukeConfig", {**_WITH_SPECIAL, "entity_vocab_size": 16}),
     "Megatron": ("MegatronBertConfig", _ENCODER),
     "Mistral (e5-mistral)": ("MistralConfig", {**_HEADS, "sliding_window": 16}),
     "MobileBERT": ("MobileBertConfig", {**_ENCODER, "embedding_size": 32, "intra_bottleneck_size": 32}),
