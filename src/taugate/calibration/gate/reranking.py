@@ -41,10 +41,10 @@ class StageResults(NamedTuple):
 
 
 class CheaperStage(NamedTuple):
-    """A second stage in a cheaper precision.
+    """A second stage that costs less than another one: in a cheaper precision, or with fewer candidates.
 
     Attributes:
-        precision: The precision.
+        precision: Its precision.
         gain: What it saves, as in `GateCandidate`.
         processor: Instructions of the processor that the gain was measured with.
     """
@@ -94,13 +94,13 @@ class JudgingQueries:
     def judge(
         self, name: str, stages: tuple[StageResults, StageResults], cheaper: CheaperStage | None = None
     ) -> JudgedStage:
-        """Compare a second stage with the first one alone, or a cheaper precision of it with float32.
+        """Compare a second stage with the first one alone, or a cheaper one with what it would replace.
 
         Args:
             name: Name of the reranker.
-            stages: Results of the first stage, or of the second one in float32, and of the second one.
-            cheaper: The precision, which must not be worse; None for float32, which has to be better than the first
-                stage.
+            stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second one.
+            cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than the
+                first.
         """
         before, after = stages
         requested, confidence = self.gate.margin, self.gate.confidence
