@@ -8,7 +8,7 @@ PROCESSES ?= $$(( $(shell getconf _NPROCESSORS_ONLN) + 1 ))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-slow test-ci test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
+.PHONY: help quickstart test test-slow test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
   evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
   ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak gate-soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint format docs prose openapi structure settings dashboards chart \
@@ -25,10 +25,6 @@ test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some; s
 
 test-slow: $(VENV)/.test ## run the tests marked slow: training, pages of the documentation, kills, faults
 	$(PYTEST) -m "slow and not exhaustive" $(ARGS)
-
-# In one run: each process imports the libraries of all tests once, and its fixtures start each server and make each release once.
-test-ci: $(VENV)/.test ## run the tests of `make test` and `make test-slow` together, as CI does
-	$(PYTEST) -m "not exhaustive" $(ARGS)
 
 test-exhaustive: $(VENV)/.test ## run the tests marked exhaustive: more moments of a kill, more requests, more data; before a release
 	$(PYTEST) -m exhaustive $(ARGS)

@@ -2,8 +2,6 @@
 
 import logging
 import warnings
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import OPSET, tokenizer_of
+from taugate.calibration.export.torch_model import OPSET, quiet_tracer, tokenizer_of
 from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
@@ -120,7 +118,7 @@ def _write_graph(model: TorchCrossEncoder, path: Path, name: str, max_length: in
     separate = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
     traced = _Logits(model, inputs)
     try:
-        with warnings.catch_warnings(), traceable_attention(max_length), redirect_stdout(StringIO()):
+        with warnings.catch_warnings(), traceable_attention(max_length), quiet_tracer():
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the check of scores covers
             torch.onnx.export(
                 traced,

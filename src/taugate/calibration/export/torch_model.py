@@ -3,8 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,7 @@ def write_graph(
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             stack.enter_context(traceable_attention(config.max_length))
-            stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
+            stack.enter_context(quiet_tracer())
             if separate:
                 stack.enter_context(_short_embeddings(model))
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
@@ -201,12 +200,24 @@ def write_graph(
         raise
     except Exception as error:  # the tracer and the operators raise many different types
         architecture = type(getattr(model[0], "auto_model", model[0])).__name__
-        reason = str(error).splitlines()[0]
         raise EncoderError(
-            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: {reason}"
+            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: "
+            f"{str(error).splitlines()[0]}; choose another model"
         ) from error
     if separate:
         separate_weights(path, traced.state_dict())
+
+
+@contextmanager
+def quiet_tracer() -> Iterator[None]:
+    """Keep the tracer from printing the whole graph on an error; its own switch for that is always on (torch 2.13)."""
+    backend: Any = torch._C  # prints from C++, so that sys.stdout cannot be redirected
+    log = backend._jit_onnx_log
+    backend._jit_onnx_log = lambda *_: None
+    try:
+        yield
+    finally:
+        backend._jit_onnx_log = log
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def try_precision(
         return None
     moved = replace(requested, reranker=cheaper)
     with job.stage("rerank"):
-        searching = RerankedSearch.score(first, moved, settings.rerank_candidates)
+        searching = RerankedSearch.score(first, moved, exact.size)
         gain = _gain(exact, reranker, cheaper)
         stages, units = (exact.results, searching.results), searching.unanswerable_units
         judged = judge_second_stage(
@@ -63,7 +63,7 @@ def try_precision(
     record = judged.record
     job.report(
         f"{gate_line(record)}; {gain['baseline_milliseconds']:.0f} → {gain['milliseconds']:.0f} ms for "
-        f"{settings.rerank_candidates} candidates, with {gain['tokens_per_pair']:.0f} tokens a pair"
+        f"{exact.size} candidates, with {gain['tokens_per_pair']:.0f} tokens a pair"
     )
     faster = gain["queries_per_second"] > FASTER * gain["baseline_queries_per_second"]
     used = record.admitted and (faster or settings.precision != "auto")
