@@ -20,7 +20,7 @@ from taugate.retrieval.index.words import hybrid_vectors
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
-NEGATIVES = 16  # for each query, as in benchmark_diversity's data: ten, and the six that follow
+_NEGATIVES = 16  # for each query, of which each epoch draws one; the paper's triplets have ten
 _STREAM = 9  # random stream of the seed for negatives of queries with few
 EncodeQueries = Callable[[Sequence[LabelledQuery]], Float32]
 
@@ -74,9 +74,9 @@ class FirstStage:
         """Mine negatives for the queries to learn from, among the documents to learn from, and score all of them."""
         queries = [*self.pairs.queries.train, *self.pairs.queries.unanswerable[TRAIN]]
         paired, allowed = self._paired_texts(queries), self.pairs.queries.parts.passages(TRAIN)
-        mined = paired.mine(NEGATIVES, np.random.default_rng([seed, _STREAM])).positions
+        mined = paired.mine(_NEGATIVES, np.random.default_rng([seed, _STREAM])).positions
         for row, query in enumerate(queries):
-            if not query.relevant and query.judged:  # a person has read this document, and found no answer in it
+            if not query.relevant and query.judged:  # the document was judged, and does not answer it
                 mined[row, 0] = np.searchsorted(allowed, query.judged[0])
         vectors = self._compared(queries, paired.queries)
 
