@@ -1,5 +1,6 @@
 """A calibration with a second stage: what is served is what was measured, and the gate keeps out what does not help."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -13,12 +14,18 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
+from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
+from taugate.retrieval.release.corpus import open_searched
+from taugate.retrieval.release.decisions import load_second_stage
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.rerank.endpoint import reranker_endpoint
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
 from taugate.retrieval.second_explanation import explain_stages
 from tests.fake_reranker import write_fake_reranker
+from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 from tests.rerank_server import RerankServer
 
 FAQ = zaragoza_construction_faq.load(lang="en")
@@ -127,6 +134,49 @@ def test_same_input_has_the_same_digest(
     options = ("--rerank", str(reranker), "--lexical", "off", "--max-loss", "0.05")
     assert calibrate(sample, encoder, tmp_path, *options) == 0
     assert find(tmp_path).name.rpartition("-")[2] == two_stages.name.rpartition("-")[2]
+
+
+@pytest.fixture(scope="module")
+def late(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The current release, whose second stage compares token vectors."""
+    texts = [entry[field] for entry in FAQ for field in ("q", "a")]
+    model = write_fake_token_encoder(tmp_path_factory.mktemp("late-model"), texts)
+    releases = tmp_path_factory.mktemp("late")
+    assert calibrate(sample, encoder, releases, "--rerank", str(model), "--lexical", "off") == 0
+    return find(releases)
+
+
+def test_release_with_late_interaction_serves_the_scores_of_its_calibration(late: Path) -> None:
+    release = load(late)
+    record, second = release.manifest.second_stage, release.retriever.second
+    assert record is not None
+    assert record.token_vectors is not None
+    assert second is not None
+    assert (record.kind, record.scores, record.token_vectors.dimension) == ("late-interaction", "similarity", DIMENSION)
+    stored = (late / "reranker" / "token-vectors.safetensors").stat().st_size
+    assert record.token_vectors.bytes_per_passage == pytest.approx(stored / len(release.documents), rel=0.01)
+    assert isinstance(second.reranker, LateInteraction)
+    answers = release.retriever.search([Query(entry["q"], 5) for entry in FAQ])
+    assert {answer.stage for answer in answers} == {"second"}
+    served = np.array([answer.best_score for answer in answers], np.float32)
+    assert np.isin(release.reference.top[:, 0].round(5), served.round(5)).all()
+    assert np.median(served) > 0.6  # most words of a question are in its answer, or near to one
+    explained = explain_stages(release.retriever, release.documents, Query(FAQ[0]["q"], 5), FAQ[0]["id"])
+    assert explained.first_stage_rank is not None
+
+
+def test_token_vectors_of_other_documents_are_refused(late: Path, tmp_path: Path) -> None:
+    release = load(late)
+    assert release.retriever.second is not None
+    reranker = release.retriever.second.reranker
+    assert isinstance(reranker, LateInteraction)
+    copy = shutil.copytree(late, tmp_path / late.name)
+    write_token_vectors(copy / "reranker" / TOKEN_VECTORS, reranker.encoder.encode(["one text"], "document"))
+    with pytest.raises(ReleaseError, match=TOKEN_VECTORS):
+        load(copy)  # by its digest
+    corpus = open_searched(copy, release.manifest, EngineAccess())
+    with pytest.raises(ReleaseError, match="not of the documents"):
+        load_second_stage(copy, release.manifest, corpus, 1, reranker_endpoint)
 
 
 @pytest.fixture

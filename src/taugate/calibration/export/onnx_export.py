@@ -97,7 +97,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     )
     large = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
     expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH)
-    write_graph(model, tokenizer, target / MODEL, name, max_length=max_length, separate=large)
+    write_graph(model, tokenizer, target / MODEL, name, max_length=max_length)
     del model
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)

@@ -163,7 +163,7 @@ class Calibration(CalibrationStages):
         """
         if self.reranker is None:
             return self
-        judged, self.second = try_second_stage(self.inputs, self.first_search, self.reranker)
+        judged, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
         self.records["gate"] = [*self.records["gate"], judged.record]
         if self.second is not None:
             self.searching = self.second.searching

@@ -27,10 +27,15 @@ from taugate.retrieval.release.layout import (
     RELEVANCE,
     RERANKER_FOLDER,
 )
-from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, write_pairs
-from taugate.retrieval.rerank import cross_encoder
-from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.reranker import KnownPair
+from taugate.retrieval.release.second_stage import (
+    FirstStageRecord,
+    SecondStageRecord,
+    TokenVectorsRecord,
+    write_pairs,
+)
+from taugate.retrieval.rerank.endpoint import RerankerEndpoint
+from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.storage.files import sha256_json
 
 # Enough to tell another model, few enough to score whenever an endpoint comes back.
@@ -46,14 +51,14 @@ class AcceptedSecondStage:
     Attributes:
         searching: The search of both stages.
         record: Its record in the manifest.
-        folder: Folder of the reranker's files; None for an endpoint.
+        files: Files of the reranker; none of an endpoint.
         first: Study of the first stage.
         known: Pairs to check the reranker.
     """
 
     searching: RerankedSearch
     record: SecondStageRecord
-    folder: Path | None
+    files: list[Path]
     first: Study
     known: list[KnownPair]
 
@@ -65,10 +70,8 @@ class AcceptedSecondStage:
         """
         target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
         target.mkdir()
-        if self.folder is not None:
-            for name in cross_encoder.FILES:
-                if (self.folder / name).exists():  # a graph may have its weights in a file of their own
-                    shutil.copyfile(self.folder / name, target / name)
+        for file in self.files:
+            shutil.copyfile(file, target / file.name)
         write_pairs(target / KNOWN_PAIRS, self.known)
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         rule = self.first.answer_rule
@@ -84,7 +87,7 @@ class AcceptedSecondStage:
 
 
 def try_second_stage(
-    inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker
+    inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker, spool: Path
 ) -> tuple[JudgedStage, AcceptedSecondStage | None]:
     """Score the candidates of all queries, judge the second stage, and calibrate the first one if there will be two.
 
@@ -94,6 +97,7 @@ def try_second_stage(
         inputs: The data set and the settings.
         first: The search of the first stage.
         requested: The reranker.
+        spool: Folder for files that a release may need.
 
     Raises:
         InputError: If the requested rule cannot be applied to the scores.
@@ -101,7 +105,8 @@ def try_second_stage(
     """
     settings, job = inputs.settings, inputs.job
     with job.stage("rerank"):
-        searching = RerankedSearch.score(first, requested, settings.candidates.rerank_candidates)
+        reranker = requested.over(inputs.dataset.documents, spool, job)
+        searching = RerankedSearch.score(first, requested, reranker, settings.candidates.rerank_candidates)
     if searching.scale == "logit" and settings.rule.policy == "relative":
         raise InputError(
             "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
@@ -118,10 +123,9 @@ def try_second_stage(
     if not used:
         return judged, None
     studied = study(inputs, first)
-    known = _known_pairs(searching, requested)
+    known = _known_pairs(searching)
     record = _record(searching, requested, judged, {**studied.records} | decide(studied, inputs), known)
-    folder = requested.reranker.folder if isinstance(requested.reranker, CrossEncoder) else None
-    return judged, AcceptedSecondStage(searching, record, folder, studied, known)
+    return judged, AcceptedSecondStage(searching, record, requested.files(spool), studied, known)
 
 
 def _judge(inputs: CalibrationInputs, searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
@@ -135,16 +139,14 @@ def _judge(inputs: CalibrationInputs, searching: RerankedSearch, requested: Requ
     return judge_second_stage(inputs, name, first, StageResults(answerable.second, unanswerable.second), clusters)
 
 
-def _known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
+def _known_pairs(searching: RerankedSearch) -> list[KnownPair]:
     """Score evenly spaced queries with their best candidate alone, as the service will."""
     dataset = searching.inputs.dataset
     rows = np.unique(np.linspace(0, len(dataset.answerable) - 1, num=_KNOWN_PAIRS).astype(int))
     best = searching.answerable.second.positions[rows, :1]
     texts = [dataset.answerable[row].text for row in rows.tolist()]
-    requested.reranker.forget()
-    scores = score_pairs(
-        requested.reranker, texts, best, dataset.documents, searching.inputs.job, "scoring known pairs"
-    )
+    searching.reranker.forget()
+    scores = score_pairs(searching.reranker, texts, best, searching.inputs.job, "scoring known pairs")
     return [
         KnownPair(text, dataset.documents[position].id, score)
         for text, (position,), (score,) in zip(texts, best.tolist(), scores.tolist(), strict=True)
@@ -158,18 +160,29 @@ def _record(
     first: Mapping[str, Any],
     known: list[KnownPair],
 ) -> SecondStageRecord:
-    reranker, tolerance = requested.reranker, _ENDPOINT_TOLERANCE
+    model = requested.model
     digest = sha256_json([round(pair.score, 2) for pair in known])
-    if isinstance(reranker, CrossEncoder):
-        digest, tolerance = reranker.sha256, TOLERANCE
     return SecondStageRecord(
         kind=requested.kind,
         name=requested.name,
-        model=requested.model,
-        sha256=digest,
+        model=requested.endpoint_model,
+        sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
         scores=searching.scale,
         candidates=searching.inputs.settings.candidates.rerank_candidates,
-        tolerance=tolerance,
+        tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,
+        token_vectors=_token_vectors(searching.reranker),
         first=FirstStageRecord(**{name: first[name] for name in FirstStageRecord.model_fields}),
+    )
+
+
+def _token_vectors(reranker: Reranker) -> TokenVectorsRecord | None:
+    if not isinstance(reranker, LateInteraction):
+        return None
+    vectors = reranker.vectors
+    return TokenVectorsRecord(
+        dtype="int8",
+        dimension=reranker.encoder.config.dimension,
+        count=vectors.rows,
+        bytes_per_passage=vectors.nbytes / len(vectors),
     )

@@ -97,7 +97,7 @@ class CrossEncoder:
             raise EncoderError(f"{folder / MODEL}: has inputs other than {', '.join(INPUTS)}; {_REMEDY}")
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
-        """Score the pairs of a query and n texts, (n,) float32; see `Reranker`."""
+        """Score the pairs of a query and n texts, (n,) float32; see `TextScorer`."""
         pairs = self._tokenizer.encode_batch([(query, text) for text in texts])
         outputs = np.empty(len(pairs), dtype=np.float32)
         for batch in self._batches([len(pair.ids) for pair in pairs]):

@@ -1,0 +1,142 @@
+"""Late interaction: compares the vectors of a query's tokens with those of the candidates' tokens, which are stored.
+
+The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
+that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
+of the document. A stored vector has one byte per component and one scale.
+"""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.tensors import Arrays, map_tensors, write_tensors
+
+TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
+_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
+
+
+class TokenVectors:
+    """The token vectors of N documents, mapped from a file; only those of candidates are read."""
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        """Map the file.
+
+        Args:
+            path: The file.
+            dimension: Dimension of a vector.
+
+        Raises:
+            ReleaseError: If it does not hold token vectors of this dimension.
+        """
+        try:
+            arrays = map_tensors(path)
+            self._codes, self._steps, self._offsets = arrays["codes"], arrays["steps"], arrays["offsets"]
+        except KeyError as error:
+            raise ReleaseError(f"{path}: has no token vectors; calibrate again") from error
+        rows, offsets = len(self._steps), self._offsets
+        fits = (
+            self._codes.dtype == np.int8
+            and self._steps.dtype == np.float32
+            and offsets.dtype == np.int64
+            and self._codes.shape == (rows, dimension)
+            and self._steps.ndim == offsets.ndim == 1
+            and len(offsets) > 1
+            and (offsets[0], offsets[-1]) == (0, rows)
+            and bool((np.diff(offsets) > 0).all())
+        )
+        if not fits:
+            raise ReleaseError(f"{path}: does not hold vectors of {dimension} dimensions by document; calibrate again")
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self._offsets) - 1
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors."""
+        return len(self._steps)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the vectors in bytes, with their scales and the places of the documents."""
+        return int(self._codes.nbytes + self._steps.nbytes + self._offsets.nbytes)
+
+    def mean_max_sim(self, query: Float32, positions: NDArray[np.int64]) -> Float32:
+        """Return the mean of the largest similarities of a query's vectors, (n,) float32.
+
+        Args:
+            query: (q, dimension) float32.
+            positions: (n,) int64 positions of the documents.
+        """
+        spans = [slice(*self._offsets[position : position + 2].tolist()) for position in positions.tolist()]
+        codes = np.concatenate([self._codes[span] for span in spans], dtype=np.float32)
+        similarities = codes @ query.T * np.concatenate([self._steps[span] for span in spans])[:, None]
+        starts = np.cumsum([0, *(span.stop - span.start for span in spans[:-1])])
+        best: Float32 = np.maximum.reduceat(similarities, starts, axis=0).mean(axis=1)
+        return best
+
+
+def write_token_vectors(path: Path, documents: Iterable[Float32]) -> None:
+    """Write the token vectors of documents, which need not be in memory at the same time.
+
+    Args:
+        path: The file to write; two others beside it are written and removed.
+        documents: Vectors of one document after the other, (tokens, dimension) float32, at least one each.
+    """
+    codes, steps, ends = path.with_suffix(".codes"), path.with_suffix(".steps"), [0]
+    dimension = 0
+    with codes.open("wb") as codes_file, steps.open("wb") as steps_file:
+        for vectors in documents:
+            step = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_MAX_CODE)
+            codes_file.write(np.rint(vectors / step[:, None]).astype(np.int8).data)
+            steps_file.write(step.data)
+            ends.append(ends[-1] + len(vectors))
+            dimension = vectors.shape[1]
+    arrays: Arrays = {
+        "codes": np.memmap(codes, np.int8, "r", shape=(ends[-1], dimension)),
+        "steps": np.memmap(steps, np.float32, "r"),
+        "offsets": np.array(ends, dtype=np.int64),
+    }
+    write_tensors(path, arrays)
+    codes.unlink()
+    steps.unlink()
+
+
+class LateInteraction:
+    """Scores documents by their stored token vectors.
+
+    Attributes:
+        encoder: Encodes the queries.
+        vectors: Token vectors of the documents.
+    """
+
+    parallel = 1
+
+    def __init__(self, encoder: TokenEncoder, vectors: TokenVectors) -> None:
+        self.encoder, self.vectors = encoder, vectors
+
+    def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
+        """Score n documents, (n,) float32; see `Reranker`."""
+        name = self.encoder.config.name
+        if deadline is not None and time.monotonic() >= deadline:
+            raise RerankerUnavailable(f"{name}: the deadline passed before the candidates were scored")
+        if not len(positions):
+            return np.empty(0, dtype=np.float32)
+        try:
+            (vectors,) = self.encoder.encode([query], "query")
+        except EncoderError as error:
+            raise RerankerUnavailable(str(error)) from error
+        return checked_scores(self.vectors.mean_max_sim(vectors, positions), len(positions), name)
+
+    def forget(self) -> None:
+        """Do nothing: every score is computed again."""
+
+    def close(self) -> None:
+        """Do nothing: files are unmapped with this object."""
