@@ -5,6 +5,7 @@ drift, so single ones say little. A group of unusual questions that share a word
 says what users have begun to ask. This needs no list of stop words, because common words are in ordinary questions too.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ MAX_GROUPS = 10  # as many as a person reads under an alarm
 # Distinct unusual questions that are kept: a thousand of 200 characters take 0.4 MB, and are grouped in 20 ms.
 MAX_QUESTIONS = 1000
 _MAX_WORDS = 50_000  # of ordinary questions, some 5 MB: no traffic can make the count grow without limit
+_MIN_DEVIATIONS = 3.0  # of a count that is a Poisson variable: fewer, and words such as "is" and "for" make groups
 _TAIL = 5.0  # per cent, as for θ of COE and ROE
 
 
@@ -108,13 +110,19 @@ class NewQuestions:
         return sorted(groups, key=lambda group: -group.count)
 
     def _newest_word(self, questions: Iterable[set[str]]) -> str | None:
-        """Return the word that exceeds its share of ordinary questions in most questions; None if only in one."""
+        """Return the word that exceeds its share of ordinary questions in most questions; None if only in one.
+
+        The excess is more than 1 and more than three standard deviations of the number that is expected.
+        """
         questions = list(questions)
         counts = Counter(word for question in questions for word in question)
-        expected = len(questions) / (self._ordinary + 1)
-        excess = {word: count - expected * self._words[word] for word, count in counts.items() if count > 1}
-        word = max(excess, key=lambda word: (excess[word], word), default=None)
-        return word if word is not None and excess[word] > 1 else None
+        share = len(questions) / (self._ordinary + 1)
+        excess: dict[str, float] = {}
+        for word, count in counts.items():
+            expected = share * self._words[word]
+            if count - expected > max(1.0, _MIN_DEVIATIONS * math.sqrt(expected)):
+                excess[word] = count - expected
+        return max(excess, key=lambda word: (excess[word], word), default=None)
 
     def _group(self, texts: Sequence[str], word: str | None) -> QuestionGroup:
         questions = [self._unusual[text] for text in texts]

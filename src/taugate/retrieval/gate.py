@@ -13,6 +13,7 @@ import numpy as np
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
+from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
@@ -133,7 +134,7 @@ class Gate:
             raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
         abstention = None
         if manifest.abstention is not None:
-            score = AnswerScore.load(release / ABSTENTION, manifest.abstention.score, 0, ())
+            score = AnswerScore.load(release / ABSTENTION, manifest.abstention.score, 0, (), components=components)
             abstention = AnswerRule(score, manifest.abstention.tau)
         return cls(
             manifest,
@@ -171,7 +172,7 @@ class Gate:
         }
         relevance = None if self.relevance is None else self.relevance.estimate(scores, components)
         decisions = decision_scores(self.policy.kind, scores, relevance)
-        refusal, answered = self._refusal(scores)
+        refusal, answered = self._refusal(scores, components)
         passing = keep_answered(decisions[:, :considered].copy(), self.policy.threshold, answered)[0]
         kept = np.flatnonzero(passing).tolist()
         k_results = scores[0, : self.policy.k]
@@ -210,12 +211,13 @@ class Gate:
             [], 0, 0, None, self._threshold, self.policy.kind, False, "fewer_than_k", "no_results", None, None, 0
         )
 
-    def _refusal(self, scores: Float32) -> tuple[RefusalScore | None, Mask | None]:
+    def _refusal(self, scores: Float32, components: Components) -> tuple[RefusalScore | None, Mask | None]:
         """Return the score of the query as a whole, and whether it is answered, (1,) bool; None without a rule."""
         if self.abstention is None:
             return None, None
         positions = np.arange(scores.shape[1])[None]
-        (refusal,) = self.abstention.decide([""], np.empty((1, 0), dtype=np.float32), TopK(scores, positions))
+        vectors, top = np.empty((1, 0), dtype=np.float32), TopK(scores, positions)
+        (refusal,) = self.abstention.decide([""], vectors, top, components)
         return refusal, np.array([refusal.score >= refusal.rho])
 
     def _why_not(

@@ -2,13 +2,18 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from taugate.cli import main as cli
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.registry.catalog import current_id, find, release_ids
+from taugate.retrieval.gate import Gate, ScoredResult
+from taugate.retrieval.index.lexical import LexicalIndex
+from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
@@ -223,23 +228,62 @@ def test_auto_considers_the_gap_for_scores_without_shares(
     assert f"a share of the best score means nothing for --scores {scores}; give --policy gap" in message
 
 
+@pytest.fixture(scope="module")
+def unanswered(tmp_path_factory: pytest.TempPathFactory, sample: Path, run: Path) -> tuple[Path, Path]:
+    """The sample with questions about other subjects, which nothing answers, and its run by cosine."""
+    data = shutil.copytree(sample, tmp_path_factory.mktemp("unanswered") / "data")
+    texts = [question.text for question in off_topic_table() if question.language == "English"]
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.writelines(f"{json.dumps({'_id': f'off-{row}', 'text': text})}\n" for row, text in enumerate(texts))
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as judgements:
+        judgements.writelines(f"off-{row}\t-\t0\n" for row in range(len(texts)))
+    return data, write_json(data / "dense.jsonl", dense_results(data, run.parent / "releases"))
+
+
 def test_limit_on_answers_is_certified_by_scores_of_results(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unanswered: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Every fourth question loses its document, so that nothing answers it."""
-    data = shutil.copytree(sample, tmp_path / "data")
-    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
-    removed = {row.split("\t")[1] for row in rows[::4]}
-    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if json.loads(line)["_id"] not in removed]
-    (data / "corpus.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
-    changed_rows = [f"{row.split(chr(9))[0]}\t-\t0" if row.split("\t")[1] in removed else row for row in rows]
-    (data / "qrels" / "test.tsv").write_text("\n".join([header, *changed_rows]) + "\n", encoding="utf-8")
-    releases = tmp_path / "releases"
-    calibrate = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
-    assert cli.main([*calibrate, *CORPUS_OPTIONS]) == 0
-    path = write_json(tmp_path / "dense.jsonl", dense_results(data, releases))
-    found = manifest(calibrate_run(path, data, tmp_path / "a", "--max-answered", "0.6"), capfd)
+    data, path = unanswered
+    found = manifest(calibrate_run(path, data, tmp_path / "a", "--max-answered", "0.3"), capfd)
     assert found["abstention"]["score"] == "best_similarity"
     assert found["abstention"]["certified"]
-    assert found["abstention"]["answered_unanswerable"]["upper"] <= 0.6
+    assert found["abstention"]["answered_unanswerable"]["upper"] <= 0.3
+
+
+def with_words(run: Path, data: Path) -> Path:
+    """Add the score `words`: the share of the query's words, weighted by rarity, that a result has."""
+    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    documents = {document["_id"]: document["text"] for document in map(json.loads, lines)}
+    places = {name: place for place, name in enumerate(documents)}
+    index = LexicalIndex.of(documents.values())
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        positions = np.array([places[result["id"]] for result in record["results"]])
+        for result, share in zip(record["results"], index.shares(query_terms(record["query"]), positions), strict=True):
+            result["scores"]["words"] = float(share)
+    run.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    return run
+
+
+def test_component_scores_refuse_questions_that_ranks_cannot_tell_apart(
+    unanswered: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, dense = unanswered
+    options = ("--max-answered", "0.3")
+    message = failure(calibrate_run(changed(dense, tmp_path, "ranks"), data, tmp_path / "a", *options), capfd)
+    assert "add the component scores" in message
+    run = with_words(fused_with_cosine(dense), data)
+    found = manifest(calibrate_run(run, data, tmp_path / "b", *options), capfd)["abstention"]
+    auroc = {candidate["name"]: candidate["auroc"] for candidate in found["candidates"]}
+    assert (found["score"], found["certified"], auroc["best_similarity"]) == ("components", True, 0.5)
+    assert auroc["components"] > 0.8
+    gate = Gate.load(find(tmp_path / "b"))
+    records = [json.loads(line) for line in run.read_text(encoding="utf-8").splitlines()]
+    results = [[ScoredResult(**result) for result in record["results"]] for record in records]
+    refused = [gate.cut(listed).reason == "unanswerable" for listed in results]
+    off_topic = [record["query_id"].startswith("off-") for record in records]
+    assert np.mean(np.array(refused)[off_topic]) > 0.6
+    assert np.mean(np.array(refused)[~np.array(off_topic)]) <= found["empty_answerable"]["upper"]
+    missing = gate.cut([replace(result, scores={}) for result in results[0]])
+    assert (missing.calibrated, missing.why_not) == (False, "missing_score:cosine")
+    assert missing.refusal is not None

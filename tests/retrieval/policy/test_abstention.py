@@ -13,7 +13,15 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName
+from taugate.retrieval.policy.abstention import (
+    MODEL_SIGNALS,
+    SIGNALS,
+    AnswerRule,
+    AnswerScore,
+    ScoreName,
+    Signals,
+    signals_of,
+)
 from taugate.retrieval.policy.relevance import Logistic
 from tests.document_words import all_signals
 
@@ -31,19 +39,24 @@ def unit(rows: int) -> np.ndarray:
 
 DOCUMENTS, QUERIES = unit(N), unit(len(QUESTIONS))
 TOP = FlatIndex.build(DOCUMENTS).search(QUERIES, K)
-EVERYTHING = all_signals(K, DOCUMENTS, TEXTS)
+FLOORS = {"bm25": 0.5, "dense": -1.0}
+EVERYTHING = replace(all_signals(K, DOCUMENTS, TEXTS), floors=FLOORS)
+COMPONENTS = {name: RNG.normal(size=(len(QUESTIONS), 12)).astype(np.float32) for name in FLOORS}
+COMPONENTS["bm25"][::3] = np.nan  # the component returned none of the results, or not all of them
+COMPONENTS["bm25"][1::3, ::2] = np.nan
 STORED = [Document(str(row), text) for row, text in enumerate(TEXTS)]
-F = len(MODEL_SIGNALS)
-MODEL = Logistic(np.zeros(F), np.ones(F), RNG.normal(size=F), 0.25)
+SIZES = {name: len(signals_of(name, FLOORS)) for name in ("model", "components")}
+MODELS = {name: Logistic(np.zeros(size), np.ones(size), RNG.normal(size=size), 0.25) for name, size in SIZES.items()}
 NAMES: tuple[ScoreName, ...] = get_args(ScoreName)
 
 
 def score(name: ScoreName) -> AnswerScore:
-    return AnswerScore(name, EVERYTHING.needed(name), MODEL if name == "model" else None)
+    return AnswerScore(name, EVERYTHING.needed(name), MODELS.get(name))
 
 
-def take(rows: slice) -> tuple[list[str], np.ndarray, TopK]:
-    return QUESTIONS[rows], QUERIES[rows], TopK(TOP.scores[rows], TOP.positions[rows])
+def take(rows: slice) -> tuple[list[str], np.ndarray, TopK, dict[str, np.ndarray]]:
+    components = {name: values[rows, :K] for name, values in COMPONENTS.items()}
+    return QUESTIONS[rows], QUERIES[rows], TopK(TOP.scores[rows], TOP.positions[rows]), components
 
 
 def test_scores_equal_definitions() -> None:
@@ -60,7 +73,17 @@ def test_scores_equal_definitions() -> None:
     for name, values in expected.items():
         np.testing.assert_allclose(score(name).of(*take(slice(None))), values, atol=1e-6)
     signals = EVERYTHING.values(MODEL_SIGNALS, *take(slice(None)))
-    np.testing.assert_allclose(score("model").of(*take(slice(None))), signals @ MODEL.weights + 0.25, rtol=1e-6)
+    expected_odds = signals @ MODELS["model"].weights + 0.25
+    np.testing.assert_allclose(score("model").of(*take(slice(None))), expected_odds, rtol=1e-6)
+
+
+def test_component_signals_count_a_missing_score_as_the_lowest_of_the_query() -> None:
+    names = signals_of("components", ("bm25",))
+    values = np.array([[7.0, np.nan, 9.0], [np.nan, np.nan, np.nan]], dtype=np.float32)
+    top = TopK(np.array([[0.03, 0.02, 0.01]] * 2, dtype=np.float32), np.zeros((2, 3), dtype=np.int64))
+    found = Signals(3, floors={"bm25": 0.5}).values(names, QUESTIONS[:2], QUERIES[:2], top, {"bm25": values})
+    assert names == ("best_similarity", "bm25: best_score", "bm25: gap_to_mean")
+    np.testing.assert_allclose(found, [[0.03, 9, 9 - 23 / 3], [0.03, 0.5, 0]], rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,26 +97,27 @@ def test_score_is_independent_of_batch(name: ScoreName) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_results_beyond_k_do_not_count(name: ScoreName) -> None:
     more = FlatIndex.build(DOCUMENTS).search(QUERIES, 12)
-    assert score(name).of(QUESTIONS, QUERIES, more).tolist() == score(name).of(*take(slice(None))).tolist()
+    assert score(name).of(QUESTIONS, QUERIES, more, COMPONENTS).tolist() == score(name).of(*take(slice(None))).tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_score_of_few_results_and_none(name: ScoreName, left: int) -> None:
-    found = score(name).of(QUESTIONS, QUERIES, TopK(TOP.scores[:, :left], TOP.positions[:, :left]))
+    top = TopK(TOP.scores[:, :left], TOP.positions[:, :left])
+    found = score(name).of(QUESTIONS, QUERIES, top, COMPONENTS)
     assert np.isfinite(found).all() if left else (found == -np.inf).all()
 
 
 def test_score_equal_to_tau_is_answered() -> None:
     best = float(TOP.scores[4, 0])
-    answered = AnswerRule(score("best_similarity"), best).answered(*take(slice(None)))
+    answered = AnswerRule(score("best_similarity"), best).answered(*take(slice(None))[:3])
     assert answered.tolist() == (TOP.scores[:, 0] >= TOP.scores[4, 0]).tolist()
     assert 0 < answered.sum() < len(answered)
 
 
 def read(path: Path, name: str) -> AnswerScore:
     words = EVERYTHING.words
-    return AnswerScore.load(path, name, D, STORED, None if words is None else words.index)
+    return AnswerScore.load(path, name, D, STORED, None if words is None else words.index, tuple(FLOORS))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -135,7 +159,8 @@ MOMENTS = {
     "moments not finite": with_("covariance", lambda covariance: covariance + np.inf),
     "a covariance of fewer dimensions": with_("covariance", lambda covariance: covariance[:1]),
 }
-OTHERS = [("model", CHANGES), ("z", MOMENTS)]
+FLOOR = {"floors of fewer components": with_("floors", lambda floors: floors[:-1])}
+OTHERS = [("model", CHANGES), ("z", MOMENTS), ("components", FLOOR)]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.service_process import ServiceProcess
 
 # The fake encoder's release does not refuse it, and keeps some of its five results, with a lexical part or without.
 QUESTION = "How long does an energy declaration remain valid?"
+_MAX_TABS = 250  # from one end of the page to the other
 _REPORT = "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
 
 
@@ -70,6 +71,42 @@ class Playground:
         with self.page.expect_request(f"**{path}") as caught:
             act()
         return json.loads(caught.value.post_data or "")
+
+
+class Person:
+    """Uses a page with the mouse, or with nothing but the keyboard."""
+
+    def __init__(self, playground: Playground, hand: Literal["mouse", "keyboard"]) -> None:
+        self.playground, self.hand, self.keys = playground, hand, playground.page.keyboard
+
+    def focus(self, target: Locator) -> None:
+        """Put the focus on an element: a click, or as many tabs as it takes."""
+        if self.hand == "mouse":
+            target.click()
+            return
+        for _ in range(_MAX_TABS):
+            if target.evaluate("element => element === document.activeElement"):
+                return
+            self.keys.press("Tab")
+        raise AssertionError(f"the keyboard does not reach {target}")
+
+    def press(self, target: Locator) -> None:
+        """Press a button."""
+        self.focus(target)
+        if self.hand == "keyboard":
+            self.keys.press("Enter")
+
+    def write(self, target: Locator, text: str) -> None:
+        """Write a text into a field, in place of what it has."""
+        self.focus(target)
+        self.keys.press("Control+a")
+        self.keys.type(text)
+
+    def ask(self, question: str) -> None:
+        """Ask a question."""
+        self.write(self.playground["question"], question)
+        self.keys.press("Enter")
+        self.playground.answered()
 
 
 @contextmanager

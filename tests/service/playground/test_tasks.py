@@ -7,54 +7,16 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 from taugate.cli import main as cli
-from tests.service.playground.conftest import QUESTION, Playground, open_playground
+from tests.service.playground.conftest import QUESTION, Person, open_playground
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
-
-_MAX_TABS = 250  # from one end of the page to the other
-
-
-class Person:
-    """Uses a page with the mouse, or with nothing but the keyboard."""
-
-    def __init__(self, playground: Playground, hand: Literal["mouse", "keyboard"]) -> None:
-        self.playground, self.hand, self.keys = playground, hand, playground.page.keyboard
-
-    def focus(self, target: Locator) -> None:
-        """Put the focus on an element: a click, or as many tabs as it takes."""
-        if self.hand == "mouse":
-            target.click()
-            return
-        for _ in range(_MAX_TABS):
-            if target.evaluate("element => element === document.activeElement"):
-                return
-            self.keys.press("Tab")
-        raise AssertionError(f"the keyboard does not reach {target}")
-
-    def press(self, target: Locator) -> None:
-        """Press a button."""
-        self.focus(target)
-        if self.hand == "keyboard":
-            self.keys.press("Enter")
-
-    def write(self, target: Locator, text: str) -> None:
-        """Write a text into a field, in place of what it has."""
-        self.focus(target)
-        self.keys.press("Control+a")
-        self.keys.type(text)
-
-    def ask(self, question: str) -> None:
-        """Ask a question."""
-        self.write(self.playground["question"], question)
-        self.keys.press("Enter")
-        self.playground.answered()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ SCORES = {
     "z": "how far its best similarity stands out from those of random documents",
     "lexical": "the words that it shares with its results (BM25)",
     "model": "a model of its best similarity, how far that stands out, and the words that it shares with its results",
+    "components": "a model of its best score, the best score of each component, and how far that stands out",
 }
 _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 

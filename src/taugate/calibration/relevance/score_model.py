@@ -1,17 +1,17 @@
 """The model of relevance of a run, from the scores of results; fitted and recalibrated as that of a corpus."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
 from taugate.calibration.relevance.model import EstimatedRelevance
+from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.score_relevance import ScoreRelevance, score_features
-from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class EstimatedScoreRelevance(EstimatedRelevance):
 
 
 def estimate_score_relevance(
-    judged: JudgedQueries, components: Mapping[str, Float32], roles: QueryRoles
+    judged: JudgedQueries, components: Components, roles: QueryRoles
 ) -> EstimatedScoreRelevance | None:
     """Fit on the fitting queries, recalibrate on the other calibration queries, and score every result.
 
@@ -34,7 +34,7 @@ def estimate_score_relevance(
         roles: Roles of the queries.
     """
     scores, k = judged.top.scores, judged.top.scores.shape[1]
-    floors = {name: _lowest(values[roles.fit]) for name, values in components.items()}
+    floors = lowest_scores(components, roles.fit)
     with threadpool_limits(limits=1):
         values = score_features(scores, components, floors, k)
         relevant, fit, unseen = judged.relevant, roles.fit, roles.not_fitting
@@ -50,7 +50,7 @@ def estimate_score_relevance(
         )
 
 
-def _lowest(values: Float32) -> float:
-    """Return the lowest score that is not missing; 0 if all are."""
-    given = values[~np.isnan(values)]
-    return float(given.min()) if given.size else 0.0
+def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:
+    """Return the lowest score of each component, by name, that is not missing in some rows; 0 if all are."""
+    given = {name: values[rows][~np.isnan(values[rows])] for name, values in components.items()}
+    return {name: float(values.min()) if values.size else 0.0 for name, values in given.items()}

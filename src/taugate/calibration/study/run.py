@@ -21,7 +21,7 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
-from taugate.ingestion.runs.judged_run import JudgedRun
+from taugate.ingestion.runs.judged_run import JudgedRun, RunResults
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
@@ -83,10 +83,15 @@ class RunSearch(StudiedSearch):
         return self._searched
 
     @cached_property
+    def _results(self) -> tuple[RunResults, RunResults]:
+        """The first K results of the answerable and of the unanswerable queries."""
+        run, k = self.inputs.dataset, self.inputs.settings.k
+        return run.results(run.answerable, k), run.results(run.unanswerable, k)
+
+    @cached_property
     def _searched(self) -> SearchedRun:
         run, k = self.inputs.dataset, self.inputs.settings.k
-        results = run.results(run.answerable, k)
-        unanswerable = run.results(run.unanswerable, k)
+        results, unanswerable = self._results
         judged = JudgedQueries(
             top=TopK(results.scores, results.documents),
             grades=grades_of(run.answerable, results.documents, None),
@@ -107,8 +112,7 @@ class RunSearch(StudiedSearch):
         """Fit the model of relevance on the scores of results; see `StudiedSearch`."""
         if roles is None:
             return None
-        run, k = self.inputs.dataset, self.inputs.settings.k
-        answerable, unanswerable = run.results(run.answerable, k), run.results(run.unanswerable, k)
+        answerable, unanswerable = self._results
         estimated = estimate_score_relevance(self.queries.judged, answerable.components, roles)
         if estimated is None:
             return None
@@ -117,7 +121,9 @@ class RunSearch(StudiedSearch):
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """See `abstain_by_scores`."""
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
+        answerable, unanswerable = self._results
+        components = answerable.components, unanswerable.components
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings, components)
 
     def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
         """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""
@@ -142,13 +148,13 @@ class RunSearch(StudiedSearch):
             )
         best = np.concatenate([top.scores[:, 0], searched.unanswerable.scores[:, 0]])
         equal = int(np.unique(best, return_counts=True)[1].max())
-        if equal <= _MOST * len(best) or (run.components and self.inputs.settings.abstention is None):
+        if equal <= _MOST * len(best) or run.components:
             return
         sentence = (
             f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question"
         )
         if self.inputs.settings.abstention is not None:
-            remedy = "leave out --max-answered, or calibrate a run of one component"
+            remedy = 'leave out --max-answered, or add the component scores, as "scores" of every result'
             raise InputError(f"{run.run.path}: {sentence}; {remedy}")
         self.inputs.job.report(f'warning: {sentence}; send the component scores, as "scores" of every result')
 

@@ -6,8 +6,8 @@ are in the results. Calibration chooses the score and, if it is a model, fits it
 nothing").
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -18,6 +18,12 @@ from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy import sentence_rows
 from taugate.retrieval.policy.background import Float64, similarity_moments
+from taugate.retrieval.policy.component_signals import (
+    NO_COMPONENTS,
+    Components,
+    component_signal_names,
+    component_signals,
+)
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.policy.word_match import DocumentWords, ReadableDocuments
@@ -26,9 +32,9 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the most complex: the best similarity; its distance above the mean of the other results; its
-# distance above the query's similarity with random documents, in standard deviations; BM25 of the best match; and a
-# logistic model of four signals.
-ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model"]
+# distance above the query's similarity with random documents, in standard deviations; BM25 of the best match; and
+# logistic models, of four signals, and of the component scores of a fused list.
+ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model", "components"]
 # best_idf and sentence_idf are the largest shares of the query's idf found in one result and in one sentence. On unseen
 # documents, no further signal improves the model, and removing any of these but z makes it worse. z helps only if a
 # corpus covers many subjects, but then it helps a lot (docs/research/abstention.md).
@@ -38,6 +44,7 @@ SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_id
 _BACKGROUND, _LEXICAL = frozenset({"z"}), frozenset({"lexical", "best_idf", "sentence_idf"})
 # Arrays of the model and the moments in a score's file.
 _MODEL = ("center", "scale", "weights", "intercept")
+_MODELS = frozenset({"model", "components"})
 _MOMENTS = ("mean", "covariance")
 
 
@@ -49,18 +56,29 @@ class Signals:
         k: Number of results that the signals are computed from.
         moments: Mean (d,) and covariance (d, d) of the document vectors, float64; None if the score does not need them.
         words: Words of the documents; None if the score does not need them.
+        floors: For each component of a fused list, the score of a result if no result of the query has one, in the
+            order of the signals; empty if the score does not need them.
     """
 
     k: int
     moments: tuple[Float64, Float64] | None = None
     words: DocumentWords | None = None
+    floors: Mapping[str, float] = field(default_factory=dict)
 
     def needed(self, name: ScoreName) -> Self:
         """Return a copy with only the parts that one score needs."""
         moments = self.moments if _BACKGROUND.intersection(signals_of(name)) else None
-        return type(self)(self.k, moments, self.words if needs_words(name) else None)
+        words, floors = self.words if needs_words(name) else None, self.floors if name == "components" else {}
+        return type(self)(self.k, moments, words, floors)
 
-    def values(self, names: Sequence[str], texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float64:
+    def values(
+        self,
+        names: Sequence[str],
+        texts: Sequence[str],
+        vectors: QueryVectors,
+        top: TopK,
+        components: Components = NO_COMPONENTS,
+    ) -> Float64:
         """Compute signals, (n, len(names)) float64, of n queries with at least one result.
 
         Args:
@@ -68,6 +86,7 @@ class Signals:
             texts: Texts of the queries.
             vectors: (n, d) float32.
             top: Results of the queries, w ≥ 1 each, best first; only the first k are used, or all if there are fewer.
+            components: Further scores of the results by name, (n, w) float32 each, NaN for a missing one.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, remaining = head[:, 0], head[:, 1:]
@@ -83,6 +102,8 @@ class Signals:
             signals["lexical"] = np.array([match.bm25.max() for match in matches])
             signals["best_idf"] = np.array([match.idf.max() for match in matches])
             signals["sentence_idf"] = np.array([match.best_sentence for match in matches])
+        if self.floors:
+            signals |= component_signals(head, components, self.floors)
         return np.stack([signals[name] for name in names], axis=1)
 
 
@@ -93,14 +114,16 @@ class AnswerScore:
     Attributes:
         name: Name of the score.
         signals: Computes the signals of the score.
-        model: Model of MODEL_SIGNALS whose log-odds are the score `model`; None for other scores.
+        model: Model whose log-odds are the score `model` or `components`; None for other scores.
     """
 
     name: ScoreName
     signals: Signals
     model: Logistic | None = None
 
-    def of(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> Float32:
+    def of(
+        self, texts: Sequence[str], vectors: QueryVectors, top: TopK, components: Components = NO_COMPONENTS
+    ) -> Float32:
         """Compute the scores of n queries, (n,) float32; −∞ for all if a filter leaves no document.
 
         Computed in float64 and rounded once, so batching changes a score about as rarely as a `similarity`.
@@ -109,10 +132,12 @@ class AnswerScore:
             texts: Texts of the queries.
             vectors: (n, d) float32.
             top: n rows of results, best first.
+            components: See `Signals.values`.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
-        return self.from_values(self.signals.values(signals_of(self.name), texts, vectors, top))
+        names = signals_of(self.name, self.signals.floors)
+        return self.from_values(self.signals.values(names, texts, vectors, top, components))
 
     def from_values(self, values: Float64) -> Float32:
         """Compute scores, (n,) float32, from signals, (n, s) float64 in the order of `signals_of`."""
@@ -126,11 +151,19 @@ class AnswerScore:
             arrays |= dict(zip(_MOMENTS, signals.moments, strict=True))
         if self.model is not None:
             arrays |= {name: np.atleast_1d(getattr(self.model, name)) for name in _MODEL}
+        if signals.floors:
+            arrays["floors"] = np.array([*signals.floors.values()], dtype=np.float64)
         write_tensors(path, arrays)
 
     @classmethod
     def load(
-        cls, path: Path, name: str, dimension: int, documents: ReadableDocuments, lexical: LexicalIndex | None = None
+        cls,
+        path: Path,
+        name: str,
+        dimension: int,
+        documents: ReadableDocuments,
+        lexical: LexicalIndex | None = None,
+        components: Sequence[str] = (),
     ) -> Self:
         """Read the file that `save` wrote.
 
@@ -141,6 +174,7 @@ class AnswerScore:
             documents: The documents in the index.
             lexical: Index of their words; None if the release has none, or has the words in the score's file, which was
                 so before scores had a lexical part.
+            components: Names of the component scores; empty without any.
 
         Raises:
             ReleaseError: If the file does not hold this score of this index.
@@ -148,7 +182,8 @@ class AnswerScore:
         score_name = next((valid for valid in get_args(ScoreName) if valid == name), None)
         arrays = read_tensors(path)
         rows = {part: arrays.pop(part) for part in sentence_rows.TYPES if part in arrays}
-        if score_name is None or {*arrays} != _array_names(score_name) or not _has_valid_arrays(arrays, dimension):
+        shapes = {} if score_name is None else _shapes(score_name, dimension, components)
+        if score_name is None or {*arrays} != {*shapes} or not _has_valid_arrays(arrays, shapes):
             raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
         words = None
         if rows or needs_words(score_name):
@@ -161,7 +196,8 @@ class AnswerScore:
         if "weights" in arrays:
             center, scale, weights, intercept = (arrays[part] for part in _MODEL)
             model = Logistic(center, scale, weights, float(intercept[0]))
-        return cls(score_name, Signals(int(arrays["k"][0]), moments, words), model)
+        floors = dict(zip(components, arrays["floors"].tolist(), strict=True)) if "floors" in arrays else {}
+        return cls(score_name, Signals(int(arrays["k"][0]), moments, words, floors), model)
 
 
 class RefusalScore(NamedTuple):
@@ -196,14 +232,18 @@ class AnswerRule:
         answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
         return answered
 
-    def decide(self, texts: Sequence[str], vectors: QueryVectors, top: TopK) -> list[RefusalScore]:
+    def decide(
+        self, texts: Sequence[str], vectors: QueryVectors, top: TopK, components: Components = NO_COMPONENTS
+    ) -> list[RefusalScore]:
         """Return the score of each of n queries with the threshold; see `AnswerScore.of` for the parameters."""
         rho = float(np.float32(self.tau))
-        return [RefusalScore(score, rho) for score in self.score.of(texts, vectors, top).tolist()]
+        return [RefusalScore(score, rho) for score in self.score.of(texts, vectors, top, components).tolist()]
 
 
-def signals_of(name: str) -> tuple[str, ...]:
-    """Return the names of a score's signals."""
+def signals_of(name: str, components: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the names of a score's signals, given the names of the component scores."""
+    if name == "components":
+        return component_signal_names(components)
     return MODEL_SIGNALS if name == "model" else (name,)
 
 
@@ -212,16 +252,21 @@ def needs_words(name: str) -> bool:
     return bool(_LEXICAL.intersection(signals_of(name)))
 
 
-def _array_names(name: ScoreName) -> set[str]:
-    """Return the names of the arrays in a score's file."""
-    moments = _MOMENTS if _BACKGROUND.intersection(signals_of(name)) else ()
-    return {"k", *moments, *(_MODEL if name == "model" else ())}
+def _shapes(name: ScoreName, dimension: int, components: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays in a score's file, by name."""
+    signals = signals_of(name, components)
+    shapes: dict[str, tuple[int, ...]] = {"k": (1,)}
+    if _BACKGROUND.intersection(signals):
+        shapes |= {"mean": (dimension,), "covariance": (dimension, dimension)}
+    if name in _MODELS:
+        shapes |= dict.fromkeys(_MODEL, (len(signals),)) | {"intercept": (1,)}
+    if name == "components":
+        shapes["floors"] = (len(components),)
+    return shapes
 
 
-def _has_valid_arrays(arrays: Arrays, dimension: int) -> bool:
+def _has_valid_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether shapes and types are those of `save`, numbers are finite, and k and scales are positive."""
-    shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
-    shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
     for name, array in arrays.items():
         dtype = np.int64 if name == "k" else np.float64
         if array.shape != shapes[name] or array.dtype != dtype or not np.isfinite(array).all():

@@ -1,7 +1,6 @@
 """The probability that a result is relevant, from its scores alone: that of a retriever, and those of its components.
 
-Rank fusion throws away how similar a result is; the component scores have it. A component that did not return a
-document has no score for it: it counts as the lowest score that the component gave to a result of the query.
+Rank fusion throws away how similar a result is; the component scores have it, see `component_signals`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import numpy as np
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.component_signals import fill_missing
 from taugate.retrieval.policy.policy import gap, relative
 from taugate.retrieval.policy.relevance import Logistic
 from taugate.retrieval.vectors.similarity import Float32
@@ -68,12 +68,10 @@ def score_features(scores: Float32, components: Mapping[str, Float32], floors: M
 
 def _component_columns(given: Float64, floor: float, k: int) -> list[Float64]:
     """Return the columns of COMPONENT_FEATURES for one component, (n, w) or (n, 1) each."""
-    missing = np.isnan(given)
-    lowest = np.where(missing[:, :k], np.inf, given[:, :k]).min(axis=1, keepdims=True)
-    values = np.where(missing, np.where(np.isinf(lowest), floor, lowest), given)
+    values = fill_missing(given, floor, k)
     best = values[:, :k].max(axis=1, keepdims=True)
     above = (values[:, :k, None] > values[:, None, :]).sum(axis=1)  # results among the first k that score higher
-    return [values, values - best, best, np.log1p(above), missing.astype(np.float64)]
+    return [values, values - best, best, np.log1p(above), np.isnan(given).astype(np.float64)]
 
 
 @dataclass(frozen=True)

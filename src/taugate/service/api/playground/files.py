@@ -17,8 +17,8 @@ PAGE_HEADERS: Final = {
 _MODE = b'data-mode="%s"'  # of the page's body, for its style and script
 # The parts of the page's script, in order: a part uses declarations of earlier parts, and the last one starts the page.
 _SCRIPT = (
-    *("computing", "elements", "markdown", "service", "asking", "results", "threshold", "questions", "panels"),
-    *("start", "judging"),
+    *("computing", "elements", "markdown", "service", "asking", "results", "threshold", "questions", "new_questions"),
+    *("panels", "start", "judging"),
 )
 _FILES = {
     "": ("text/html", ["app.html"]),

@@ -71,9 +71,10 @@ function warn() {
   notice("uncut", "warn", release && policy().kind === "none"
     && "No threshold could be certified for this release, so nothing is dropped.");
   const signals = new Set([release?.drift, reply?.drift].flatMap((drift) => (drift?.alarm ? drift.signals : [])));
-  const gauges = ["See what is new", () => { part("drift").scrollIntoView({ block: "center" }); part("drift-title").focus(); }];
   notice("drift", "bad", signals.size
-    && `Drift alarm: ${named([...signals])}. The guarantees of the calibration may not hold for this traffic.`, "", gauges);
+    && `Drift alarm: ${named([...signals])}. The guarantees of the calibration may not hold for this traffic.`, "",
+  ["See what is new", openNewQuestions]);
+  showNewQuestions(signals.size > 0);
 }
 
 /** Read the form. Throws SyntaxError if the filter is not JSON. @returns {Search} */

@@ -107,7 +107,6 @@ function showDrift(release) {
   const rows = live.map(([words, name, now]) => [words, interval(now ?? calibration[name]), between(calibration[name]),
     now ? `${percent(now.mean)} (${between(now)})` : "not yet"]);
   show(make("p", {}, alarm ? chip("Alarm", "bad") : chip("No alarm", "good"), alarm && ` ${named(signals)}`),
-    alarm && make("p", {}, "Which questions are new, and since when: ", make("code", {}, "taugate drift replay LOG --releases DIR"), " reads the query log."),
     table("How well the encoder tells documents apart", ["Metric", "", "Calibration", "Now"], rows));
 }
 
