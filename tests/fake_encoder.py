@@ -22,8 +22,11 @@ MAX_LENGTH = 64
 UNKNOWN = "[UNK]"
 
 
-def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Path:
-    """Write model.onnx, tokenizer.json and encoder.json; words that are in no text share one direction."""
+def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0, max_norm: float | None = None) -> Path:
+    """Write model.onnx, tokenizer.json and encoder.json; words that are in no text share one direction.
+
+    With `max_norm`, texts are compared by the dot product, so that vectors keep their lengths.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     texts = list(texts)
     total = 1 + len(texts)
@@ -36,13 +39,18 @@ def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Pat
     tokenizer.save(str(folder / TOKENIZER))
     weights = np.random.default_rng(seed).standard_normal((len(vocabulary), DIMENSION)).astype(np.float32)
     weights[1:] *= np.log(total / np.array([[occurrences[word]] for word in words], dtype=np.float32))
-    onnx.save(_mean_of_words(weights), folder / MODEL)
+    model = _mean_of_words(weights)
+    if max_norm is not None:
+        del model.graph.node[-1]
+        model.graph.node[-1].output[0] = "sentence_embedding"
+    onnx.save(model, folder / MODEL)
     config = EncoderConfig(
         name="fake",
         revision=str(seed),
-        dimension=DIMENSION,
+        dimension=DIMENSION if max_norm is None else DIMENSION + 1,
         max_length=MAX_LENGTH,
         pooling="mean",
+        max_norm=max_norm,
         max_cosine_difference=0,
     )
     (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")

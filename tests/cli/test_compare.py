@@ -8,7 +8,9 @@ import zaragoza_construction_faq
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.verify import verify_searchable
+from tests.embedding_server import embedding_server
 from tests.fake_encoder import write_fake_encoder
 from tests.own_vectors import with_vectors
 
@@ -57,6 +59,30 @@ def test_compare_prints_a_table_of_encoders_and_one_of_differences(
     assert differences.splitlines()[1].startswith(f"{encoder} − {worse}")
     assert f"Choose {encoder}: its accuracy@5 is higher" in err
     assert f"taugate calibrate {data} --releases releases --encoder {encoder}" in err
+
+
+def test_compare_takes_options_of_each_encoder_and_endpoints(
+    data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    loaded, cut = ExportedEncoder.load(encoder), f"{encoder} --max-len 8 --query-prompt 'zzz '"
+    with embedding_server(lambda texts: loaded.encode(texts, "document")) as server:
+        behind = f"openai:{server.url} --model m"
+        command = ["compare", str(data), cut, str(encoder), behind, "--lexical", "off", "--json", "--yes"]
+        assert cli.main(command) == 0
+        assert len(server.texts) - len({*server.texts}) < 17 + 200  # of the probes, and of the times
+        assert cli.main(["compare", str(data), behind, f"{behind} --max-length 9", "--lexical", "off"]) == 2
+    compared, err = capsys.readouterr()
+    rows = {row["encoder"]: row for row in json.loads(compared)["encoders"]}
+    assert rows[behind]["accuracy"] == rows[str(encoder)]["accuracy"] > rows[cut]["accuracy"]
+    assert rows[behind]["milliseconds"] > 0
+    assert f"taugate calibrate {data} --releases releases --encoder" in err
+    assert "add --yes to send the texts" in err
+
+
+def test_option_that_is_not_of_an_encoder_is_bad_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", str(data), "one --seed 3", "two"]) == 2
+    assert "\"one --seed 3\": No such option '--seed'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "one"]])

@@ -94,6 +94,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
     base_model = load_model(base, name)
     refuse_unknown_modules(base_model, name)
     model = adapted_model(base_model, learned)
+    model.similarity_fn_name = "cosine"  # by which it was learned and accepted, whatever the base declares
 
     def write(staging: Path) -> None:
         model.save(str(staging), create_model_card=False)

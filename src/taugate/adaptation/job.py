@@ -16,6 +16,7 @@ from taugate.adaptation.try_recipes import try_recipes, why_untrainable
 from taugate.adaptation.unfinished import sole_worker
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Job
@@ -122,7 +123,7 @@ def _load(base: str) -> ExportedEncoder:
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = ExportedEncoder.load(exported_encoder(base))
+    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "

@@ -1,16 +1,30 @@
 """`taugate compare`: several encoders on one data set, as a table, and which one to choose."""
 
-from shlex import quote
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.encoding.endpoint_source import EndpointOptions
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.settings.options import Advice, Options, SplitName
 from taugate.calibration.settings.rules import MAX_LOSS
 from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
-from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, Verbose, command_of, option
+from taugate.cli.terminal.command import Command
+from taugate.cli.terminal.options import (
+    LEXICAL,
+    Appearance,
+    AsJson,
+    Data,
+    Verbose,
+    command_of,
+    option,
+    parameters,
+    specified,
+)
 from taugate.cli.terminal.output import aligned, print_result, say, say_labelled
 from taugate.errors import InputError
 from taugate.retrieval.encoder.own_vectors import VECTORS
@@ -22,6 +36,16 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 
 _SHARE = Advice("give a share above 0 and below 1")
 _Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]
+_OF_ENDPOINT = ("model", "dimensions", "encoder_key_file")
+# One encoder with its options, in one argument of the shell.
+_encoder_argument = Command(
+    "ENCODER",
+    params=[
+        click.Argument(["name"]),
+        *parameters(InputOptions, max_length=Appearance("TOKENS")),
+        *parameters(EndpointOptions, *_OF_ENDPOINT),
+    ],
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +54,9 @@ class CompareOptions(Options):
 
     data: Data
     encoders: Annotated[tuple[str, ...], Appearance("ENCODER", positional=True)] = Field(
-        description="two or more sentence-transformers models, folders `encoder` of releases, or "
-        f"{VECTORS}: those that come with the data set"
+        description="two or more sentence-transformers models, folders `encoder` of releases, openai:URL or tei:URL of "
+        f"endpoints, or {VECTORS}: those that come with the data set. Options of an encoder, the same as in calibrate, "
+        "follow its name in the same quotes"
     )
     split: SplitName = option(None, "labels: name of a file in qrels/, without .tsv (default: as in calibrate)")
     k: Annotated[int, Field(ge=1)] = option(5, "results per query before the threshold (K)")
@@ -40,8 +65,28 @@ class CompareOptions(Options):
     margin: _Share = option(MAX_LOSS, "loss of the metric that a cheaper encoder may have to be chosen")
     lexical: LexicalChoice = option("auto", "weight of shared words in the score; off compares the encoders alone")
     seed: Annotated[int, Field(ge=0)] = option(0, "seed of all random choices")
+    yes: bool = option(False, "send the texts to endpoints without asking first")
     as_json: AsJson = False
     verbose: Verbose = False
+
+
+def requested_encoder(argument: str) -> RequestedEncoder:
+    """Return the encoder that an argument names, such as "NAME" or "NAME --query-prompt 'query: '".
+
+    Raises:
+        InputError: If the argument has an option that an encoder does not have, or a value that cannot be used.
+    """
+    try:
+        words = shlex.split(argument) if " --" in argument else [argument]
+        given = specified(_encoder_argument.make_context("ENCODER", words).params)
+    except (click.UsageError, ValueError) as error:
+        reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise InputError(f'"{argument}": {reason}') from error
+    name = given.pop("name")
+    endpoint = {option: given.pop(option) for option in _OF_ENDPOINT if option in given}
+    return RequestedEncoder(
+        name, new=True, input_options=InputOptions(**given), endpoint_options=EndpointOptions(**endpoint)
+    )
 
 
 def run(options: CompareOptions) -> int:
@@ -60,17 +105,19 @@ def run(options: CompareOptions) -> int:
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
 
-    with ProgressDisplay(steps=True, verbose=options.verbose) as job:
+    requested = {encoder: requested_encoder(encoder) for encoder in options.encoders}
+    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=options.yes) as job:
         with job.task("starting"):
             from taugate.calibration.job.compare import compare_encoders  # loads scikit-learn, which takes seconds
 
-        requested = [RequestedEncoder(name, new=True) for name in options.encoders]
         comparison = compare_encoders(options.data, requested, settings, options.margin, job)
     if options.as_json:
         print_result(as_json(comparison))
     else:
         _print_tables(comparison, options)
-    command = f"taugate calibrate {quote(options.data)} --releases releases --encoder {quote(comparison.choice)}"
+    choice = comparison.choice
+    encoder = choice if " --" in choice else shlex.quote(choice)
+    command = f"taugate calibrate {shlex.quote(options.data)} --releases releases --encoder {encoder}"
     say("")
     say_labelled({"Choice": comparison.sentence, "Next": command})
     return 0

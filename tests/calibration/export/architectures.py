@@ -156,16 +156,21 @@ def model_folder(
     dense: int = 0,
     dtype: str = "float32",
     max_tokens: int | None = MAX_TOKENS,
+    unit: bool = True,
     **options: Any,
 ) -> Path:
-    """Write a sentence-transformers folder with a model of random weights; `dense` is the width of a Dense module."""
+    """Write a sentence-transformers folder with a model of random weights.
+
+    `dense` is the width of a Dense module, and `unit` adds the module Normalize.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
     source = transformer_folder(folder / "transformer", config_class, parameters, dtype)
     first = Transformer(str(source), max_seq_length=max_tokens)
     width = first.get_embedding_dimension()
-    modules = [first, Pooling(width, pooling), *([Dense(width, dense, bias=False)] if dense else []), Normalize()]
+    modules = [first, Pooling(width, pooling), *([Dense(width, dense, bias=False)] if dense else [])]
+    modules += [Normalize()] if unit else []
     model = SentenceTransformer(modules=modules, device="cpu", **options)
     model.save(str(folder / "model"), create_model_card=False)
     return folder / "model"

@@ -14,8 +14,9 @@ from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
-from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
+from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
 from taugate.retrieval.index.words import hybrid_vectors
+from taugate.retrieval.vectors.inner_product import count_longer
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import CorpusVectors, Float32
@@ -59,13 +60,13 @@ def encode(
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
-    prompt = encoder.config.query_prompt if role == "query" else encoder.config.document_prompt
+    prefix = encoder.config.cached_as(role)
     truncated = encoded = 0
     with job.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
         for start in range(0, total, _BLOCK):
             block = list(islice(remaining, _BLOCK))
             lengths[start : start + len(block)] = [len(text.encode()) for text in block]
-            keys = [cache.key(prompt + text) for text in block]
+            keys = [cache.key(prefix + text) for text in block]
             embeddings = cache.get(keys)
             new = {key: text for key, text in zip(keys, block, strict=True) if key not in embeddings}
             task.skip(len(block) - len(new))
@@ -75,7 +76,23 @@ def encode(
             encoded += len(new)
             truncated += sum(embeddings[key].truncated for key in keys)
             vectors[start : start + len(block)] = [embeddings[key].vector for key in keys]
+    if role == "document":
+        warn_of_longer(vectors, encoder.config, job)
     return Embeddings(vectors, lengths, truncated, encoded)
+
+
+def warn_of_longer(documents: CorpusVectors, config: EncoderConfig, job: Job) -> None:
+    """Warn if vectors of documents, (N, d), are longer than the largest length for inner products."""
+    rows = documents.shape[0]
+    if config.max_norm is None or not rows:
+        return
+    checked = np.unique(np.linspace(0, rows - 1, min(rows, _BLOCK)).astype(np.int64))
+    longer = count_longer(documents[checked])
+    if longer:
+        job.report(
+            f"warning: {longer:,} of {len(checked):,} checked documents have vectors longer than {config.max_norm:g}, "
+            "the limit of this encoder for the dot product, and score as if they had that length"
+        )
 
 
 def _encode_in_pieces(

@@ -1,15 +1,16 @@
 """Whether an encoder suits the texts: words it cannot read, texts it truncates, the similarity it was trained for."""
 
 import json
-import re
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.encoding.source import model_folder
+from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Documents
@@ -21,9 +22,6 @@ from taugate.retrieval.release.records import EncoderFitRecord, TrainedSimilarit
 # seconds, and gives a share to ±.014 (95 %).
 _MAX_DOCUMENTS = 5000
 _BLOCK = 512
-_NAMES: dict[str, TrainedSimilarity] = {"dot": "dot", "euclidean": "euclidean", "manhattan": "manhattan"}
-# Models for the dot product that were published before sentence-transformers recorded the similarity.
-_NAMED_FOR_DOT = re.compile(r"(?:^|[-_/])(?:dot|contriever|tas-b)(?:[-_/]|$)", re.IGNORECASE)
 
 
 def encoder_fit(
@@ -73,25 +71,16 @@ def _documents(documents: Documents, encoder: ExportedEncoder) -> tuple[int, int
 def trained_similarity(name_or_path: str) -> TrainedSimilarity | None:
     """Return the similarity that an encoder was trained for; None if cosine is equivalent or the similarity is unknown.
 
-    If the last module normalizes, all vectors have one length, and every similarity ranks like the cosine.
-
     Args:
         name_or_path: A sentence-transformers model, or the encoder folder of a release, whose manifest records it.
     """
     path = Path(name_or_path)
     with suppress(OSError, ValueError, LookupError, TypeError):
         if (manifest := path.parent / MANIFEST).is_file():
-            return _NAMES.get(json.loads(manifest.read_bytes())["encoder_fit"]["trained_similarity"])
+            recorded = json.loads(manifest.read_bytes())["encoder_fit"]["trained_similarity"]
+            return next((similarity for similarity in get_args(TrainedSimilarity) if similarity == recorded), None)
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, EncoderError):
-        folder = model_folder(name_or_path)
-        modules = json.loads((folder / "modules.json").read_bytes())
-        if modules[-1]["type"].endswith("Normalize"):
-            return None
-        config = folder / "config_sentence_transformers.json"
-        written = json.loads(config.read_bytes()).get("similarity_fn_name") if config.is_file() else None
-        if written is None and _NAMED_FOR_DOT.search(name_or_path):
-            return "dot"
-        return next((similarity for name, similarity in _NAMES.items() if str(written).startswith(name)), None)
+        return ModelFolder.read(model_folder(name_or_path), name_or_path).trained_for(name_or_path)
     return None
 
 
@@ -109,8 +98,10 @@ def encoder_fit_warnings(record: EncoderFitRecord | None, encoder: str, window: 
     if (trained := record.trained_similarity) is not None:
         words = "the dot product" if trained == "dot" else f"{trained} distance"
         warnings.append(
-            f"the encoder {encoder} was trained for {words} and does not normalize its vectors, but Taugate compares "
-            "by cosine, which ignores their lengths; compare its accuracy with that of an encoder trained for cosine"
+            f"the encoder {encoder} was trained for {words} and does not normalize its vectors, but they are compared "
+            "by cosine, which ignores their lengths; "
+            + ("give --similarity dot, or " if trained == "dot" else "")
+            + "compare its accuracy with that of an encoder trained for cosine"
         )
     if record.unreadable_documents:
         warnings.append(

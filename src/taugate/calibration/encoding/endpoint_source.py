@@ -84,6 +84,11 @@ def endpoint_encoder(name: str, reads: InputOptions, options: EndpointOptions) -
         EncoderError: If the endpoint gives no vectors, or replies to the same text with different ones.
         InputError: If an option is missing or cannot be used.
     """
+    if reads.similarity == "dot":
+        raise InputError(
+            "--similarity dot: the vectors of an endpoint are compared by cosine, because most endpoints give them "
+            "length 1; leave it out, or put the model's vectors beside the data set"
+        )
     record = _record(name, options)
     access = options.access(record.url)
     vectors, difference = _probe(record, access)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import ReusableVectors
-from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries
+from taugate.calibration.encoding.corpus import EncodedTexts, encode_queries, warn_of_longer
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.encoding.shards import SHARD_ROWS, ShardRecord, corpus_shards, write_record, write_shard
 from taugate.calibration.encoding.source import Encoders
@@ -45,6 +45,7 @@ def encode_in_shards(
             vectors.check_corpus(existing, spool)
         else:
             vectors = _encoded(encoders.documents, spool, folder, len(dataset.documents), job, existing)
+    warn_of_longer(vectors, encoders.documents.config, job)
     # `encode_queries` adds its own time to the stage.
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
     queries = encode_queries(dataset, encoders.queries, cache, job)

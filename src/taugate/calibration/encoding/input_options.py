@@ -1,4 +1,4 @@
-"""What an encoder reads: the prompts before queries and documents, and the number of tokens."""
+"""What an encoder reads, and how its vectors are compared: prompts, the number of tokens, the similarity."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.retrieval.encoder.encoder import EncoderConfig, Similarity
 from taugate.storage.folders import link_or_copy
 
 # Attention takes memory by the square of the length. A chunk of `taugate import` has at most 256 tokens, most encoders
@@ -31,7 +31,10 @@ _Prompt = Annotated[
 
 @dataclass(frozen=True)
 class InputOptions(Options):
-    """What an encoder reads, as far as the user decides it. The constructor raises InputError for an invalid value."""
+    """What an encoder reads, and how its vectors are compared, as far as the user decides it.
+
+    The constructor raises InputError for an invalid value.
+    """
 
     query_prompt: _Prompt = Field(
         default=None, description="text before each query, with its final space (default: the one that the model names)"
@@ -45,6 +48,11 @@ class InputOptions(Options):
         description=f"tokens that the encoder reads of a document; of a query, at most {DEFAULT_TOKENS} (default: what "
         f"the model reads, at most {DEFAULT_TOKENS})",
     )
+    similarity: Similarity | None = Field(
+        default=None,
+        description="how queries and documents are compared (default: dot if the model's folder declares it and its "
+        "vectors have different lengths, else cosine)",
+    )
 
     def applied_to(self, config: EncoderConfig, *, exported: bool) -> EncoderConfig:
         """Return the configuration of an encoder with these options.
@@ -54,8 +62,13 @@ class InputOptions(Options):
             exported: Whether the user named an exported encoder, whose length is kept unless one is given.
 
         Raises:
-            EncoderError: If the encoder cannot read texts of the length.
+            EncoderError: If the encoder cannot read texts of the length, or was exported for another similarity.
         """
+        if exported and self.similarity not in {None, config.similarity}:
+            raise EncoderError(
+                f"encoder {config.name!r}: was exported for --similarity {config.similarity}; leave the option out, or "
+                "give the model from which it was exported"
+            )
         limit, attends = config.max_length, config.special_tokens  # static embeddings have neither
         if self.max_length is not None and self.max_length > limit:
             raise EncoderError(

@@ -13,7 +13,7 @@ from taugate.calibration.export.model_folder import ModelFolder
 from taugate.errors import EncoderError, InputError
 from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
-from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Similarity, read_config
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
 from taugate.retrieval.release.adaptation import DOCUMENTS
@@ -77,7 +77,7 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
 
     Args:
         name_or_path: Name of a model, a sentence-transformers folder, or the folder of an exported encoder.
-        input_options: What the encoder reads, by default what the model declares.
+        input_options: What the encoder reads and how its vectors are compared, by default what the model declares.
 
     Raises:
         EncoderError: If the model does not exist, cannot be exported, or cannot read what it should.
@@ -95,10 +95,14 @@ def exported_encoder(name_or_path: str, input_options: InputOptions | None = Non
             f"encoder {name!r}: its pooling leaves the prompt out, which cannot be exported; leave out "
             "--query-prompt and --document-prompt, or choose another model"
         )
-    cached = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, export_versions()])[:32]
+    similarity: Similarity = options.similarity or ("dot" if declared.declares_dot else "cosine")
+    if declared.normalizes:  # both are equal, and cosine needs no further coordinate
+        similarity = "cosine"
+    source = [_EXPORT_VERSION, name, revision, export_versions(), *(["dot"] if similarity == "dot" else [])]
+    cached = cache_folder() / "encoders" / sha256_json(source)[:32]
     if not cached.is_dir():
         declared.check_memory(name)
-        _export(folder, name, revision, cached)
+        _export(folder, name, revision, cached, similarity)
     return _with_input(cached, cached.name, options)
 
 
@@ -196,9 +200,9 @@ class Encoders:
         return cls(queries, documents)
 
     @classmethod
-    def of_vectors(cls, dimension: int) -> Self:
-        """Return what stands for the encoders of a data set that comes with vectors of this dimension."""
-        own = OwnVectors(dimension)
+    def of_vectors(cls, dimension: int, max_norm: float | None) -> Self:
+        """Return what stands for the encoders of a data set that comes with vectors; see OwnVectors."""
+        own = OwnVectors(dimension, max_norm)
         return cls(own, own)
 
     @property
@@ -267,13 +271,14 @@ def export_versions() -> list[str]:
         ) from error
 
 
-def _export(folder: Path, name: str, revision: str, cached: Path) -> None:
+def _export(folder: Path, name: str, revision: str, cached: Path, similarity: Similarity) -> None:
     from taugate.calibration.export.bert_graph import find_layout
     from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
     def fill(staging: Path) -> None:
-        export(folder, name, revision, staging)
-        layout = find_layout(staging)
+        export(folder, name, revision, staging, similarity)
+        # The kernel gives unit vectors, which lack the lengths of documents; a cheaper precision of queries may use it.
+        layout = find_layout(staging) if similarity == "cosine" else None
         if layout is not None:
             (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
 

@@ -45,7 +45,8 @@ def find_layout(folder: Path) -> GraphWeights | None:
         if hidden % BLOCK or inner % BLOCK:
             return None
         encoder = ExportedEncoder.load(folder)
-        ids, vectors = [tokens.ids for tokens in encoder.tokenize(_PROBES, "query")], encoder.encode(_PROBES, "query")
+        ids = [tokens.ids for tokens in encoder.tokenize(_PROBES, "query")]
+        vectors = encoder.encode(_PROBES, "query")[:, : encoder.config.model_dimension]
         del encoder
         for variant in _variants(layout, hidden):
             model = Bert.of(variant.arrays(folder))

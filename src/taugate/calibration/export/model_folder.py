@@ -14,12 +14,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from taugate.errors import EncoderError
+from taugate.retrieval.release.records import TrainedSimilarity
 
 FIRST_MODULES = frozenset({"Transformer", "StaticEmbedding"})
 LATER_MODULES = frozenset({"Pooling", "Dense", "Normalize", "Dropout"})
+# Models for the dot product that were published before sentence-transformers recorded the similarity.
+_NAMED_FOR_DOT = re.compile(r"(?:^|[-_/])(?:dot|contriever|tas-b)(?:[-_/]|$)", re.IGNORECASE)
 _ROUTER = "Router"  # written by `taugate adapt --keep-documents`
 _MANY_VECTORS = "gives several vectors per text (late interaction, such as ColBERT), which --rerank takes"
 _COLBERT = "HF_ColBERT"  # architecture of ColBERT's own checkpoints
@@ -61,6 +64,7 @@ class ModelFolder:
         parameters: Number of weights in files of the format safetensors; 0 if there are none.
         stored_type: Type in which most of these weights are stored, such as BF16; None without such files.
         pools_prompt: Whether the tokens of a prompt count in the pooling.
+        similarity: Declared name of a similarity function; None if none is declared.
     """
 
     folder: Path
@@ -68,6 +72,7 @@ class ModelFolder:
     parameters: int
     stored_type: str | None
     pools_prompt: bool
+    similarity: str | None
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Self:
@@ -106,12 +111,39 @@ class ModelFolder:
             parameters=sum(weights.values()),
             stored_type=max(weights, key=weights.__getitem__) if weights else None,
             pools_prompt=_pools_prompt(folder, declared if kinds else []),
+            similarity=sentence_config.get("similarity_fn_name"),
         )
 
     @property
     def assumes_pooling(self) -> bool:
         """True if no module declares how the vectors of tokens become one, so that their mean is taken."""
         return not self.modules
+
+    @property
+    def normalizes(self) -> bool:
+        """True if the last module makes all lengths 1, so that every similarity ranks like the cosine."""
+        return self.modules[-1:] == ("Normalize",)
+
+    @property
+    def declares_dot(self) -> bool:
+        """True if the folder declares the dot product, and vectors have different lengths.
+
+        A Router was learned by cosine, whatever its base declared.
+        """
+        return self.trained_for("") == "dot" and _ROUTER not in self.modules
+
+    def trained_for(self, name: str) -> TrainedSimilarity | None:
+        """Return the similarity that the model was trained for; None if cosine is equivalent, or it is unknown.
+
+        Args:
+            name: Name or path of the model, which may tell what the folder does not declare.
+        """
+        if self.normalizes:
+            return None
+        if self.similarity is None:
+            return "dot" if _NAMED_FOR_DOT.search(name) else None
+        names = get_args(TrainedSimilarity)
+        return next((similarity for similarity in names if str(self.similarity).startswith(similarity)), None)
 
     def check_memory(self, name: str) -> None:
         """Check before the work that this machine has the memory to export the model.

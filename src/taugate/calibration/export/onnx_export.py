@@ -26,10 +26,11 @@ from taugate.calibration.export.torch_model import (
 )
 from taugate.calibration.export.weights_file import needs_separate_weights
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder, Role
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder, Role, Similarity
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.vectors.inner_product import extended, max_norm_above
 from taugate.retrieval.vectors.similarity import Float32
 
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
@@ -49,6 +50,7 @@ PROBES = [
     "naïve café — “quoted” … 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🙂",
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
+_PASSAGE = 70  # characters; means of fewer tokens are often longer vectors
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
 # Probes that PyTorch pads to one length. Those of a large model are encoded alone, because padding multiplies the work
 # by six, and so are those of a model with a long window, because attention takes memory by the square of the length:
@@ -61,7 +63,7 @@ MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 _PAD_MULTIPLE = 4
 
 
-def export(folder: Path, name: str, revision: str, target: Path) -> None:
+def export(folder: Path, name: str, revision: str, target: Path, similarity: Similarity = "cosine") -> None:
     """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
     If the folder has an exported document encoder beside the model, the query encoder is exported.
@@ -71,6 +73,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         name: Name to record.
         revision: Revision to record.
         target: The empty folder.
+        similarity: How vectors will be compared.
 
     Raises:
         EncoderError: If a module cannot be exported, or the graph and PyTorch differ by more than
@@ -96,8 +99,11 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         assumed_pooling=declared.assumes_pooling,
     )
     large = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
-    expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH)
-    write_graph(model, tokenizer, target / MODEL, name, max_length=max_length)
+    unit = similarity == "cosine"
+    expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH, unit=unit)
+    if not unit:
+        config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": expected.max_norm()})
+    write_graph(model, tokenizer, target / MODEL, config)
     del model
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)
@@ -109,7 +115,7 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
         write_config(config, target)
         encoder = ExportedEncoder.load(target)
         # PyTorch pads too, so its texts are encoded alone.
-        difference = ProbeVectors.of(_loaded(folder, name), config, batch_size=1).difference(encoder)
+        difference = ProbeVectors.of(_loaded(folder, name), config, batch_size=1, unit=unit).difference(encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
@@ -131,7 +137,7 @@ def _loaded(folder: Path, name: str) -> SentenceTransformer:
 
 @dataclass(frozen=True)
 class ProbeVectors:
-    """The unit vectors of the probe texts by PyTorch.
+    """The vectors of the probe texts by PyTorch, of unit length if they will be compared by cosine.
 
     Attributes:
         queries: Of the probes as queries, (n, d) float32.
@@ -142,13 +148,14 @@ class ProbeVectors:
     documents: Float32 | None
 
     @classmethod
-    def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int) -> Self:
+    def of(cls, model: SentenceTransformer, config: EncoderConfig, batch_size: int, *, unit: bool) -> Self:
         """Encode the probes with the prompts of a configuration.
 
         Args:
             model: The model.
             config: The configuration.
             batch_size: Texts that are padded to one length.
+            unit: Whether vectors get length 1.
 
         Raises:
             EncoderError: If the model cannot read texts of the length that it declares.
@@ -156,7 +163,7 @@ class ProbeVectors:
         prompts = dict.fromkeys((config.query_prompt, config.document_prompt))
         try:
             vectors = [
-                model.encode(PROBES, prompt=prompt, normalize_embeddings=True, batch_size=batch_size)
+                model.encode(PROBES, prompt=prompt, normalize_embeddings=unit, batch_size=batch_size)
                 for prompt in prompts
             ]
         except (IndexError, RuntimeError) as error:  # by architecture
@@ -166,15 +173,27 @@ class ProbeVectors:
             ) from error
         return cls(vectors[0], vectors[1] if len(vectors) > 1 else None)
 
+    def max_norm(self) -> float:
+        """Return M for inner products with documents like the probes that are passages."""
+        documents = self.queries if self.documents is None else self.documents
+        passages = [len(probe) >= _PASSAGE for probe in PROBES]
+        return max_norm_above(float(np.linalg.norm(documents[passages], axis=1).max()))
+
     def difference(self, encoder: ExportedEncoder) -> float:
-        """Return the largest 1 − cosine between these vectors and those of the graph.
+        """Return the largest 1 − cosine between these vectors and those of the graph, both made unit vectors.
 
         Computed as ½|a − b|², which is equal for unit vectors, exact for small angles, and 0 for two zero vectors.
         """
-        difference = _distance(self.queries, _encoded(encoder, "query"))
-        if self.documents is not None:
-            difference = max(difference, _distance(self.documents, _encoded(encoder, "document")))
-        return difference
+        max_norm = encoder.config.max_norm
+        expected: dict[Role, Float32] = {"query": self.queries}
+        if self.documents is not None or max_norm is not None:  # otherwise documents are encoded like queries
+            expected["document"] = self.queries if self.documents is None else self.documents
+        if max_norm is not None:
+            expected = {
+                role: extended(vectors, documents=role == "document", max_norm=max_norm)
+                for role, vectors in expected.items()
+            }
+        return max(_distance(vectors, _encoded(encoder, role)) for role, vectors in expected.items())
 
 
 def _encoded(encoder: ExportedEncoder, role: Role) -> Float32:

@@ -17,6 +17,7 @@ from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import EncoderConfig
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
@@ -151,15 +152,14 @@ def kind(module: object) -> str:
     return type(module).__name__
 
 
-def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str, *, max_length: int) -> None:
+def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, config: EncoderConfig) -> None:
     """Trace the model into an ONNX file.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
-        name: Name for the error message.
-        max_length: Longest text in tokens.
+        config: Its configuration: vectors get length 1 if they are compared by cosine.
 
     Raises:
         EncoderError: If the model cannot be traced; the message names the module.
@@ -170,12 +170,12 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
     mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
     architecture = type(getattr(model[0], "auto_model", model[0])).__name__
     trace(
-        _SentenceEmbedding(model),
+        _SentenceEmbedding(model, unit=config.similarity == "cosine"),
         {"input_ids": ids, "attention_mask": mask},
         {"sentence_embedding": {0: "batch"}},
         path,
-        f"encoder {name!r}: module 0 ({architecture})",
-        max_length=max_length,
+        f"encoder {config.name!r}: module 0 ({architecture})",
+        max_length=config.max_length,
     )
 
 
@@ -252,10 +252,11 @@ def _short_embeddings(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _SentenceEmbedding(torch.nn.Module):
-    """(input_ids, attention_mask) → unit vectors, as SentenceTransformer.encode computes them for a padded batch."""
+    """(input_ids, attention_mask) → vectors, as SentenceTransformer.encode computes them for a padded batch."""
 
-    def __init__(self, model: SentenceTransformer) -> None:
+    def __init__(self, model: SentenceTransformer, *, unit: bool) -> None:
         super().__init__()
+        self.unit = unit
         self.steps: Any = torch.nn.ModuleList(model)  # modules with untyped attributes
         self.truncate_dim: int | None = model.truncate_dim
 
@@ -268,8 +269,8 @@ class _SentenceEmbedding(torch.nn.Module):
         for module in later:
             features = module(features)
         vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
-        unit = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
-        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
+        already = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
+        return vector if already or not self.unit else torch.nn.functional.normalize(vector, dim=-1)
 
 
 def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,8 @@ from taugate.retrieval.release.adaptation import AdaptationRecord, read_adaptati
 from taugate.retrieval.release.layout import ENCODER_FOLDERS, FLOAT32_FOLDER, MANIFEST
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.verify import verify, verify_searchable
+from taugate.retrieval.vectors.inner_product import max_norm_above
+from taugate.retrieval.vectors.unit import were_normalized
 
 
 def calibrate(
@@ -125,7 +127,7 @@ class Calibration(CalibrationStages):
         evidence = AvailableEvidence.count(dataset, self.settings.k, self.adaptation)
         if evidence.because:  # reported before the work, which may take long
             job.report(f"{PROVISIONAL} {evidence.because}")
-        self._load_encoders(dataset)
+        dataset = self._load_encoders(dataset)
         requested.check(releases, self.encoders.queries)
         if self.adaptation is not None:
             _warn_of_adaptation(self.adaptation, requested.name, dataset.split, job)
@@ -134,25 +136,48 @@ class Calibration(CalibrationStages):
         if self.inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(self.inherited.chosen_by))
         self.settings = settings
-        self._begin(dataset, units, None if requested.is_own else trained_similarity(requested.name))
+        by_dot = self.encoders.queries.config.similarity == "dot"
+        self._begin(dataset, units, None if requested.is_own or by_dot else trained_similarity(requested.name))
         documents = () if settings.embeddings else (document.encoded_text for document in dataset.documents)
         announce(self.encoders.queries, documents, _queries(dataset, settings), job)
         return self
 
-    def _load_encoders(self, dataset: Dataset) -> None:
-        """Load the encoder, and say what it reads; with own vectors, say what an encoder would be needed for."""
+    def _load_encoders(self, dataset: Dataset) -> Dataset:
+        """Load the encoder, and say what it reads; with own vectors, say what an encoder would be needed for.
+
+        Returns:
+            The data set, with own vectors as they are compared.
+        """
         job, requested = self.job, self.requested
         if dataset.vectors is not None:
-            self.encoders = Encoders.of_vectors(dataset.vectors.documents.shape[1])
             self.settings = without_encoder(self.settings, requested.input_options, job)
-            return
+            vectors, max_norm, longest = dataset.vectors, None, float(dataset.vectors.lengths.max())
+            if requested.input_options.similarity == "dot" and not were_normalized(vectors.lengths / longest):
+                max_norm = max_norm_above(longest)
+                vectors = vectors.for_inner_product(max_norm)
+            self.encoders = Encoders.of_vectors(vectors.documents.shape[1], max_norm)
+            self._report_similarity()
+            return replace(dataset, vectors=vectors)
         with job.stage("export"):
             encoders = Encoders.load(requested.name, requested.input_options, requested.endpoint_options)
             self.encoders = _require_float32(encoders, requested.name)
         config = self.encoders.queries.config
         job.report(prompts_in_words(config))
+        self._report_similarity()
         for warning in input_warnings(config):
             job.report(f"warning: {warning}")
+        return dataset
+
+    def _report_similarity(self) -> None:
+        """Say how texts are compared, if that is not by the cosine of the model's vectors."""
+        max_norm = self.encoders.queries.config.max_norm
+        if max_norm is not None:
+            self.job.report(
+                "queries and documents are compared by the dot product: a score is that of the query with length 1 and "
+                f"the document, divided by {max_norm:g}"
+            )
+        elif self.requested.input_options.similarity == "dot":
+            self.job.report("all vectors have the same length, so the dot product ranks like the cosine, which is used")
 
     def rerank(self) -> Self:
         """Add a second stage to the search if one is requested, and the gate accepts it or it is named.

@@ -3,7 +3,7 @@
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
@@ -19,13 +19,13 @@ _LONE, _BATCH, _TIMES = 32, 64, 3
 
 
 def compare_encoders(
-    data: str, encoders: Sequence[RequestedEncoder], settings: CalibrationSettings, margin: float, job: Job
+    data: str, encoders: Mapping[str, RequestedEncoder], settings: CalibrationSettings, margin: float, job: Job
 ) -> EncoderComparison:
     """Measure encoders, and compare them.
 
     Args:
         data: A folder or a URL.
-        encoders: Two or more encoders with different names.
+        encoders: Two or more encoders by the names that tell them apart.
         settings: Settings of every calibration.
         margin: Loss of the metric that a cheaper encoder may have.
         job: Reports progress and warnings, and times the stages.
@@ -35,14 +35,14 @@ def compare_encoders(
         EncoderError: If an encoder cannot be loaded or exported.
     """
     measured, units = [], None
-    for requested in encoders:
-        job.describe("export", f"Prepared the encoder {requested.name}")
-        with tempfile.TemporaryDirectory(prefix="taugate-") as name:
-            spool = Path(name) / "spool"
+    for name, requested in encoders.items():
+        job.describe("export", f"Prepared the encoder {name}")
+        with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
+            spool = Path(folder) / "spool"
             spool.mkdir()
-            calibration = Calibration(data, Path(name) / "releases", requested, settings, spool, job)
+            calibration = Calibration(data, Path(folder) / "releases", requested, settings, spool, job)
             calibration.read().encode().gate().study().decide()
-            measured.append(_measured(requested.name, calibration))
+            measured.append(_measured(name, calibration))
             units = calibration.inputs.units
     if units is None:
         raise AssertionError("there is no encoder to compare")
@@ -72,9 +72,10 @@ def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
 
 
 def _cost(encoder: ExportedEncoder, queries: Sequence[str], texts: Sequence[str], vectors: int) -> EncoderCost:
+    times = _TIMES if encoder.config.endpoint is None else 1  # an endpoint may cost money
     encoder.encode(queries[:1], "query")  # the first call prepares the graph
-    alone = [min(_seconds(encoder, [query], "query") for _ in range(_TIMES)) for query in queries]
-    rate = len(texts) / min(_seconds(encoder, texts, "document") for _ in range(_TIMES))
+    alone = [min(_seconds(encoder, [query], "query") for _ in range(times)) for query in queries]
+    rate = len(texts) / min(_seconds(encoder, texts, "document") for _ in range(times))
     size = sum((encoder.folder / name).stat().st_size for name in FILES if (encoder.folder / name).is_file())
     return EncoderCost(1000 * statistics.median(alone), rate, size, vectors)
 

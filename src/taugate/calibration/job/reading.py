@@ -100,7 +100,7 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
     for option, needs_one in {
         f"--precision {settings.candidates.precision}": settings.candidates.precision in {"int8", "bfloat16"},
         f"--engine {settings.engine}": settings.engine != "faiss",
-        "--query-prompt, --document-prompt and --max-length": input_options != InputOptions(),
+        "--query-prompt, --document-prompt and --max-length": replace(input_options, similarity=None) != InputOptions(),
     }.items():
         if needs_one:
             raise InputError(f"{option}: needs an encoder, but the data set comes with vectors; leave it out")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
@@ -80,7 +81,7 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
     """Return the float32 query encoder of the release in `folder`, or own vectors if it has no encoder."""
     if not manifest.reads_texts:
-        return RequestedEncoder(VECTORS, new=True)
+        return RequestedEncoder(VECTORS, new=True, input_options=InputOptions(similarity=manifest.encoder.similarity))
     return RequestedEncoder(str(folder / [*manifest.query_encoders][-1]), new=True)
 
 

@@ -39,6 +39,7 @@ _FACTS: dict[str, dict[str, str]] = {
         "precision": "encoder.precision",
         "dimension": "encoder.dimension",
         "longest text (tokens)": "encoder.max_length",
+        "largest length of a vector": "encoder.max_norm",
         "prompt of queries": "encoder.query_prompt",
         "prompt of documents": "encoder.document_prompt",
         "digest": "encoder.sha256",
@@ -131,9 +132,9 @@ _OPTIONAL = {
 }
 # What the unit of a threshold depends on.
 _UNITS = {
-    "policy.tau": ("policy.kind", "lexical.weight", "second_stage.sha256"),
-    "abstention.tau": ("abstention.score", "lexical.weight", "second_stage.sha256"),
-    "refusal.rho": ("refusal.score", "lexical.weight", "second_stage.sha256"),
+    "policy.tau": ("policy.kind", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
+    "abstention.tau": ("abstention.score", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
+    "refusal.rho": ("refusal.score", "encoder.max_norm", "lexical.weight", "second_stage.sha256"),
 }
 _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "refusal.rho": 6, "query_set.effective_sample_size": 1}
 

@@ -34,7 +34,7 @@ def release_encoders(folder: Path, release: Release) -> Encoders:
             "update it on the kind of machine that it was calibrated on"
         )
     if not manifest.reads_texts:
-        return Encoders.of_vectors(manifest.encoder.dimension)
+        return Encoders.of_vectors(manifest.encoder.dimension, manifest.encoder.max_norm)
     queries, *exact = [load_encoder(folder / name, manifest, None) for name in manifest.query_encoders]
     float32 = exact[0] if exact else None
     if manifest.query_encoder is not None:

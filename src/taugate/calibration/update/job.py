@@ -1,7 +1,7 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -147,6 +147,8 @@ class Update(CalibrationStages):
         with job.stage("read"), local_folder(data, split, own_vectors=own) as source:
             self.before = CorpusDigests.of(documents_of(self.release, job))
             dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own)
+            if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
+                dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
         if self.changes.is_empty:
             return self

@@ -12,7 +12,7 @@ import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
-from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries, own_dataset
+from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_queries, own_dataset, warn_of_longer
 from taugate.calibration.encoding.source import Encoders
 from taugate.calibration.progress import Job
 from taugate.errors import InputError
@@ -48,6 +48,7 @@ def encode_changes(
         job: Reports progress and warnings, and times the stages.
     """
     if dataset.vectors is not None:
+        warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
         return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)

@@ -4,7 +4,7 @@ Each is a file of NumPy, safetensors or Parquet. Rows are in the order of the li
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from taugate.ingestion.dataset.corpus import CORPUS, read_lines_of_corpus
 from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery
+from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import unit_vectors, were_normalized
 from taugate.storage.files import sha256_file
@@ -25,6 +26,7 @@ _OF_DOCUMENTS, _OF_QUERIES = "vectors", "queries"
 _SUFFIXES = (".npy", ".safetensors", ".parquet")
 VECTOR_FILES = tuple(f"{name}{suffix}" for name in (_OF_DOCUMENTS, _OF_QUERIES) for suffix in _SUFFIXES)
 _IDS = ("_id", "id")
+_NORMALIZED = ", normalized because similarity is the cosine"
 
 
 def has_vectors(folder: Path) -> bool:
@@ -48,8 +50,8 @@ class _Rows:
     ids: list[str] | None
     type_name: str
 
-    def unit(self, names: Sequence[str], notes: list[str]) -> Float32:
-        """Return the vectors with length 1 in the order of names, (len(names), d) float32.
+    def unit(self, names: Sequence[str], notes: list[str]) -> tuple[Float32, NDArray[np.float64]]:
+        """Return the vectors with length 1 in the order of names, (len(names), d) float32, and their former lengths.
 
         Args:
             names: Ids of documents or queries.
@@ -68,10 +70,10 @@ class _Rows:
         vectors, lengths = unit_vectors(self.values, lambda row: f"{self.path}: row {row} (from 0, {in_file[row]!r})")
         count = f"{self.path.name}: {len(vectors):,} vectors of {vectors.shape[1]} {self.type_name} numbers"
         if not were_normalized(lengths):
-            count += f", of lengths {lengths[0]:.3g} to {lengths[1]:.3g}, normalized because similarity is the cosine"
+            count += f", of lengths {lengths.min():.3g} to {lengths.max():.3g}{_NORMALIZED}"
         notes.append(count)
         if self.ids is None:
-            return vectors
+            return vectors, lengths
         rows = {name: row for row, name in enumerate(self.ids)}
         if len(rows) < len(self.ids):
             twice = next(name for row, name in enumerate(self.ids) if rows[name] != row)
@@ -79,7 +81,8 @@ class _Rows:
         if missing := [name for name in names if name not in rows]:
             others = f", nor for {len(missing) - 1:,} others" if len(missing) > 1 else ""
             raise InputError(f"{self.path}: no vector for {missing[0]!r}{others}; add them")
-        return vectors[[rows[name] for name in names]]
+        order = [rows[name] for name in names]
+        return vectors[order], lengths[order]
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class DatasetVectors:
 
     Attributes:
         documents: (N, d) float32, in the order of the documents.
+        lengths: (N,) float64, lengths of the documents' vectors in the file.
         queries: (n, d) float32, in the order of queries.jsonl.
         rows: Row in `queries` of each text.
         sha256: Digests of the files, by the names of `DataRecord.sha256`.
@@ -95,6 +99,7 @@ class DatasetVectors:
     """
 
     documents: Float32
+    lengths: NDArray[np.float64]
     queries: Float32
     rows: Mapping[str, int]
     sha256: Mapping[str, str]
@@ -122,15 +127,27 @@ class DatasetVectors:
         of_lines = names
         if documents.ids is None and len(documents.values) == len(names) + len(ids.empty):
             of_lines = [line.id for line in read_lines_of_corpus(stored_file(folder / CORPUS), CorpusIds())]
-        vectors = documents.unit(of_lines, notes)
+        vectors, lengths = documents.unit(of_lines, notes)
         if len(of_lines) > len(names):
-            vectors = vectors[[name not in ids.empty for name in of_lines]]
+            kept = [name not in ids.empty for name in of_lines]
+            vectors, lengths = vectors[kept], lengths[kept]
         return cls(
             documents=vectors,
-            queries=questions.unit([*queries], notes),
+            lengths=lengths,
+            queries=questions.unit([*queries], notes)[0],
             rows={query.text: row for row, query in enumerate(queries.values())},
             sha256={"vectors": sha256_file(documents.path), "query_vectors": sha256_file(questions.path)},
             notes=notes,
+        )
+
+    def for_inner_product(self, max_norm: float) -> Self:
+        """Return vectors whose cosines are in the order of the inner products of those in the files; see `extended`."""
+        long = (self.documents * self.lengths[:, None]).astype(np.float32)
+        return replace(
+            self,
+            documents=extended(long, documents=True, max_norm=max_norm),
+            queries=extended(self.queries, documents=False, max_norm=max_norm),
+            notes=[note.removesuffix(_NORMALIZED) for note in self.notes],
         )
 
     def of_texts(self, texts: Sequence[str]) -> Float32:

@@ -6,7 +6,7 @@ the kernel runs it on a processor with AVX-512 (graph_weights.py).
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -19,6 +19,7 @@ from taugate.retrieval.encoder.endpoint_record import EndpointAccess, EndpointRe
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import sha256_files
@@ -32,6 +33,7 @@ _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
 FILES = (*_MODELS.values(), DATA, LAYOUT, TOKENIZER, CONFIG)  # of any encoder; each has one model
 Role = Literal["query", "document"]
+Similarity = Literal["cosine", "dot"]
 RequestedPrecision = Literal["auto", "float32", "bfloat16", "int8"]  # auto: the precision of the calibration
 
 # Far beyond any real encoder, so that a forged file cannot claim all memory. The limit of tokens is what the tokenizer
@@ -53,11 +55,12 @@ class EncoderConfig(BaseModel):
         revision: Revision of the source model.
         runtime: Runtime of the graph.
         precision: Precision of the weights.
-        dimension: Dimension of a vector.
+        dimension: Dimension of a vector, with the last coordinate that `extended` adds.
         max_length: Longest text in tokens, including special ones and the prompt.
         max_query_length: Longest query in tokens if that is less than `max_length`, else None.
         pooling: Method that combines token vectors.
         normalize: Whether vectors have unit length.
+        max_norm: M of `extended`, if similarity is the inner product; None, and not written, for the cosine.
         query_prompt: Prefix of queries.
         document_prompt: Prefix of documents.
         special_tokens: Whether the tokenizer adds special tokens.
@@ -81,6 +84,7 @@ class EncoderConfig(BaseModel):
     max_query_length: int | None = Field(default=None, ge=1, le=_MAX_TOKENS, exclude_if=lambda value: value is None)
     pooling: str
     normalize: Literal[True] = True
+    max_norm: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
     query_prompt: str = ""
     document_prompt: str = ""
     special_tokens: bool = True
@@ -96,6 +100,21 @@ class EncoderConfig(BaseModel):
         """The number of tokens read of a query."""
         return self.max_query_length or self.max_length
 
+    @property
+    def similarity(self) -> Similarity:
+        """How queries and documents are compared."""
+        return "cosine" if self.max_norm is None else "dot"
+
+    @property
+    def model_dimension(self) -> int:
+        """Dimension of the model's own vectors, without the coordinate that `extended` adds."""
+        return self.dimension if self.max_norm is None else self.dimension - 1
+
+    def cached_as(self, role: Role) -> str:
+        """Return what precedes a text in the key of its cached vector: the prompt, and the role if it matters."""
+        prompt = self.query_prompt if role == "query" else self.document_prompt
+        return prompt if self.max_norm is None else f"{role}\0{prompt}"
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -105,11 +124,13 @@ class Tokens:
         ids: Token ids, at most the encoder's max_length.
         truncated: Whether the text was longer.
         unread: Share of its characters that the encoder does not know, 0…1.
+        role: What the text is, which matters only if similarity is the inner product.
     """
 
     ids: list[int]
     truncated: bool
     unread: float = 0.0
+    role: Role = field(default="query", kw_only=True)
 
     @property
     def count(self) -> int:
@@ -143,7 +164,7 @@ class ExportedEncoder:
         self.config = config
         self.sha256 = sha256
         self._model = self._load_model(folder, threads)
-        if self._model.dimension not in {None, config.dimension}:
+        if self._model.dimension not in {None, config.model_dimension}:
             raise EncoderError(f"{folder}: the dimension of {_MODELS[config.runtime]} is not {CONFIG}'s; {_REMEDY}")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
@@ -213,6 +234,7 @@ class ExportedEncoder:
                 _first_tokens(encoding, window),
                 bool(encoding.overflowing) or len(encoding.ids) > window,
                 self._unread.share(text, encoding, start=start, frame=frame),
+                role=role,
             )
             for text, encoding in zip(prompted, encodings, strict=True)
         ]
@@ -250,16 +272,17 @@ class ExportedEncoder:
         Raises:
             EncoderError: If an embedding contains NaN or infinity.
         """
-        vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
+        config = self.config
+        vectors = np.zeros((len(tokens), config.model_dimension), dtype=np.float32)
         if progress is not None:
             progress(sum(not text_tokens.ids for text_tokens in tokens))
         readable = [position for position, text_tokens in enumerate(tokens) if text_tokens.ids]
         for chosen in self._model.batches([len(tokens[position].ids) for position in readable]):
             batch = [readable[place] for place in chosen]
             encoded = self._model.run([tokens[position].ids for position in batch])
-            if encoded.shape != (len(batch), self.config.dimension):
+            if encoded.shape != (len(batch), config.model_dimension):
                 raise EncoderError(
-                    f"{self.config.name}: gives vectors of shape {encoded.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
+                    f"{config.name}: gives vectors of shape {encoded.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
                 )
             vectors[batch] = encoded
             if progress is not None:
@@ -267,9 +290,12 @@ class ExportedEncoder:
         if not np.isfinite(vectors).all():
             broken = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
             raise EncoderError(
-                f"{self.config.name}: text {broken} of this call has an embedding with NaN or infinity; {_REMEDY}"
+                f"{config.name}: text {broken} of this call has an embedding with NaN or infinity; {_REMEDY}"
             )
-        return vectors
+        if config.max_norm is None:
+            return vectors
+        documents = np.array([text.role == "document" for text in tokens], dtype=bool)
+        return extended(vectors, documents=documents, max_norm=config.max_norm)
 
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Encode texts of a role, queries or documents, as unit vectors, (n, dimension) float32."""

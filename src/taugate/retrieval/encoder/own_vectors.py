@@ -20,8 +20,8 @@ class OwnVectors(ExportedEncoder):
     Releases with vectors of equal length count as having the same encoder, because nothing else is known about it.
     """
 
-    def __init__(self, dimension: int) -> None:
-        """Stand for the model of vectors, (n, `dimension`)."""
+    def __init__(self, dimension: int, max_norm: float | None = None) -> None:
+        """Stand for the model of vectors, (n, `dimension`); see EncoderConfig for `max_norm`."""
         self.folder = Path()
         self.config = EncoderConfig(
             name=VECTORS,
@@ -30,9 +30,10 @@ class OwnVectors(ExportedEncoder):
             dimension=dimension,
             max_length=1,
             pooling="none",
+            max_norm=max_norm,
             max_cosine_difference=0.0,
         )
-        self.sha256 = sha256_json([VECTORS, dimension])
+        self.sha256 = sha256_json([VECTORS, dimension, *([] if max_norm is None else [max_norm])])
 
     def single_threaded(self) -> Self:
         """Return the same object."""
@@ -61,7 +62,7 @@ class OwnVectors(ExportedEncoder):
         if texts:
             raise NoEncoder(
                 f"the release has no encoder, because it was calibrated on vectors; give {role} vectors of length "
-                f"{self.config.dimension}, made by the same model"
+                f"{self.config.model_dimension}, made by the same model"
             )
         return []
 

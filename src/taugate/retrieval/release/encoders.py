@@ -25,7 +25,7 @@ def own_vectors(release: Path, manifest: Manifest) -> OwnVectors:
     Raises:
         ReleaseError: If the manifest names another digest.
     """
-    encoder = OwnVectors(manifest.encoder.dimension)
+    encoder = OwnVectors(manifest.encoder.dimension, manifest.encoder.max_norm)
     if encoder.sha256 != manifest.encoder.sha256:
         raise disagreement(release, ENCODER_FOLDER)
     return encoder

@@ -18,8 +18,8 @@ _ROUNDING = 1e-6
 _BLOCK = 1 << 14  # rows in float64 at a time: 100 MB of 768 numbers each
 
 
-def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple[Float32, tuple[float, float]]:
-    """Return vectors with length 1, and the smallest and largest length that they had.
+def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple[Float32, NDArray[np.float64]]:
+    """Return vectors with length 1, (n, d), and the lengths that they had, (n,).
 
     Args:
         vectors: (n, d) floats of any type.
@@ -39,12 +39,12 @@ def unit_vectors(vectors: NDArray[Any], row_name: Callable[[int], str]) -> tuple
     for wrong, problem in ((~np.isfinite(lengths), "holds NaN or infinity"), (lengths == 0, "is zero")):
         if wrong.any():
             raise InputError(f"{row_name(int(wrong.argmax()))}: {problem} (such rows in all: {wrong.sum():,})")
-    return unit, (float(lengths.min(initial=np.inf)), float(lengths.max(initial=0.0)))
+    return unit, lengths
 
 
-def were_normalized(lengths: tuple[float, float]) -> bool:
-    """Return whether the smallest and the largest length are 1, up to the rounding of half precision."""
-    return lengths[0] >= 1 - _UNIT and lengths[1] <= 1 + _UNIT
+def were_normalized(lengths: NDArray[np.float64]) -> bool:
+    """Return whether all lengths, (n,), are 1, up to the rounding of half precision."""
+    return bool((np.abs(lengths - 1) <= _UNIT).all())
 
 
 def vector_bytes(values: Sequence[float], dimension: int) -> bytes:

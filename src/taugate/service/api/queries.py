@@ -44,7 +44,7 @@ def to_query(request: SearchFields, release: "Release", permitted: Filter = ()) 
 def _vector(request: SearchFields, release: "Release") -> bytes | None:
     """Return the vector of a query as in `Query`; None if it is to be encoded."""
     manifest, needs_words = release.manifest, release.retriever.needs_words
-    dimension = manifest.encoder.dimension
+    dimension = manifest.encoder.model_dimension
     if request.vector is None:
         if request.query is None:
             raise InputError("query: Field required" if manifest.reads_texts else "vector: Field required")
@@ -59,4 +59,5 @@ def _vector(request: SearchFields, release: "Release") -> bytes | None:
         raise InputError("vector: the release encodes queries itself; send `query`, or calibrate with --accept-vectors")
     if needs_words and request.query is None:
         raise InputError("query: the score of this release depends on words, too; send the text beside the vector")
-    return vector_bytes(request.vector, dimension)
+    added = bytes(4 * (manifest.encoder.dimension - dimension))  # the zero that `extended` adds for inner products
+    return vector_bytes(request.vector, dimension) + added
