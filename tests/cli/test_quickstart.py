@@ -76,7 +76,7 @@ def test_no_serve_prints_results(tmp_path: Path) -> None:
 
 
 def folder_of_files(folder: Path) -> Path:
-    """Write files of several kinds and languages, one of which cannot be read."""
+    """Write files of several kinds and languages, three of which cannot be read."""
     folder.mkdir()
     topics = ["pump", "valve", "boiler", "filter", "motor", "sensor", "heater", "compressor"]
     for number, topic in enumerate(topics):
@@ -86,6 +86,8 @@ def folder_of_files(folder: Path) -> Path:
         "<h1>Heizung</h1><p>Die Heizung startet im Oktober und läuft bis Ende April.</p>"
     )
     (folder / "damaged.pdf").write_bytes(b"%PDF-1.7 and nothing more")
+    for name in ("logo.png", "plan.png"):
+        (folder / name).write_bytes(b"\x89PNG")
     return folder
 
 
@@ -96,6 +98,9 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr
+    assert re.search(r"logo\.png is of a kind that is not read; .* \(and 1 more file\)\n", done.stderr)
+    assert not re.search("^(warning|PROVISIONAL):", done.stderr, re.MULTILINE), "the report has them"
+    assert len([row for line in done.stderr.splitlines() for row in textwrap.wrap(line, 80)]) <= 30
     assert "\nState      Provisional: all 9 answerable queries were generated" in done.stderr
     assert "Next: " not in done.stderr, "only the last step has a next one"
     assert re.search(r"^Question +Care of the \w+\n +0\.\d{3} ", done.stderr, re.MULTILINE)

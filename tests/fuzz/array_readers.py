@@ -86,11 +86,11 @@ def _some_weights(scratch: Path) -> bytes:
     def product(outputs: int) -> Product:
         return Product(*(rng.normal(size=shape).astype(np.float32) for shape in ((outputs, 64), (outputs,))))
 
-    words, positions, norm = (rng.normal(size=(rows, 64)).astype(np.float32) for rows in (8, 8, 2))
+    words, positions, types, norm = (rng.normal(size=(rows, 64)).astype(np.float32) for rows in (8, 8, 2, 2))
     products: dict[str, Product] = dict(
         zip(LINEARS, (product(192), product(64), product(64), product(64)), strict=True)
     )
-    model = Bert(words, positions, norm, (BertLayer(products, norm, norm),), heads=2, epsilon=1e-12, first_token=False)
+    model = Bert(words, positions, types, norm, (BertLayer(products, norm, norm),), heads=2, epsilon=1e-12, pooling=0)
     write_tensors(scratch / WEIGHTS, model.in_int8([[1, 2, 3]]))
     return (scratch / WEIGHTS).read_bytes()
 

@@ -39,6 +39,7 @@ from taugate.retrieval.release.manifest import ReleaseManifest
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
+    from taugate.cli.terminal.display import ProgressDisplay
 
 # What most calibrations decide by; --help shows these, --help-all every option.
 _COMMON = (
@@ -82,12 +83,16 @@ def shares(text: str) -> list[float]:
         raise click.BadParameter(f'"{text}": give a share such as 0.01, or several such as 0.01,0.02') from None
 
 
-def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettings) -> CalibratedRelease:
-    """Calibrate, and promote the release, with progress on stderr.
+def calibrate_and_publish(
+    options: CalibrateOptions, settings: CalibrationSettings, *, warnings: bool = True
+) -> CalibratedRelease:
+    """Calibrate, and promote the release, with progress on stderr, and with warnings unless the report alone has them.
 
     Raises:
         TaugateError: If no release can be written.
     """
+    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
+
     explicit = options.encoder is not None
     request = options.promotion(new_encoder=explicit)
     default = VECTORS if has_vectors(Path(options.data)) else DEFAULT_ENCODER
@@ -103,7 +108,8 @@ def calibrate_and_publish(options: CalibrateOptions, settings: CalibrationSettin
 
         return calibrate(options.data, options.releases, encoder, settings, job)
 
-    return publish_calibrated(write, options, request, settings, shlex.quote(options.data), confirmed=options.yes)
+    display = ProgressDisplay(steps=True, verbose=options.verbose, warnings=warnings, confirmed=options.yes)
+    return publish_calibrated(write, options, request, settings, shlex.quote(options.data), display)
 
 
 def publish_calibrated(
@@ -112,10 +118,9 @@ def publish_calibrated(
     request: Promotion,
     settings: CalibrationSettings,
     data: str,
-    *,
-    confirmed: bool = False,
+    display: "ProgressDisplay",
 ) -> CalibratedRelease:
-    """Write a release, and promote it, with progress on stderr.
+    """Write a release, and promote it.
 
     Args:
         write: Calibrates and writes the release; returns its manifest.
@@ -123,15 +128,12 @@ def publish_calibrated(
         request: The requested promotion.
         settings: The settings of the calibration.
         data: What was calibrated on, as words of a command line.
-        confirmed: Whether texts may be sent to an endpoint without asking.
+        display: Shows the progress on stderr.
 
     Raises:
         TaugateError: If no release can be written.
     """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
-
-    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=confirmed) as job:
+    with display as job:
         with job.task("starting"):
             from taugate.calibration.report.terminal import table, times  # load scikit-learn, which takes seconds
 

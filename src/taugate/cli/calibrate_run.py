@@ -42,6 +42,8 @@ class CalibrateRunOptions(CalibratedOptions):
 
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
+    from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
+
     requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
     options = CalibrateRunOptions(**own)
@@ -57,7 +59,8 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
         options.promotion(new_encoder=options.new_encoder),
         shlex.join([str(options.run), str(options.qrels)]),
     )
-    return print_calibrated(publish_calibrated(write, options, request, settings, data), options)
+    display = ProgressDisplay(steps=True, verbose=options.verbose)
+    return print_calibrated(publish_calibrated(write, options, request, settings, data, display), options)
 
 
 command = Command(

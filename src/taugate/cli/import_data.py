@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
-from taugate.cli.terminal.output import print_result, printable, say
+from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportResult
 
-_LISTED = 10  # files listed under a heading on the terminal; --json lists all of them
+_LISTED = 10  # remarks on files, and names, that are listed on the terminal; --json lists all of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,32 +89,33 @@ def run(options: ImportOptions) -> int:
 
 def _report_files(result: "ImportResult") -> None:
     """Report the files and the parts of files that were not read."""
-    _list_files("skipped", [f"{printable(file.path)} {file.reason}" for file in result.skipped])
-    notes = [(note.share is None, f"{printable(note.path)} {note.note}") for note in result.notes]
-    _list_files("words lost", [sentence for whole, sentence in notes if not whole])
-    _list_files("note", [sentence for whole, sentence in notes if whole])
+    _list_files("skipped", [(file.path, file.reason) for file in result.skipped])
+    _list_files("words lost", [(note.path, note.note) for note in result.notes if note.share is not None])
+    _list_files("note", [(note.path, note.note) for note in result.notes if note.share is None])
     if result.left_out:
-        say(f"left out: metadata fields beyond the first 256: {_names(result.left_out)}")
+        say_sentence(f"left out: metadata fields beyond the first 256: {_names(result.left_out)}")
     if result.shortened:
-        say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
+        say_sentence(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
     if result.mixed:
-        say(f"fields with values of several types, of which a filter matches only one: {_names(result.mixed)}")
+        say_sentence(f"fields with values of several types, of which a filter matches only one: {_names(result.mixed)}")
 
 
 def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
     """Report what the data set has now, or would have."""
     if result.kept_labels:
-        say(f"{options.to} already has a queries.jsonl, so the queries and judgements of the sources were not copied")
+        say_sentence(
+            f"{options.to} already has a queries.jsonl, so the queries and judgements of the sources were not copied"
+        )
     if result.queries:
         verb = "would be copied" if options.dry_run else "copied"
         say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")
     if result.unreadable_files:
-        say(
+        say_sentence(
             f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, because "
             "its vocabulary lacks their words; choose an encoder for their language with --encoder"
         )
     losing = sum(note.share is not None for note in result.notes)
-    say(
+    say_sentence(
         f"{options.to} {'would hold' if options.dry_run else 'holds'} documents: {result.documents}, chunks: "
         f"{result.chunks} ({result.added} added, {result.changed} changed, {result.removed} removed); files skipped: "
         f"{len(result.skipped)}, with words lost: {losing}"
@@ -133,12 +134,16 @@ def _fields(result: "ImportResult") -> dict[str, object]:
     }
 
 
-def _list_files(heading: str, sentences: list[str]) -> None:
-    """Print one line per file, at most _LISTED of them, then the number of the others."""
-    for sentence in sentences[:_LISTED]:
-        say(f"{heading}: {sentence}")
-    if len(sentences) > _LISTED:
-        say(f"{heading}: {len(sentences) - _LISTED} more; --json lists all of them")
+def _list_files(heading: str, remarks: Iterable[tuple[str, str]]) -> None:
+    """Print each remark once, with the path of the first file that it is about; at most _LISTED remarks."""
+    paths: dict[str, list[str]] = {}
+    for path, remark in remarks:
+        paths.setdefault(remark, []).append(path)
+    for remark, (first, *others) in [*paths.items()][:_LISTED]:
+        more = f" (and {len(others):,} more file{'s' * (len(others) > 1)})" if others else ""
+        say_sentence(f"{heading}: {printable(first)} {remark}{more}")
+    if len(paths) > _LISTED:
+        say(f"{heading}: {sum(map(len, [*paths.values()][_LISTED:])):,} more files; --json lists all of them")
 
 
 def _names(names: Iterable[str]) -> str:

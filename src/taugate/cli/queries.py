@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from taugate.cli.questions import QuestionOptions, listed, questions
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import AsJson, DataFolder, command_of, option, part
-from taugate.cli.terminal.output import print_result, say
+from taugate.cli.terminal.output import print_result, say, say_sentence
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.location import default_split
@@ -98,7 +98,7 @@ def crop(options: QueriesOptions) -> dict[str, Any]:
     lost = listed(result.lost, _LOST)
     sampled = result.kept + sum(asdict(result.lost).values())
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
-    say(
+    say_sentence(
         f"{options.data} has {result.kept:,} queries cropped from {source} passages"
         f"{'; passages without a query: ' + lost if lost else ''}"
     )

@@ -76,6 +76,7 @@ def run(options: QuickstartOptions) -> int:
     release = calibrate_and_publish(
         CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER, verbose=options.verbose),
         CalibrationSettings.from_options({"k": k}),
+        warnings=_is_labelled(data),  # those about crops say in detail why the release is provisional
     )
     rows, steps, ending = release.rows(), release.next_rows(), release.ending
     del rows["Measured"]  # the first step has said what was read
@@ -101,7 +102,6 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
     """Import a folder of files, and crop queries if it has no labels; returns a question that it answers, and K."""
     from taugate.cli import import_data, queries
     from taugate.ingestion.dataset.corpus import CORPUS
-    from taugate.ingestion.dataset.judgements import HUMAN, TEST, splits_in
     from taugate.ingestion.dataset.lines import read_objects
 
     existed = data.parent.exists()
@@ -112,10 +112,17 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
             with suppress(OSError):  # a folder that is not empty is kept
                 data.parent.rmdir()
         raise
-    if not {TEST, HUMAN} & set(splits_in(data)):  # else it is a data set, or queries were labelled since
+    if not _is_labelled(data):
         queries.crop(queries.QueriesOptions(data=data))
     passages = [(record.get("title"), record["text"]) for _, record in read_objects(data / CORPUS)]
     return _heading_of(passages), min(CalibrationSettings().k, len(passages))
+
+
+def _is_labelled(data: Path) -> bool:
+    """Return whether people labelled queries: the folder was a data set, or queries were labelled since."""
+    from taugate.ingestion.dataset.judgements import HUMAN, TEST, splits_in
+
+    return bool({TEST, HUMAN} & set(splits_in(data)))
 
 
 def _heading_of(passages: list[tuple[str | None, str]]) -> str:

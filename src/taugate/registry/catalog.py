@@ -157,6 +157,12 @@ def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
     return encoder if isinstance(encoder, dict) else {}
 
 
+def scorer_record(releases: Path, name: str | None) -> dict[str, Any]:
+    """Return the record of what scores a release's results: its second stage, else as `encoder_record`."""
+    second = unverified_manifest(releases, name).get("second_stage")
+    return second if isinstance(second, dict) else encoder_record(releases, name)
+
+
 def calibration_state(releases: Path, name: str | None) -> State | None:
     """Return whether a release is calibrated or provisional, None if its manifest cannot be read.
 

@@ -5,7 +5,7 @@ the calibration (docs/runbooks/erase-a-document.md explains what that means for 
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.lock import lock_for_reading
-from taugate.registry.writer import CorpusContents
+from taugate.registry.writer import CorpusContents, SecondStageContents
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
@@ -33,11 +33,20 @@ from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import ENCODER_FOLDERS, OUTCOMES, PROJECTION, REFERENCE
+from taugate.retrieval.release.layout import (
+    ENCODER_FOLDERS,
+    KNOWN_PAIRS,
+    OUTCOMES,
+    PROJECTION,
+    REFERENCE,
+    RERANKER_FOLDER,
+)
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord
+from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.rerank.late_interaction import CodedTokens, LateInteraction
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -82,8 +91,8 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
         trusted: Keys, one of which must have signed the source release; None requires no signature.
 
     Raises:
-        InputError: If the release is over an engine, lacks one of the ids, or would have too few documents or golden
-            queries left. Nothing is written after this or any other error.
+        InputError: If the release is over an engine, lacks one of the ids, or would have too few documents, golden
+            queries or pairs that check an endpoint left. Nothing is written after this or any other error.
         ReleaseError: If the source release does not verify.
         EncoderError: If its encoder does not work.
         OSError: If the release cannot be written.
@@ -103,19 +112,24 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             documents=before + len(release.documents) - len(kept),
             recall=_index_recall(retriever, queries, release.manifest.index.depth),
         )
+        rule = retriever if retriever.second is None else retriever.second.rule
         contents = CorpusContents(
             index=retriever.index,
             metadata=retriever.metadata,
-            relevance=retriever.relevance,
-            answer_score=None if retriever.abstention is None else retriever.abstention.score,
+            relevance=rule.relevance,
+            answer_score=None if rule.abstention is None else rule.abstention.score,
             golden=queries,
             report=_REPORT.format(**erasure.model_dump()),
         )
+
+        both_stages = _both_stages(source, release.manifest, retriever, documents, kept)
 
         def fill(folder: Path) -> None:
             _copy_unchanged(source, release.manifest, folder)
             _write_texts(folder, documents)
             contents.write(folder)
+            if both_stages is not None:
+                both_stages.write(folder)
 
         manifest = writer.write(
             releases, Manifest, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
@@ -124,14 +138,8 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
 
 
 def _check_in_process(source: Path) -> None:
-    """Raise InputError for a release over an engine, whose collections are never changed, or with two stages."""
-    manifest = unverified_manifest(source.parent, source.name)
-    if manifest.get("second_stage") is not None:
-        raise InputError(
-            f"{source.name}: has two stages, of which only calibrations write the files; remove the documents from the "
-            "data set, run taugate calibrate --rerank, and remove the earlier releases"
-        )
-    record = manifest.get("engine")
+    """Raise InputError for a release over an engine, whose collections are never changed."""
+    record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
         raise InputError(
@@ -261,6 +269,39 @@ def _golden_queries(
         changed += names != query.documents
         queries.append(replace(query, relevant=[name for name in query.relevant if name in remaining], **answer))
     return queries, changed
+
+
+def _both_stages(
+    source: Path, manifest: Manifest, retriever: Retriever, documents: Sequence[Document], kept: NDArray[np.int64]
+) -> SecondStageContents | None:
+    """Return what a release with two stages has besides: the same reranker, and the first stage's rebuilt models.
+
+    Scores of the second stage are of a query and a text, so nothing else of it depends on other documents.
+    """
+    record, folder = manifest.second_stage, source / RERANKER_FOLDER
+    if record is None:
+        return None
+    remaining = {document.id for document in documents}
+    known = [pair for pair in read_pairs(folder / KNOWN_PAIRS) if pair.document in remaining]
+    if record.kind == "endpoint" and not known:
+        raise InputError(
+            f"{manifest.release_id}: every pair that checks the reranker has one of these documents, so none would be "
+            "left to notice another model at its endpoint; calibrate again without them"
+        )
+    abstention = retriever.abstention
+    return SecondStageContents(
+        None if record.kind == "endpoint" else folder,
+        known,
+        retriever.relevance,
+        None if abstention is None else abstention.score,
+        _token_vectors(retriever, kept),
+    )
+
+
+def _token_vectors(retriever: Retriever, kept: NDArray[np.int64]) -> Iterator[CodedTokens] | None:
+    """Return the token vectors of the remaining documents; None of other kinds than late interaction."""
+    reranker = None if retriever.second is None else retriever.second.reranker
+    return (reranker.vectors[place] for place in kept.tolist()) if isinstance(reranker, LateInteraction) else None
 
 
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from taugate.errors import NotPromoted, ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import calibration_state, encoder_record, find, newest, parent_of, pointed_id, release_ids
+from taugate.registry.catalog import (
+    calibration_state,
+    encoder_record,
+    find,
+    newest,
+    parent_of,
+    pointed_id,
+    release_ids,
+    scorer_record,
+)
 from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
 from taugate.retrieval.release.collection import verify_with_collection
@@ -76,11 +85,11 @@ def promote(
         forced = list(objections)
         if scorer_differs(releases, manifest):
             if not new_encoder:
+                before = scorer_record(releases, current).get("name")
                 raise ReleaseError(
-                    f"{name}: encoded by {manifest.scorer.name}, but the current release {current} by "
-                    f"{current_encoder_name(releases)} (which may be another export of the same model), so "
-                    "similarities and thresholds of the two cannot be compared; to promote it anyway, "
-                    "give --new-encoder"
+                    f"{name}: encoded by {manifest.scorer.name}, but the current release {current} by {before} (which "
+                    "may be another export of the same model), so similarities and thresholds of the two cannot be "
+                    "compared; to promote it anyway, give --new-encoder"
                 )
             forced.append(ENCODER)
         _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
@@ -191,14 +200,15 @@ def encoder_differs(releases: Path, sha256: str) -> bool:
 
     Args:
         releases: The releases directory.
-        sha256: Digest of the encoder to compare with, see `Manifest.scorer`.
+        sha256: Digest of the encoder to compare with.
     """
     return bool(encoder_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
 
 def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
     """Return whether what scores the current release's results differs from a release's; False if none is current."""
-    return encoder_differs(releases, manifest.scorer.sha256)
+    sha256 = manifest.scorer.sha256
+    return bool(scorer_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
 
 
 def current_encoder_name(releases: Path) -> str | None:

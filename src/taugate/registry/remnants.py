@@ -6,11 +6,16 @@ import mmap
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.layout import KNOWN_PAIRS
+from taugate.retrieval.release.second_stage import read_pairs
 
 # Fields that name documents: in the lines of texts, of golden queries, and of judgements in a query log.
 _ID_FIELDS = ("_id", "document_id", "relevant", "documents")
@@ -37,7 +42,8 @@ def find_remnants(places: Sequence[Path], ids: Collection[str], texts: Sequence[
 
     Args:
         places: Files and folders.
-        ids: Ids of documents, searched for in the fields of JSON Lines that name documents.
+        ids: Ids of documents, searched for in the fields of JSON Lines that name documents, and in the pairs that check
+            a reranker.
         texts: Texts, searched for in every file: as they are, and as JSON and HTML encode them.
 
     Raises:
@@ -79,6 +85,10 @@ def _search_file(path: Path, ids: Collection[str], texts: Sequence[str]) -> Iter
             if ".jsonl" in path.name:
                 for name in sorted(_named_ids(content, ids)):
                     yield f"names the document {name!r}"
+    if path.name == KNOWN_PAIRS:
+        with suppress(ReleaseError):  # another file of this name
+            for name in sorted({pair.document for pair in read_pairs(path)}.intersection(ids)):
+                yield f"names the document {name!r}"
 
 
 def _encodings(text: str) -> set[bytes]:

@@ -2,7 +2,7 @@
 
 import filecmp
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,18 +27,25 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
     ENCODER_FOLDERS,
+    FIRST_STAGE_FOLDER,
     GOLDEN,
+    KNOWN_PAIRS,
     LEXICAL,
     MANIFEST,
     METADATA,
     RELEVANCE,
     REPORT,
+    RERANKER_FOLDER,
     STAGING_PREFIX,
     content_digest,
     release_id,
     stored_files,
 )
 from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
+from taugate.retrieval.release.second_stage import write_pairs
+from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, CodedTokens, write_token_vectors
+from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import link_or_copy, publish, staging_folder
 
@@ -134,6 +141,50 @@ class CorpusContents:
             self.lexical.save(release / LEXICAL)
         golden.write(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class SecondStageContents:
+    """The files that only a release with two stages has; the models beside them, in CorpusContents, are the second's.
+
+    Attributes:
+        reranker: Folder from which the files of a reranker are copied; None for an endpoint.
+        known: Pairs to check the reranker.
+        relevance: The first stage's model of relevance, None without one.
+        answer_score: Score by which the first stage refuses queries, None if it refuses none.
+        token_vectors: Those of one document after the other, None of other kinds than late interaction.
+    """
+
+    reranker: Path | None
+    known: list[KnownPair]
+    relevance: Relevance | ScoreRelevance | None
+    answer_score: AnswerScore | None
+    token_vectors: Iterable[CodedTokens] | None
+
+    def write(self, release: Path) -> None:
+        """Write the files beside those of CorpusContents.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
+        target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
+        target.mkdir()
+        if self.reranker is not None:
+            for name in {*cross_encoder.FILES, *token_encoder.FILES}:
+                if (self.reranker / name).exists():  # there is one model of several kinds
+                    shutil.copyfile(self.reranker / name, target / name)
+        if self.token_vectors is not None:
+            write_token_vectors(target / TOKEN_VECTORS, self.token_vectors)
+        write_pairs(target / KNOWN_PAIRS, self.known)
+        if self.relevance is not None or self.answer_score is not None:
+            alone.mkdir()
+        if self.relevance is not None:
+            self.relevance.save(alone / RELEVANCE)
+        if self.answer_score is not None:
+            self.answer_score.save(alone / ABSTENTION)
+            words = self.answer_score.signals.words
+            if words is not None and not (release / LEXICAL).exists():
+                words.index.save(release / LEXICAL)
 
 
 def _built(index: Index) -> AnyIndex:

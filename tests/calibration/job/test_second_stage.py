@@ -13,17 +13,23 @@ import zaragoza_construction_faq
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
+from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.registry.catalog import find
+from taugate.registry.erasure import erase
+from taugate.registry.promotion import promote
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.corpus import open_searched
 from taugate.retrieval.release.decisions import load_second_stage
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
 from taugate.retrieval.second_explanation import explain_stages
+from tests.calibration.update.corpora import mixed_changes, newer
 from tests.fake_reranker import write_fake_reranker
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 from tests.rerank_server import RerankServer
@@ -128,6 +134,69 @@ def test_damaged_reranker_is_refused(two_stages: Path) -> None:
         path.write_bytes(before)
 
 
+def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_stages: Path, tmp_path: Path) -> None:
+    before = load(two_stages)
+    gone = [pair.document for pair in read_pairs(two_stages / "reranker" / "pairs.json")[:2]]
+    created = erase(two_stages.parent, two_stages.name, gone).manifest
+    after = load(two_stages.parent / created.release_id)
+    assert {*gone}.isdisjoint(document.id for document in after.documents)
+    known = read_pairs(two_stages.parent / created.release_id / "reranker" / "pairs.json")
+    assert len(known) == 2
+    assert {*gone}.isdisjoint(pair.document for pair in known)
+    changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
+    copy = shutil.copytree(two_stages.parent, tmp_path / "copy")
+    assert promote(copy, created.release_id).release_id == created.release_id
+    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"}
+    assert {*created.files} == {*before.manifest.files} - {"questions.jsonl"}
+    queries = [Query(entry["q"], 5) for entry in FAQ if entry["id"] not in gone]
+    pairs = zip(before.retriever.search(queries), after.retriever.search(queries), strict=True)
+    same = 0
+    for old, new in pairs:
+        assert (new.stage, new.threshold) == ("second", old.threshold)
+        scores = dict(zip((document.id for document in old.read(before.documents)), old.scores.tolist(), strict=True))
+        kept = zip((document.id for document in new.read(after.documents)), new.scores.tolist(), strict=True)
+        for name, score in kept:
+            assert name not in gone
+            same += scores.get(name) == pytest.approx(score, abs=1e-6)
+    assert same > len(queries) / 2
+
+
+def test_update_keeps_both_thresholds_and_scores_only_new_texts_again(
+    two_stages: Path, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    releases = tmp_path / "releases"
+    shutil.copytree(two_stages.parent, releases)
+    before, scored = load(two_stages), []
+    score = CrossEncoder.score
+
+    def counted(self: CrossEncoder, query: str, texts: list[str], *more: float | None) -> object:
+        scored.append(len(texts))
+        return score(self, query, texts, *more)
+
+    monkeypatch.setattr(CrossEncoder, "score", counted)
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    assert cli.main(["update", str(data), "--releases", str(releases), "--verbose"]) == 0
+    assert "the first stage's own threshold still holds" in capsys.readouterr().err
+    manifest = manifest_of(releases)
+    record, parent = manifest.second_stage, before.manifest.second_stage
+    assert record is not None
+    assert parent is not None
+    assert (manifest.policy, record.first.policy, record.sha256) == (
+        before.manifest.policy,
+        parent.first.policy,
+        parent.sha256,
+    )
+    assert manifest.update is not None
+    assert manifest.update.holds
+    assert manifest.data.documents == before.manifest.data.documents + 5
+    entry = FAQ[3]
+    old, new = (release.retriever.search([Query(entry["q"], 5)])[0] for release in (before, load(find(releases))))
+    assert (new.stage, new.threshold) == ("second", old.threshold)
+    assert new.best_score == pytest.approx(old.best_score, abs=1e-6)
+    again = sum(scored) - 20 * (len(FAQ) + len(off_topic_questions()))
+    assert again < 3 * len(FAQ), "a random document, perhaps a missed answer, and old candidates that are new no more"
+
+
 def test_same_input_has_the_same_digest(
     two_stages: Path, sample: Path, encoder: Path, reranker: Path, tmp_path: Path
 ) -> None:
@@ -171,7 +240,7 @@ def test_token_vectors_of_other_documents_are_refused(late: Path, tmp_path: Path
     reranker = release.retriever.second.reranker
     assert isinstance(reranker, LateInteraction)
     copy = shutil.copytree(late, tmp_path / late.name)
-    write_token_vectors(copy / "reranker" / TOKEN_VECTORS, reranker.encoder.encode(["one text"], "document"))
+    write_token_vectors(copy / "reranker" / TOKEN_VECTORS, [reranker.vectors[0]])
     with pytest.raises(ReleaseError, match=TOKEN_VECTORS):
         load(copy)  # by its digest
     corpus = open_searched(copy, release.manifest, EngineAccess())

@@ -35,7 +35,7 @@ def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path
     made = f"Release {RELEASE_ID}, calibrated, made {CREATED_AT} by {COMMAND}, encoder {encoder_name}"
     assert each.found.manifest.summary is not None
     assert headline[:2] == [made, each.found.manifest.summary.replace(" %", "\u00a0%")]
-    assert f"<br>ρ = {record.rho:.6f}" in html
+    assert f"<br>ρ = {record.rho:.3f}" in html
     for name, refused in refused_kinds(record).items():
         share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))
         assert f"{name}{refused.refused}{refused.queries}{share}{lower}" in page.text["abstaining"]
@@ -130,7 +130,7 @@ def test_page_with_equal_scores(papers: Studied) -> None:
 def test_zero_tau_is_drawn(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"tau": 0.0})
     page = check(papers.with_records(policy=policy).page())
-    assert "τ = 0.0000" in page.text["densities-section"] and "τ = 0.000000" in page.text["headline"]
+    assert "τ = 0.0000" in page.text["densities-section"] and "τ = 0.000" in page.text["headline"]
 
 
 def test_doubtful_labels_are_escaped(probability: Studied, sample: Path, encoder: Path, tmp_path: Path) -> None:

@@ -22,12 +22,15 @@ def product_bytes(precision: int, outputs: int, inputs: int) -> list[int]:
     return [n * k << precision, 4 * n, *scales]
 
 
-def array_bytes(precision: int, vocabulary: int, positions: int, hidden: int, inner: int, layers: int) -> list[int]:
-    """Sizes of all arrays of a model, weights of products being of its precision and the others float32."""
+def array_bytes(precision: int, tables: tuple[int, ...], hidden: int, inner: int, layers: int) -> list[int]:
+    """Sizes of all arrays of a model, weights of products being of its precision and the others float32.
+
+    `tables` are the numbers of words, positions and token types.
+    """
     linear = partial(product_bytes, precision)
     layer = [*linear(3 * hidden, hidden), *linear(hidden, hidden), 8 * hidden]
     layer += [*linear(inner, hidden), *linear(hidden, inner), 8 * hidden]
-    return [4 * vocabulary * hidden, 4 * positions * hidden, 8 * hidden, *layer * layers]
+    return [4 * rows * hidden for rows in (*tables, 2)] + layer * layers
 
 
 def valid(rng: random.Random, size: int) -> bytes:
@@ -42,27 +45,28 @@ def valid(rng: random.Random, size: int) -> bytes:
 def call(rng: random.Random, kernel: ModuleType) -> str:
     """Make a model and encode with every path; return what came of it."""
     vocabulary, positions, heads, layers = (rng.randint(1, 9) for _ in range(4))
+    types = rng.randint(1, 2)
     layers, hidden, inner = 1 + layers // 5, BLOCK * rng.randint(1, 3), BLOCK * rng.randint(1, 3)
     if rng.random() < 0.8:
         heads = rng.choice([count for count in range(1, 13) if hidden % (16 * count) == 0])
     finite = rng.random() < 0.5  # otherwise many numbers are NaN or infinite
     draw = partial(valid, rng) if finite else rng.randbytes
     precision = rng.randrange(3)
-    arrays = [draw(size) for size in array_bytes(precision, vocabulary, positions, hidden, inner, layers)]
+    arrays = [draw(size) for size in array_bytes(precision, (vocabulary, positions, types), hidden, inner, layers)]
     if rng.random() < 0.2:
         place = rng.randrange(len(arrays))
         arrays[place] = arrays[place][: rng.choice([0, 1, -1, -4])]
     if rng.random() < 0.1:
         arrays = arrays[: rng.randrange(len(arrays))] if rng.random() < 0.5 else [*arrays, b""]
-    sizes = [precision, vocabulary, positions, hidden, inner, heads, layers, rng.randint(0, 1)]
+    sizes = [precision, vocabulary, types, positions, hidden, inner, heads, layers, rng.randint(0, 2)]
     if rng.random() < 0.3:
-        sizes[rng.randrange(8)] = rng.choice(HUGE)
+        sizes[rng.randrange(9)] = rng.choice(HUGE)
     try:
         model = kernel.model(*sizes, 1e-12 if finite else rng.choice([0.0, -1.0, float("nan")]), arrays)
     except (ValueError, MemoryError):
         return "no model"
     lengths = [rng.randint(1, positions) for _ in range(rng.randint(1, 20))]
-    ids = [rng.randrange(vocabulary) for _ in range(sum(lengths))]
+    ids = [rng.randrange(vocabulary * types) for _ in range(sum(lengths))]
     ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
     if rng.random() < 0.3:
         for numbers in (ids, ends):

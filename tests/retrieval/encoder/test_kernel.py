@@ -190,13 +190,13 @@ def test_texts_that_do_not_fit_are_rejected(encoders: Encoders, ids: list[int], 
         kernel.encode(model._model, np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int32), vectors, 0)
 
 
-@pytest.mark.parametrize("place", range(1, 7))
+@pytest.mark.parametrize("place", range(1, 8))
 @pytest.mark.parametrize("size", [-1, 0, 1 << 28, (1 << 31) - 1])
 def test_sizes_beyond_limits_are_rejected(place: int, size: int) -> None:
-    sizes = [0, 8, 8, 64, 64, 4, 1]
+    sizes = [0, 8, 1, 8, 64, 64, 4, 1, 0]
     sizes[place] = size
     with pytest.raises(ValueError, match="sizes that this kernel does not support"):
-        kernel.model(*sizes, 0, 1e-12, [])
+        kernel.model(*sizes, 1e-12, [])
 
 
 @pytest.mark.parametrize("precision", [-1, 3])
@@ -204,7 +204,7 @@ def test_unknown_precision_is_rejected(precision: int) -> None:
     with pytest.raises(ValueError, match="a precision that this kernel does not have"):
         kernel.paths(precision)
     with pytest.raises(ValueError, match="a precision that this kernel does not have"):
-        kernel.model(precision, 8, 8, 64, 64, 4, 1, 0, 1e-12, [])
+        kernel.model(precision, 8, 1, 8, 64, 64, 4, 1, 0, 1e-12, [])
 
 
 @pytest.mark.parametrize("precision", CHEAPER)

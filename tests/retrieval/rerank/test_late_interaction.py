@@ -12,6 +12,7 @@ from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
     LateInteraction,
     TokenVectors,
+    coded,
     write_token_vectors,
 )
 from taugate.retrieval.rerank.token_encoder import CONFIG, TOKENIZER, TokenEncoder
@@ -24,7 +25,7 @@ TEXTS = ["A permit for a roof.", "?", "the roof of a house", "who pays " * 90, "
 @pytest.fixture
 def model(tmp_path: Path) -> LateInteraction:
     encoder = TokenEncoder(write_fake_token_encoder(tmp_path / "reranker", TEXTS[:4]), 1)
-    write_token_vectors(tmp_path / TOKEN_VECTORS, encoder.encode(TEXTS, "document"))
+    write_token_vectors(tmp_path / TOKEN_VECTORS, map(coded, encoder.encode(TEXTS, "document")))
     return LateInteraction(encoder, TokenVectors(tmp_path / TOKEN_VECTORS, DIMENSION))
 
 

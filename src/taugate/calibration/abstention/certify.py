@@ -235,7 +235,7 @@ def keep_abstention(
     record: AbstentionRecord,
     answerable: QueryGroup,
     unanswerable: QueryGroup,
-    corpus: EncodedCorpus,
+    corpus: EncodedCorpus | None,
 ) -> CertifiedAbstention:
     """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
 
@@ -246,13 +246,16 @@ def keep_abstention(
         record: Record from the release of the rule, which does not change.
         answerable: All answerable queries.
         unanswerable: All unanswerable queries.
-        corpus: The documents.
+        corpus: The documents; None for a score that needs only results.
     """
     with threadpool_limits(limits=1):
-        signals = corpus.signals(rule.score.signals.k).needed(rule.score.name)
-        score = replace(rule.score, signals=signals)
+        score = rule.score
+        if corpus is not None:
+            score = replace(score, signals=corpus.signals(score.signals.k).needed(score.name))
         scores = [
-            score.of(group.texts, group.vectors, group.top) if len(group.clusters) else np.empty(0, dtype=np.float32)
+            score.of(group.texts, group.vectors, group.top, group.components)
+            if len(group.clusters)
+            else np.empty(0, dtype=np.float32)
             for group in (answerable, unanswerable)
         ]
     chosen = ChosenScore(

@@ -16,6 +16,7 @@ from taugate.storage.tensors import write_tensors
 
 _VERSION = 6  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder
 CheaperPrecision = Literal["int8", "bfloat16"]
+MAX_CHARS = 120  # of a document that stands for a query: as long as a long one
 _PROBES = ["threshold", "What is the warranty period for a new roof?"]  # of two lengths, so that shapes are dynamic
 
 

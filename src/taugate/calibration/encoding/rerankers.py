@@ -3,37 +3,46 @@
 A model of late interaction then encodes the documents of the data set.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from taugate.calibration.encoding.changes import UNKNOWN
+from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
 from taugate.calibration.encoding.source import export_versions, model_folder, source_digest, write_cached
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.release.layout import RERANKER_FOLDER
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
+    CodedTokens,
     LateInteraction,
     TokenVectors,
+    coded,
     write_token_vectors,
 )
 from taugate.retrieval.rerank.reranker import Reranker, RerankerKind, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder
+from taugate.storage.folders import cache_folder, link_or_copy
+from taugate.storage.tensors import write_tensors
 
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
 _EXPORT_VERSION = 1
+_CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
 _ENDPOINT, _AUTO = "endpoint", "auto"
 _BLOCK = 1024  # documents encoded together: 80 MB of vectors of 150 tokens in float32
 
@@ -43,13 +52,13 @@ class RequestedReranker:
     """A reranker to try.
 
     Attributes:
-        model: The model, or the endpoint.
-        endpoint_model: Name of the model in requests to an endpoint; None without an endpoint, or if they name none.
+        reranker: The model or the endpoint, to which `over` gives the documents.
+        model: Name of the model in requests to an endpoint; None without an endpoint, or if they name none.
         gated: Whether it is used only if the gate accepts it.
     """
 
-    model: CrossEncoder | TokenEncoder | RerankerEndpoint
-    endpoint_model: str | None
+    reranker: CrossEncoder | TokenEncoder | RerankerEndpoint
+    model: str | None
     gated: bool
 
     @classmethod
@@ -77,57 +86,77 @@ class RequestedReranker:
             return cls(reranker_endpoint(model or None), model or None, bool(automatic))
         return cls(_loaded(exported_reranker(named)), None, bool(automatic))
 
+    @classmethod
+    def of(cls, reranker: Reranker, model: str | None) -> Self:
+        """Return the reranker of a release, without its documents; `model` is as in the manifest."""
+        if isinstance(reranker, LateInteraction):
+            return cls(reranker.encoder, model, gated=False)
+        scorer = reranker.scorer if isinstance(reranker, TextReranker) else None
+        if not isinstance(scorer, CrossEncoder | RerankerEndpoint):
+            raise TypeError(f"{type(reranker).__name__} is no reranker of a release")
+        return cls(scorer, model, gated=False)
+
     @property
     def kind(self) -> RerankerKind:
         """Kind of the reranker."""
-        if isinstance(self.model, RerankerEndpoint):
+        if isinstance(self.reranker, RerankerEndpoint):
             return "endpoint"
-        return "cross-encoder" if isinstance(self.model, CrossEncoder) else "late-interaction"
+        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "late-interaction"
 
     @property
     def name(self) -> str:
         """Name of the model."""
-        if isinstance(self.model, RerankerEndpoint):
-            return self.endpoint_model or _ENDPOINT
-        return self.model.config.name
+        if isinstance(self.reranker, RerankerEndpoint):
+            return self.model or _ENDPOINT
+        return self.reranker.config.name
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the model's files; None for an endpoint."""
+        return None if isinstance(self.reranker, RerankerEndpoint) else self.reranker.folder
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""
-        if isinstance(self.model, TokenEncoder):
+        if isinstance(self.reranker, TokenEncoder):
             return "similarity"  # the mean of cosines
-        if isinstance(self.model, CrossEncoder):
-            return "similarity" if self.model.config.activation == "sigmoid" else "logit"
+        if isinstance(self.reranker, CrossEncoder):
+            return "similarity" if self.reranker.config.activation == "sigmoid" else "logit"
         return "similarity" if np.min(scores) >= 0 and np.max(scores) <= 1 else "logit"
 
-    def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
+    def over(self, documents: Documents, spool: Path, job: Job, earlier: "EarlierTokens | None" = None) -> Reranker:
         """Return the reranker of the documents of a data set.
 
         Args:
             documents: The documents by position.
             spool: Folder for their token vectors, in the file TOKEN_VECTORS.
             job: Shows the progress.
+            earlier: Token vectors that need not be computed.
         """
-        if not isinstance(self.model, TokenEncoder):
-            return TextReranker(self.model, documents)
-        write_token_vectors(spool / TOKEN_VECTORS, _token_vectors(self.model, documents, job))
-        return LateInteraction(self.model, TokenVectors(spool / TOKEN_VECTORS, self.model.config.dimension))
-
-    def files(self, spool: Path) -> list[Path]:
-        """Return the files that a release needs of it, with those that `over` wrote."""
-        if isinstance(self.model, RerankerEndpoint):
-            return []
-        is_late = isinstance(self.model, TokenEncoder)
-        names = token_encoder.FILES if is_late else cross_encoder.FILES
-        stored = [self.model.folder / name for name in names if (self.model.folder / name).exists()]
-        return [*stored, spool / TOKEN_VECTORS] if is_late else stored
+        if not isinstance(self.reranker, TokenEncoder):
+            return TextReranker(self.reranker, documents)
+        write_token_vectors(spool / TOKEN_VECTORS, _token_vectors(self.reranker, documents, job, earlier))
+        return LateInteraction(self.reranker, TokenVectors(spool / TOKEN_VECTORS, self.reranker.config.dimension))
 
 
-def _token_vectors(model: TokenEncoder, documents: Documents, job: Job) -> Iterator[Float32]:
+class EarlierTokens(NamedTuple):
+    """Token vectors of an earlier corpus, and (N,) int64 positions in it by position, UNKNOWN for a new text."""
+
+    vectors: TokenVectors
+    sources: NDArray[np.int64]
+
+
+def _token_vectors(
+    model: TokenEncoder, documents: Documents, job: Job, earlier: EarlierTokens | None
+) -> Iterator[CodedTokens]:
     """Yield the token vectors of one document after the other."""
+    sources = np.full(len(documents), UNKNOWN) if earlier is None else earlier.sources
     with job.task("encoding tokens", len(documents)) as task:
         for start in range(0, len(documents), _BLOCK):
-            block = documents.at(np.arange(start, min(start + _BLOCK, len(documents))))
-            yield from model.encode([document.encoded_text for document in block], "document")
+            block = np.arange(start, min(start + _BLOCK, len(documents)))
+            new = documents.at(block[sources[block] == UNKNOWN])
+            encoded = iter(model.encode([document.encoded_text for document in new], "document"))
+            for source in sources[block].tolist():
+                yield coded(next(encoded)) if earlier is None or source == UNKNOWN else earlier.vectors[source]
             task.advance(len(block))
 
 
@@ -168,6 +197,44 @@ def exported_reranker(name_or_path: str) -> Path:
         export = export_token_encoder if late else export_cross_encoder
         write_cached(cached, lambda staging: export(folder, name, revision, staging))
     return cached
+
+
+def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts: Sequence[str]) -> CrossEncoder:
+    """Return a BERT-like cross-encoder in another precision for the kernel, which is made once and cached.
+
+    Args:
+        reranker: The cross-encoder in float32.
+        precision: Precision of the weights.
+        texts: Documents of the user, by which int8 weights are chosen: the beginning of each is a query, paired with
+            the document and with the next one.
+
+    Raises:
+        EncoderError: If it is not BERT-like, or this machine has no kernel or would be slow.
+    """
+    name = reranker.config.name
+    if processor_path(precision) is None:
+        raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
+    key = ["cross-encoder", _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
+    cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
+    if not cached.is_dir():
+        from taugate.calibration.export.pair_bert import find_pair_bert  # imports PyTorch
+
+        found = find_pair_bert(reranker)
+        if found is None:
+            raise EncoderError(f"{name}: {precision} needs a BERT-like model with one layer between it and its score")
+        beginnings = [text[:MAX_CHARS] for text in texts]
+        pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
+        ids = [found.ids(reranker, *pair) for pair in pairs]
+        arrays = found.bert.in_int8(ids) if precision == "int8" else found.bert.in_bfloat16()
+        config = reranker.config.model_copy(update={"precision": precision})
+
+        def fill(staging: Path) -> None:
+            write_tensors(staging / WEIGHTS, arrays | found.head)
+            link_or_copy(reranker.folder / cross_encoder.TOKENIZER, staging / cross_encoder.TOKENIZER)
+            (staging / cross_encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+        write_cached(cached, fill)
+    return CrossEncoder(cached)
 
 
 def _own_reranker(encoder: Path, releases: Path) -> Path | None:

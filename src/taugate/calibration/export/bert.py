@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from taugate.retrieval.encoder.bert import BLOCK, LINEARS, MIN_EXPONENT
+from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, LINEARS, MEAN, MIN_EXPONENT
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays
 
@@ -38,21 +38,23 @@ class Bert:
 
     Attributes:
         words: (vocabulary, hidden).
-        positions: (positions, hidden), with the embedding of the token type.
+        positions: (positions, hidden), with the embedding of the first token type.
+        types: (types, hidden), embeddings of token types less the first one.
         norm: (2, hidden).
         layers: The layers.
         heads: Number of attention heads.
         epsilon: Added to variances.
-        first_token: Whether the vector is that of the first token; else the mean of all.
+        pooling: MEAN, FIRST or FIRST_AS_IS.
     """
 
     words: Float32
     positions: Float32
+    types: Float32
     norm: Float32
     layers: tuple[BertLayer, ...]
     heads: int
     epsilon: float
-    first_token: bool
+    pooling: int
 
     @classmethod
     def of(cls, arrays: Arrays) -> Self:
@@ -64,20 +66,22 @@ class Bert:
             }
             return BertLayer(parts, arrays[f"{number}.norm1"], arrays[f"{number}.norm2"])
 
-        heads, first_token = (int(number) for number in arrays["shape"])
+        heads, pooling = (int(number) for number in arrays["shape"])
         return cls(
             words=arrays["words"],
             positions=arrays["positions"],
+            types=arrays.get("types", np.zeros_like(arrays["words"][:1])),
             norm=arrays["norm"],
             layers=tuple(layer(number) for number in range(sum(name.endswith(".norm1") for name in arrays))),
             heads=heads,
             epsilon=float(arrays["epsilon"][0]),
-            first_token=bool(first_token),
+            pooling=pooling,
         )
 
     def forward(self, ids: Sequence[int]) -> tuple[Float32, list[dict[str, Float32]]]:
-        """Return the unit vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""
-        x = _normalized(self.words[list(ids)] + self.positions[: len(ids)], self.norm, self.epsilon)
+        """Return the vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""
+        types, words = np.divmod(ids, len(self.words))
+        x = _normalized(self.words[words] + self.positions[: len(ids)] + self.types[types], self.norm, self.epsilon)
         inputs: list[dict[str, Float32]] = []
         for layer in self.layers:
             read: dict[str, Float32] = {}
@@ -92,8 +96,9 @@ class Bert:
             gelu = (up * 0.5 * (1 + erf(up / np.sqrt(np.float32(2))))).astype(np.float32)
             x = _normalized(x + product("down", gelu), layer.norm2, self.epsilon)
             inputs.append(read)
-        vector = x[0] if self.first_token else x.mean(axis=0)
-        return vector / max(float(np.linalg.norm(vector)), 1e-12), inputs
+        vector = x.mean(axis=0) if self.pooling == MEAN else x[0]
+        length = 1.0 if self.pooling == FIRST_AS_IS else max(float(np.linalg.norm(vector)), 1e-12)
+        return vector / length, inputs
 
     def _attention(self, qkv: Float32) -> Float32:
         tokens, hidden = len(qkv), self.words.shape[1]
@@ -126,9 +131,11 @@ class Bert:
             "words": self.words,
             "positions": self.positions,
             "norm": self.norm,
-            "shape": np.array([self.heads, self.first_token], dtype=np.int64),
+            "shape": np.array([self.heads, self.pooling], dtype=np.int64),
             "epsilon": np.array([self.epsilon], dtype=np.float32),
         }
+        if len(self.types) > 1:
+            arrays["types"] = self.types
         for number, layer in enumerate(self.layers):
             arrays |= {f"{number}.norm1": layer.norm1, f"{number}.norm2": layer.norm2}
             for name, product in layer.products.items():

@@ -5,8 +5,9 @@ heads, is the first choice that reproduces its vectors.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -19,12 +20,13 @@ from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.graph_weights import GraphWeights
 from taugate.retrieval.vectors.similarity import Float32
 
+_M = TypeVar("_M")
 _WORDS = "embeddings.word_embeddings.weight"
 _DENSE: dict[str, str] = {"out": "attention.output.dense", "up": "intermediate.dense", "down": "output.dense"}
 _LANES = 16  # a head's dimension is a multiple of it in kernel.c
 # Of a vector's component: ten times the effect of rounding, and a thousandth of that of another number of heads.
 _MAX_DIFFERENCE = 1e-5
-_PROBES = ["threshold", "What is the warranty period for a new roof?", "naïve café, 197 °C: who pays, and why not?"]
+PROBES = ["threshold", "What is the warranty period for a new roof?", "naïve café, 197 °C: who pays, and why not?"]
 
 
 def find_bert(folder: Path) -> Bert | None:
@@ -40,21 +42,26 @@ def find_layout(folder: Path) -> GraphWeights | None:
         folder: Folder of the encoder. It is loaded here, and released before its weights are read once more.
     """
     try:
-        layout = _read(folder / MODEL, first_token=read_config(folder).pooling == "cls")
-        hidden, inner = layout.tensors["0.up.weight"][1:]
-        if hidden % BLOCK or inner % BLOCK:
-            return None
+        layout = read_layout(folder / MODEL, first_token=read_config(folder).pooling == "cls")
         encoder = ExportedEncoder.load(folder)
-        ids = [tokens.ids for tokens in encoder.tokenize(_PROBES, "query")]
-        vectors = encoder.encode(_PROBES, "query")[:, : encoder.config.model_dimension]
+        ids = [tokens.ids for tokens in encoder.tokenize(PROBES, "query")]
+        vectors = encoder.encode(PROBES, "query")[:, : encoder.config.model_dimension]
         del encoder
-        for variant in _variants(layout, hidden):
-            model = Bert.of(variant.arrays(folder))
-            if all(_gives(model, text, vector) for text, vector in zip(ids, vectors, strict=True)):
-                return variant
+        return first_reproducing(
+            layout,
+            lambda variant: Bert.of(variant.arrays(folder)),
+            lambda model: all(_gives(model, text, vector) for text, vector in zip(ids, vectors, strict=True)),
+        )
     except (KeyError, ValueError, IndexError, StopIteration):
         return None
-    return None
+
+
+def first_reproducing(
+    layout: GraphWeights, model_of: Callable[[GraphWeights], _M], reproduces: Callable[[_M], bool]
+) -> GraphWeights | None:
+    """Return the first variant of a model that reproduces what the graph gives for the probes."""
+    variants = _variants(layout, layout.tensors["0.up.weight"][1])
+    return next((variant for variant in variants if reproduces(model_of(variant))), None)
 
 
 def _variants(layout: GraphWeights, hidden: int) -> Iterator[GraphWeights]:
@@ -70,12 +77,13 @@ def _gives(model: Bert, ids: Sequence[int], vector: Float32) -> bool:
     return own.shape == vector.shape and bool(np.abs(own - vector).max() < _MAX_DIFFERENCE)
 
 
-def _read(path: Path, *, first_token: bool) -> GraphWeights:
+def read_layout(path: Path, *, first_token: bool) -> GraphWeights:
     """Find the weights of a graph, without the number of heads and the first position.
 
     Raises:
         KeyError: If a weight is missing.
-        ValueError: If layers differ in their epsilon, or a weight is not stored as it is in memory.
+        ValueError: If layers differ in their epsilon, a weight is not stored as it is in memory, or the kernel has no
+            such sizes.
         StopIteration: If there are no word embeddings.
     """
     stored = path.read_bytes()
@@ -111,6 +119,8 @@ def _read(path: Path, *, first_token: bool) -> GraphWeights:
             tensors |= pair(f"{number}.{target}", *products[f"{prefix}{layer}.{name}"])
         tensors |= norm(f"{number}.norm1", f"{layer}.attention.output") | norm(f"{number}.norm2", f"{layer}.output")
     nodes = (node for node in graph.node if node.op_type == "LayerNormalization")
+    if any(size % BLOCK for size in tensors["0.up.weight"][1:]):
+        raise ValueError("hidden sizes are no multiples of the kernel's block")
     (epsilon,) = {attribute.f for node in nodes for attribute in node.attribute if attribute.name == "epsilon"}
     return GraphWeights(heads=1, first_token=first_token, first_position=0, epsilon=epsilon, tensors=tensors)
 

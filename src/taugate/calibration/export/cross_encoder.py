@@ -16,12 +16,12 @@ from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.rerank.cross_encoder import (
     CONFIG,
-    INPUTS,
     TOKENIZER,
     Activation,
     CrossEncoder,
     CrossEncoderConfig,
 )
+from taugate.retrieval.rerank.pair_models import INPUTS
 from taugate.retrieval.vectors.similarity import Float32
 
 _STEPS = (0, 1, 5)  # from a probe to the probes that it is paired with: itself, a neighbour, and one of another length

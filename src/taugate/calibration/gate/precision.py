@@ -12,7 +12,7 @@ import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_queries
-from taugate.calibration.encoding.precisions import CheaperPrecision, cheaper_encoder
+from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision, cheaper_encoder
 from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.speeds import speeds
@@ -27,12 +27,12 @@ from taugate.retrieval.vectors.queries import map_dense
 
 _SEQUENCE: tuple[CheaperPrecision, ...] = ("bfloat16", "int8")
 _TIMED, _LONE = 256, 32  # queries timed in a batch, and one by one: a few seconds on two cores
-# Documents whose activations choose the int8 weights, and characters of one, as long as a long query. Three times as
-# many choose nearly the same (docs/benchmarks/encoder.md).
-_TEXTS, _MAX_CHARS = 100, 120
+# Documents whose activations choose the int8 weights. Three times as many choose nearly the same
+# (docs/benchmarks/encoder.md).
+_TEXTS = 100
 # More than the timing noise of a busy machine, and less than the gain of int8 on a processor with instructions for it
 # (docs/research/gate.md).
-_FASTER = 1.2
+FASTER = 1.2
 
 
 def try_precisions(
@@ -74,7 +74,7 @@ def try_precisions(
         records.append(record)
         if not record.admitted:
             break
-        faster = record.gain["queries_per_second"] > _FASTER * record.gain["baseline_queries_per_second"]
+        faster = record.gain["queries_per_second"] > FASTER * record.gain["baseline_queries_per_second"]
         if faster or requested == precision:
             used = moved
     return records, replace(used, accepted=replace(used.accepted, skipped=tuple(skipped)))
@@ -83,7 +83,7 @@ def try_precisions(
 def _cheaper(inputs: CalibrationInputs, float32: ExportedEncoder, precision: CheaperPrecision) -> ExportedEncoder:
     documents = inputs.dataset.documents
     # Not queries, because they judge the result.
-    texts = [documents[row].text[:_MAX_CHARS] for row in range(0, len(documents), max(1, len(documents) // _TEXTS))]
+    texts = [documents[row].text[:MAX_CHARS] for row in range(0, len(documents), max(1, len(documents) // _TEXTS))]
     return ExportedEncoder.load(cheaper_encoder(float32.folder, precision, texts[:_TEXTS]))
 
 

@@ -6,7 +6,7 @@ AUROC, the share of pairs of both kinds in the right order: the loss of an unans
 the stages in the share of answerable queries that score higher than it does.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,11 @@ from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
+from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.release.second_stage import candidate_name
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -33,6 +35,20 @@ class StageResults(NamedTuple):
 
     answerable: TopK
     unanswerable: TopK
+
+
+class CheaperStage(NamedTuple):
+    """A second stage in a cheaper precision.
+
+    Attributes:
+        precision: The precision.
+        gain: What it saves, as in `GateCandidate`.
+        processor: Instructions of the processor that the gain was measured with.
+    """
+
+    precision: Precision
+    gain: dict[str, float]
+    processor: str | None
 
 
 @dataclass(frozen=True)
@@ -49,18 +65,23 @@ class JudgedStage:
 
 
 def judge_second_stage(
-    inputs: CalibrationInputs, name: str, first: StageResults, second: StageResults, clusters: "SamplingUnits | None"
+    inputs: CalibrationInputs,
+    name: str,
+    stages: tuple[StageResults, StageResults],
+    clusters: SamplingUnits | None,
+    cheaper: CheaperStage | None = None,
 ) -> JudgedStage:
-    """Compare a second stage with the first one alone.
+    """Compare a second stage with the first one alone, or a cheaper precision of it with float32.
 
     Args:
         inputs: The data set and the settings.
-        name: Name of the candidate.
-        first: Results of the first stage.
-        second: Results of the second stage.
+        name: Name of the reranker.
+        stages: Results of the first stage, or of the second one in float32, and of the second one.
         clusters: Sampling units of the u unanswerable queries; None without any.
+        cheaper: The precision, which must not be worse; None for float32, which has to be better than the first stage.
     """
-    requested, units, dataset = inputs.settings.candidates.gate, inputs.units, inputs.dataset
+    (before, after), units, dataset = stages, inputs.units, inputs.dataset
+    requested = inputs.settings.candidates.gate
     confidence = requested.confidence
 
     def outcomes(top: TopK) -> RankingOutcomes:
@@ -68,11 +89,14 @@ def judge_second_stage(
         return RankingOutcomes.judge(dataset.answerable, top.positions, inputs.settings.k, parents)
 
     gate = GateSettings(requested.margin or default_margin(MARGIN, min_detectable_loss(units, confidence)), confidence)
-    candidate = GateCandidate(name, "rerank", outcomes(second.answerable))
-    (record,) = judge(outcomes(first.answerable), [candidate], units, gate, superior=True)
+    size, precision = after.answerable.scores.shape[1], "float32" if cheaper is None else cheaper.precision
+    candidate = GateCandidate(candidate_name(name, size, precision), "rerank", outcomes(after.answerable))
+    if cheaper is not None:
+        candidate = replace(candidate, gain=cheaper.gain, processor=cheaper.processor)
+    (record,) = judge(outcomes(before.answerable), [candidate], units, gate, superior=cheaper is None)
     if clusters is None:
         return JudgedStage(record, None)
-    separation, limit = _separation(first, second, clusters, requested.margin, confidence)
+    separation, limit = _separation(before, after, clusters, requested.margin, confidence)
     if record.admitted and limit is not None and separation.loss.upper > limit:
         verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
         record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})

@@ -188,8 +188,8 @@ class Calibration(CalibrationStages):
         """
         if self.reranker is None:
             return self
-        judged, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
-        self.records["gate"] = [*self.records["gate"], judged.record]
+        tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
+        self.records["gate"] = [*self.records["gate"], *tried]
         if self.second is not None:
             self.searching = self.second.searching
             self.records["second_stage"] = self.second.record

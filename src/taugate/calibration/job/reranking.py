@@ -1,38 +1,26 @@
 """Adds a second stage to a calibration, which also calibrates the first stage alone, on the same queries."""
 
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import JudgedStage, StageResults, judge_second_stage, separation_in_words
-from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage, separation_in_words
+from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.decide import decide
+from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
 from taugate.errors import InputError
+from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.layout import (
-    ABSTENTION,
-    FIRST_STAGE_FOLDER,
-    KNOWN_PAIRS,
-    LEXICAL,
-    RELEVANCE,
-    RERANKER_FOLDER,
-)
-from taugate.retrieval.release.second_stage import (
-    FirstStageRecord,
-    SecondStageRecord,
-    TokenVectorsRecord,
-    write_pairs,
-)
+from taugate.retrieval.release.search_records import GateRecord
+from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
@@ -51,14 +39,14 @@ class AcceptedSecondStage:
     Attributes:
         searching: The search of both stages.
         record: Its record in the manifest.
-        files: Files of the reranker; none of an endpoint.
+        folder: Folder of the reranker's files; None for an endpoint.
         first: Study of the first stage.
         known: Pairs to check the reranker.
     """
 
     searching: RerankedSearch
     record: SecondStageRecord
-    files: list[Path]
+    folder: Path | None
     first: Study
     known: list[KnownPair]
 
@@ -68,36 +56,28 @@ class AcceptedSecondStage:
         Raises:
             OSError: If a file cannot be written.
         """
-        target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
-        target.mkdir()
-        for file in self.files:
-            shutil.copyfile(file, target / file.name)
-        write_pairs(target / KNOWN_PAIRS, self.known)
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
-        rule = self.first.answer_rule
-        if relevance is not None or rule is not None:
-            alone.mkdir()
-        if relevance is not None:
-            relevance.save(alone / RELEVANCE)
-        if rule is not None:
-            rule.score.save(alone / ABSTENTION)
-            words = rule.score.signals.words
-            if words is not None and not (release / LEXICAL).exists():
-                words.index.save(release / LEXICAL)
+        score = None if self.first.answer_rule is None else self.first.answer_rule.score
+        reranker = self.searching.reranker
+        tokens = reranker.vectors if isinstance(reranker, LateInteraction) else None
+        SecondStageContents(self.folder, self.known, relevance, score, tokens).write(release)
 
 
 def try_second_stage(
     inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker, spool: Path
-) -> tuple[JudgedStage, AcceptedSecondStage | None]:
+) -> tuple[list[GateRecord], AcceptedSecondStage | None]:
     """Score the candidates of all queries, judge the second stage, and calibrate the first one if there will be two.
 
-    A reranker that is named is used as it is, and only judged.
+    A reranker that is named is used, and only judged. In a cheaper precision, it also has to pass the gate.
 
     Args:
         inputs: The data set and the settings.
         first: The search of the first stage.
         requested: The reranker.
         spool: Folder for files that a release may need.
+
+    Returns:
+        The gate's records, and the second stage if there is one.
 
     Raises:
         InputError: If the requested rule cannot be applied to the scores.
@@ -112,7 +92,7 @@ def try_second_stage(
             "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
             "--policy gap, the difference from the best score"
         )
-    judged = _judge(inputs, searching, requested)
+    judged = _against_first(searching, requested)
     line = gate_line(judged.record)
     if judged.separation is not None:
         line += f"; {separation_in_words(judged.separation)}"
@@ -120,26 +100,42 @@ def try_second_stage(
     job.report(line if requested.gated else f"second stage as given; {line}")
     if used and not judged.record.admitted:
         job.report("warning: the second stage is not shown to help; --rerank auto:MODEL would leave it out")
+    records = [judged.record]
     if not used:
-        return judged, None
-    studied = study(inputs, first)
-    known = _known_pairs(searching)
-    record = _record(searching, requested, judged, {**studied.records} | decide(studied, inputs), known)
-    return judged, AcceptedSecondStage(searching, record, requested.files(spool), studied, known)
+        return records, None
+    cheaper = try_precision(first, searching, requested)
+    if cheaper is not None:
+        records.append(cheaper[0].record)
+        if cheaper[1] is not None:
+            faster = _against_first(*cheaper[1])
+            if faster.record.admitted or not requested.gated:
+                judged, (searching, requested) = faster, cheaper[1]
+    studied, alone = study_first_stage(inputs, first)
+    known = known_pairs(searching)
+    record = _record(searching, requested, judged, alone, known)
+    return records, AcceptedSecondStage(searching, record, requested.folder, studied, known)
 
 
-def _judge(inputs: CalibrationInputs, searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
-    answerable, unanswerable = searching.answerable, searching.unanswerable
-    clusters = None
-    if len(unanswerable.first):
-        ids = searching.queries.cluster_ids[len(answerable.first) :]
-        clusters = SamplingUnits.from_clusters(ids)
-    name = f"second stage {requested.name}, {answerable.scores.shape[1]} candidates"
-    first = StageResults(answerable.first, unanswerable.first)
-    return judge_second_stage(inputs, name, first, StageResults(answerable.second, unanswerable.second), clusters)
+def _against_first(searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
+    """Compare the second stage with the first one."""
+    stages = searching.first_results, searching.results
+    return judge_second_stage(searching.inputs, requested.name, stages, searching.unanswerable_units)
 
 
-def _known_pairs(searching: RerankedSearch) -> list[KnownPair]:
+def study_first_stage(
+    inputs: CalibrationInputs, first: CorpusSearch, inherited: Inherited | None = None
+) -> tuple[Study, FirstStageRecord]:
+    """Calibrate the first stage alone, or measure what it inherits; returns the study and its record.
+
+    Raises:
+        InputError: If the requested rule cannot be applied to the data.
+    """
+    studied = study(inputs, first, inherited)
+    records = {**studied.records} | decide(studied, inputs, inherited)
+    return studied, FirstStageRecord(**{name: records[name] for name in FirstStageRecord.model_fields})
+
+
+def known_pairs(searching: RerankedSearch) -> list[KnownPair]:
     """Score evenly spaced queries with their best candidate alone, as the service will."""
     dataset = searching.inputs.dataset
     rows = np.unique(np.linspace(0, len(dataset.answerable) - 1, num=_KNOWN_PAIRS).astype(int))
@@ -157,26 +153,28 @@ def _record(
     searching: RerankedSearch,
     requested: RequestedReranker,
     judged: JudgedStage,
-    first: Mapping[str, Any],
+    first: FirstStageRecord,
     known: list[KnownPair],
 ) -> SecondStageRecord:
-    model = requested.model
+    model = requested.reranker
     digest = sha256_json([round(pair.score, 2) for pair in known])
     return SecondStageRecord(
         kind=requested.kind,
         name=requested.name,
-        model=requested.endpoint_model,
+        model=requested.model,
         sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
         scores=searching.scale,
         candidates=searching.inputs.settings.candidates.rerank_candidates,
+        precision=model.config.precision if isinstance(model, CrossEncoder) else "float32",
         tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,
-        token_vectors=_token_vectors(searching.reranker),
-        first=FirstStageRecord(**{name: first[name] for name in FirstStageRecord.model_fields}),
+        token_vectors=token_vectors_record(searching.reranker),
+        first=first,
     )
 
 
-def _token_vectors(reranker: Reranker) -> TokenVectorsRecord | None:
+def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
+    """Describe the stored token vectors; None of other kinds than late interaction."""
     if not isinstance(reranker, LateInteraction):
         return None
     vectors = reranker.vectors

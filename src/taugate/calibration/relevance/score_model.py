@@ -1,4 +1,4 @@
-"""The model of relevance of a run, from the scores of results; fitted and recalibrated as that of a corpus."""
+"""The model of relevance of a run or a second stage, from scores alone; fitted and recalibrated as that of a corpus."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,9 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
-from taugate.calibration.relevance.model import EstimatedRelevance
+from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.score_relevance import ScoreRelevance, score_features
 
 
@@ -48,6 +49,22 @@ def estimate_score_relevance(
             unanswered=None,
             fit=fitted,
         )
+
+
+def apply_score_relevance(
+    relevance: Relevance | ScoreRelevance | None, judged: JudgedQueries, components: Components
+) -> AppliedRelevance | None:
+    """Score every result with a model that was fitted earlier; None without a model of scores.
+
+    Args:
+        relevance: The model, which does not change.
+        judged: The n answerable queries with their results.
+        components: See `estimate_score_relevance`.
+    """
+    if not isinstance(relevance, ScoreRelevance):
+        return None
+    with threadpool_limits(limits=1):
+        return AppliedRelevance(relevance, relevance.estimate(judged.top.scores, components), None)
 
 
 def lowest_scores(components: Components, rows: NDArray[np.int64]) -> dict[str, float]:

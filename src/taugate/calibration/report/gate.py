@@ -9,6 +9,7 @@ from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEnt
 from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
+from taugate.retrieval.release.second_stage import candidate_name
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
 _MAX_MARGINS = 10  # losses beyond this many margins are drawn at the edge
@@ -134,7 +135,7 @@ def _in_use(manifest: Manifest) -> set[str]:
         names.add(f"lexical share, weight {lexical.weight:g}")
     if manifest.second_stage is not None:
         second = manifest.second_stage
-        names.add(f"second stage {second.name}, {second.candidates} candidates")
+        names |= {candidate_name(second.name, second.candidates, part) for part in ("float32", second.precision)}
     if manifest.engine is not None:
         names.add(f"{manifest.engine.kind}, breadth {index.breadth}")
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())

@@ -109,7 +109,7 @@ def refused_kinds(record: RefusalRecord) -> dict[str, RefusedQuestions]:
 
 def refusal_sentence(record: RefusalRecord) -> str:
     """Say in one sentence which questions are refused as a whole, for people who read no further."""
-    return f"A question that scores below ρ = {record.rho:.4f} gets no result; it is scored by {SCORES[record.score]}."
+    return f"A question that scores below ρ = {record.rho:.3f} gets no result; it is scored by {SCORES[record.score]}."
 
 
 def table(manifest: ReleaseManifest) -> str:

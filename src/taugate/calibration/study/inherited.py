@@ -6,6 +6,7 @@ from typing import Self
 
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.evidence import Method, RelevanceRecord
 from taugate.retrieval.release.layout import RELEVANCE
 from taugate.retrieval.release.manifest import Manifest
@@ -13,6 +14,8 @@ from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.verify import verify
+from taugate.retrieval.rerank.stage import SecondStageRule
+from taugate.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Inherited:
     """Reused parts of an earlier release.
 
     Attributes:
-        relevance: Model of relevance, whose weights do not change, None if the release has none.
+        relevance: Model of relevance, whose weights do not change, None if the release has none. Of a second stage, it
+            is a model of scores.
         relevance_record: Record of the model, None if the release has none.
         chosen_by: Method that chose τ in the earlier release.
         policy: The policy, None if only the model is reused.
@@ -28,7 +32,7 @@ class Inherited:
         refusal: Record of the default refusal, None if there is none.
     """
 
-    relevance: Relevance | None
+    relevance: Relevance | ScoreRelevance | None
     relevance_record: RelevanceRecord | None
     chosen_by: Method
     policy: PolicyRecord | None = None
@@ -37,14 +41,22 @@ class Inherited:
 
     @classmethod
     def everything(cls, release: Release) -> Self:
-        """Reuse the model, the policy and the abstention rule of an opened release."""
-        manifest, retriever = release.manifest, release.retriever
+        """Reuse the model, the policy and the abstention rule of an opened release; of two stages, of the second."""
+        second = release.retriever.second
+        return cls._of(release.manifest, release.retriever if second is None else second.rule)
+
+    @classmethod
+    def first_stage(cls, release: Release) -> Self:
+        """Reuse the same of the first stage alone of an opened release with two stages."""
+        return cls._of(release.manifest.first_stage, release.retriever)
+
+    @classmethod
+    def _of(cls, manifest: Manifest, rule: Retriever | SecondStageRule) -> Self:
         refusing = None
-        if retriever.abstention is not None and manifest.abstention is not None:
-            refusing = (retriever.abstention, manifest.abstention)
-        return cls(
-            retriever.relevance, manifest.relevance, manifest.policy.method, manifest.policy, refusing, manifest.refusal
-        )
+        if rule.abstention is not None and manifest.abstention is not None:
+            refusing = (rule.abstention, manifest.abstention)
+        policy = manifest.policy
+        return cls(rule.relevance, manifest.relevance, policy.method, policy, refusing, manifest.refusal)
 
     @classmethod
     def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:

@@ -16,6 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.gate.reranking import StageResults
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
@@ -25,7 +27,7 @@ from taugate.calibration.progress import Job
 from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
-from taugate.calibration.relevance.score_model import estimate_score_relevance
+from taugate.calibration.relevance.score_model import apply_score_relevance, estimate_score_relevance
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
@@ -33,6 +35,7 @@ from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, rank
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -166,6 +169,22 @@ class RerankedSearch(CorpusSearch):
         )
 
     @property
+    def first_results(self) -> StageResults:
+        """The candidates in the order of the first stage."""
+        return StageResults(self.answerable.first, self.unanswerable.first)
+
+    @property
+    def results(self) -> StageResults:
+        """The candidates in the order of the second stage."""
+        return StageResults(self.answerable.second, self.unanswerable.second)
+
+    @property
+    def unanswerable_units(self) -> SamplingUnits | None:
+        """The sampling units of the unanswerable queries; None without any."""
+        ids = self.queries.cluster_ids[len(self.answerable.scores) :]
+        return SamplingUnits.from_clusters(ids) if len(ids) else None
+
+    @property
     def queries(self) -> RerankedQueries:
         """The labelled queries with their results after both stages."""
         return self._reranked
@@ -205,22 +224,24 @@ class RerankedSearch(CorpusSearch):
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
     ) -> tuple[AppliedRelevance, Float32] | None:
-        """Fit the model of relevance on the scores of both stages; see `StudiedSearch`."""
-        if roles is None:
-            return None
-        k = self.inputs.settings.k
-        estimated = estimate_score_relevance(
-            self.queries.judged, {FIRST_SCORE: self.answerable.first_scores[:, :k]}, roles
+        """Fit the model of relevance on the scores of both stages, or apply the inherited one; see `StudiedSearch`."""
+        judged, k = self.queries.judged, self.inputs.settings.k
+        answerable, unanswerable = (
+            {FIRST_SCORE: candidates.first_scores[:, :k]} for candidates in (self.answerable, self.unanswerable)
         )
-        if estimated is None:
+        estimated: AppliedRelevance | None = None
+        if inherited is not None:
+            estimated = apply_score_relevance(inherited.relevance, judged, answerable)
+        elif roles is not None:
+            estimated = estimate_score_relevance(judged, answerable, roles)
+        if estimated is None or not isinstance(estimated.relevance, ScoreRelevance):
             return None
         with threadpool_limits(limits=1):  # the same data give the same bits
-            first_scores = {FIRST_SCORE: self.unanswerable.first_scores[:, :k]}
-            return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, first_scores)
+            return estimated, estimated.relevance.estimate(self.queries.unanswerable.scores, unanswerable)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """See `abstain_by_scores`."""
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings, inherited)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
@@ -239,6 +260,7 @@ def score_pairs(
     positions: NDArray[np.int64],
     job: Job,
     name: str,
+    known: Float32 | None = None,
 ) -> Float32:
     """Score m queries with c documents each, (m, c) float32.
 
@@ -248,14 +270,17 @@ def score_pairs(
         positions: (m, c) positions of the documents.
         job: Shows the progress.
         name: Name of the task in progress.
+        known: (m, c) float32 scores that need not be computed, NaN for the others; None for all others.
 
     Raises:
         RerankerUnavailable: If there are no scores.
     """
-    scores = np.empty(positions.shape, dtype=np.float32)
+    scores = np.full(positions.shape, np.nan, dtype=np.float32) if known is None else known.copy()
 
     def one(row: int) -> None:
-        scores[row] = reranker.score(queries[row], positions[row])
+        missing = np.flatnonzero(np.isnan(scores[row]))
+        if len(missing):
+            scores[row, missing] = reranker.score(queries[row], positions[row, missing])
 
     with job.task(name, len(queries)) as task, ThreadPoolExecutor(reranker.parallel) as pool:
         try:

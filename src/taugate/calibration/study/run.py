@@ -123,7 +123,7 @@ class RunSearch(StudiedSearch):
         """See `abstain_by_scores`."""
         answerable, unanswerable = self._results
         components = answerable.components, unanswerable.components
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings, components)
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings, components=components)
 
     def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
         """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""

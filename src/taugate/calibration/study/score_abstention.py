@@ -3,10 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import QueryGroup
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.inherited import Inherited
 from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 
 
@@ -14,17 +15,22 @@ def abstain_by_scores(
     search: SearchedQueries,
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
+    inherited: Inherited | None = None,
     components: tuple[Components, Components] = (NO_COMPONENTS, NO_COMPONENTS),
 ) -> CertifiedAbstention | None:
-    """Choose a score of a query that needs only its results, and certify a threshold; None if not requested.
+    """Choose a score of a query that needs only its results, and certify a threshold, or reuse the inherited rule.
+
+    None if neither is requested.
 
     Args:
         search: The labelled queries with their results.
         calibration: Positions of the answerable queries that may choose or certify.
         settings: All settings.
+        inherited: Parts of an earlier release; None to choose.
         components: Component scores of the answerable queries' results and of the unanswerable ones'.
     """
-    if settings.abstention is None:
+    kept = None if inherited is None else inherited.abstention
+    if settings.abstention is None and kept is None:
         return None
     clusters, count = search.cluster_ids, len(search.judged)
     kinds = (
@@ -37,4 +43,8 @@ def abstain_by_scores(
         )
         for queries, top, members, given in kinds
     )
+    if kept is not None:
+        return keep_abstention(*kept, answerable, unanswerable, None)
+    if settings.abstention is None:
+        raise AssertionError("abstention is neither requested nor inherited")
     return abstain(settings.abstention, answerable, unanswerable, None, calibration, settings.seed)

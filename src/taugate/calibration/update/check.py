@@ -12,14 +12,16 @@ documents, which the old corpus could not answer. A changed document is assumed 
 before.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.changes import CorpusDigests
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.own_documents import OwnPassages, exclude_own, max_own_passages
+from taugate.calibration.metrics.own_documents import OwnPassages
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
@@ -28,10 +30,10 @@ from taugate.calibration.settings.update import UpdateSettings
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.policy.policy import decision_scores, keep_answered
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.queries import QueryVectors
 
 
@@ -47,6 +49,7 @@ class ThresholdCheck:
         margin: The largest loss allowed.
         widened: Whether the margin is above the default because the labels cannot show less.
         unpaired: Number of queries that are only about new documents.
+        name: What is checked.
     """
 
     units: SamplingUnits
@@ -56,6 +59,7 @@ class ThresholdCheck:
     margin: float
     widened: bool
     unpaired: int
+    name: str = "the threshold"
 
     @property
     def holds(self) -> bool:
@@ -65,7 +69,7 @@ class ThresholdCheck:
     @property
     def sentence(self) -> str:
         """The result as one sentence, without its full stop."""
-        verdict = "the threshold still holds" if self.holds else "the threshold is not shown to hold"
+        verdict = f"{self.name} still holds" if self.holds else f"{self.name} is not shown to hold"
         change = f"from {self.before:.4f} to {self.now:.4f}"
         average = "average document" if self.units.unit == "document" else "average query"
         return (
@@ -75,8 +79,28 @@ class ThresholdCheck:
         )
 
 
+class PairedQueries(NamedTuple):
+    """The queries that both corpora can answer.
+
+    Attributes:
+        rows: (q,) positions among the answerable queries.
+        queries: The queries.
+        vectors: (q, d) float32.
+        own_passages: Positions in the old corpus that are excluded from the results of each query.
+    """
+
+    rows: NDArray[np.int64]
+    queries: list[LabelledQuery]
+    vectors: QueryVectors
+    own_passages: OwnPassages
+
+
+# Returns the (q, K) results of the queries in the old corpus, and the mask of those that were kept, as the release did.
+ResultsBefore = Callable[[PairedQueries], tuple[TopK, Mask]]
+
+
 def check_threshold(
-    release: Release,
+    results_before: ResultsBefore,
     before: CorpusDigests,
     search: LabelledSearch,
     scored: ScoredQueries,
@@ -86,7 +110,7 @@ def check_threshold(
     """Compare accuracy at τ before and after an update.
 
     Args:
-        release: The open release, with the old corpus.
+        results_before: Searches the old corpus.
         before: Digests of its documents.
         search: The updated corpus with the results of its labelled queries.
         scored: Scores of these queries.
@@ -105,8 +129,8 @@ def check_threshold(
             "release, so there is no way to check τ; run taugate calibrate on the new corpus"
         )
     queries = [dataset.answerable[row] for row in pairs.tolist()]
-    own_passages = _own_before(before, dataset, queries)
-    then = _hits(release, queries, vectors[pairs], [relevant_before[row] for row in pairs], own_passages)
+    paired_queries = PairedQueries(pairs, queries, vectors[pairs], _own_before(before, dataset, queries))
+    then = _hits(*results_before(paired_queries), [relevant_before[row] for row in pairs])
     paired = scored.take(pairs)
     now = paired.judged.accuracy(paired.kept(policy.kind, policy.threshold))
     units = SamplingUnits.of_queries(queries, search.units.drawn)
@@ -143,24 +167,8 @@ def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQ
     return [tuple(position for name in names for position in places.get(name, ())) for names in named]
 
 
-def _hits(
-    release: Release,
-    queries: list[LabelledQuery],
-    vectors: QueryVectors,
-    relevant: list[frozenset[int]],
-    own_passages: OwnPassages,
-) -> PerQuery:
-    """Return 1 for each query that the release answers with a relevant document, else 0; (q,).
-
-    Follows the steps of `Retriever` for all queries at once, except that a query's own passages are excluded.
-    """
-    retriever, texts = release.retriever, [query.text for query in queries]
-    depth = retriever.policy.k + max_own_passages(own_passages)
-    top = exclude_own(own_passages, retriever.index.search(vectors, depth))
-    relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
-    decisions = decision_scores(retriever.policy.kind, top.scores, relevance)
-    answered = None if retriever.abstention is None else retriever.abstention.answered(texts, vectors, top)
-    kept = keep_answered(decisions, retriever.policy.threshold, answered)
+def _hits(top: TopK, kept: Mask, relevant: list[frozenset[int]]) -> PerQuery:
+    """Return 1 for each query that is answered with a relevant document, else 0; (q,)."""
     relevant_results = [
         [position in relevant_positions for position in row]
         for row, relevant_positions in zip(top.positions.tolist(), relevant, strict=True)

@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -12,19 +13,30 @@ from taugate.calibration.comparison.publish import Promotion, Published, publish
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
 from taugate.calibration.encoding.outgoing import announce
+from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReranker
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
+from taugate.calibration.job.reranking import (
+    AcceptedSecondStage,
+    known_pairs,
+    study_first_stage,
+    token_vectors_record,
+)
 from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, requested_margin
 from taugate.calibration.settings.update import UpdateSettings
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.reranked import RerankedSearch
 from taugate.calibration.update.acceptance import accept_index, release_encoders
-from taugate.calibration.update.check import ThresholdCheck, check_threshold
+from taugate.calibration.update.before import SecondStageBefore, first_stage_before
+from taugate.calibration.update.check import ResultsBefore, ThresholdCheck, check_threshold
 from taugate.calibration.update.vectors import encode_changes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
@@ -35,7 +47,9 @@ from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.rerank.late_interaction import LateInteraction
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 _TESTED_AGAIN = frozenset({"index", "engine"})
@@ -82,6 +96,7 @@ def update(
         InputError: If the data cannot be used; nothing has been written.
         EncoderError: If the encoder cannot be loaded; nothing has been written.
         EngineUnavailable: If the engine does not respond, before or after the release has been written.
+        RerankerUnavailable: If the reranker of a second stage gives no scores, or others than at the calibration.
         ReleaseError: If a release cannot be read or promoted, before or after the new one has been written.
     """
     find(releases)  # before the lock would create the directory
@@ -91,7 +106,7 @@ def update(
             updating = Update(folder, settings, promotion, Path(spool), job)
             if updating.read(data).changes.is_empty:
                 return Updated(updating.current, folder.name, updating.changes)
-            manifest = updating.encode().gate().study().decide().write()
+            manifest = updating.encode().gate().rerank().study().decide().write()
             with job.stage("promote"):
                 published = _publish(folder, manifest, updating.check, promotion, job)
             return Updated(manifest, folder.name, updating.changes, updating.check, published)
@@ -122,10 +137,6 @@ class Update(CalibrationStages):
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
-            if release.manifest.second_stage is not None:
-                raise InputError(
-                    f"{folder.name}: has two stages, which an update does not calibrate; run taugate calibrate --rerank"
-                )
             self.encoders = release_encoders(folder, release)
         super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
         self.release, self.requested, self.promotion = release, requested, promotion
@@ -160,18 +171,38 @@ class Update(CalibrationStages):
         announce(self.encoders.queries, texts, chain.from_iterable(query_texts(dataset).values()), job)
         return self
 
+    def rerank(self) -> Self:
+        """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone.
+
+        Raises:
+            RerankerUnavailable: If the reranker gives no scores, or others than at the calibration.
+        """
+        record, second = self.current.second_stage, self.release.retriever.second
+        if record is None or second is None:
+            return self
+        second.check()
+        requested, earlier = RequestedReranker.of(second.reranker, record.model), None
+        if isinstance(second.reranker, LateInteraction):
+            earlier = EarlierTokens(second.reranker.vectors, self.changes.sources)
+        with self.job.stage("rerank"):
+            reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
+            searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
+        inputs = replace(self.inputs, settings=_settings(self.current.first_stage, self.requested))
+        studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
+        record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
+        self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
+        self.searching, self.records["second_stage"] = searching, record
+        return self
+
     def decide(self) -> Self:
-        """Measure the threshold of the release, and check that it still holds.
+        """Measure the threshold of the release, and check that it still holds; of two stages, that both hold.
 
         Raises:
             InputError: If no query can be answered by both corpora.
         """
         super().decide()
         with self.job.stage("check"):
-            policy = self.records["policy"]
-            self.check = check_threshold(
-                self.release, self.before, self.searching.queries, self.studied.scored, policy, self.requested
-            )
+            self.check = self._check()
         _warn(self.check, self.job)
         kept = (record for record in self.current.gate if record.kind not in _TESTED_AGAIN)
         self.records |= {
@@ -183,6 +214,26 @@ class Update(CalibrationStages):
         if self.current.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
             self.records["calibration"] = self.current.calibration
         return self
+
+    def _check(self) -> ThresholdCheck:
+        """Check the threshold; of two stages, return the check that is further from holding."""
+
+        def check(
+            before: ResultsBefore, search: LabelledSearch, scored: ScoredQueries, policy: PolicyRecord
+        ) -> ThresholdCheck:
+            return check_threshold(before, self.before, search, scored, policy, self.requested)
+
+        first = partial(first_stage_before, self.release)
+        served, scored, policy = self.searching.queries, self.studied.scored, self.records["policy"]
+        second = self.release.retriever.second
+        if self.second is None or second is None:
+            return check(first, served, scored, policy)
+        before = SecondStageBefore(self.release, second, self.second.searching, self.changes)
+        alone = check(first, self.first_search.queries, self.second.first.scored, self.second.record.first.policy)
+        alone = replace(alone, name="the first stage's own threshold")
+        self.job.report(alone.sentence)
+        checks = (check(before, served, scored, policy), alone)
+        return max(checks, key=lambda one: one.loss.upper - one.margin)
 
     def _encode_in_memory(self) -> EncodedDataset:
         return encode_changes(self.inputs.dataset, self.changes, self.release, self.encoders, self.job)

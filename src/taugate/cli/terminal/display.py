@@ -16,7 +16,7 @@ import click
 
 from taugate.calibration.progress import Job, Task
 from taugate.cli.terminal.confirm import confirm_sending
-from taugate.cli.terminal.output import is_warning, say, styled
+from taugate.cli.terminal.output import is_error, is_warning, say, styled
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -36,17 +36,20 @@ class ProgressDisplay:
     which comes with the extra `calibration`, a terminal gets the lines of a log.
     """
 
-    def __init__(self, *, steps: bool = False, verbose: bool = True, confirmed: bool = False) -> None:
+    def __init__(
+        self, *, steps: bool = False, verbose: bool = True, warnings: bool = True, confirmed: bool = False
+    ) -> None:
         """Show a job.
 
         Args:
             steps: Whether to print a line for each step that has ended, with its time.
             verbose: Whether to print all lines of the job, not only its warnings.
+            warnings: Whether to print these.
             confirmed: Whether the job may send texts to an endpoint without asking.
         """
         self._confirmed = confirmed
         self._pausing: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._job, self._verbose = Job(command=_command_line()), verbose
+        self._job, self._verbose, self._warnings = Job(command=_command_line()), verbose, warnings
         self._show: Callable[[str], None] = say
         self._exits = ExitStack()
         self._stage, self._seconds = "", 0.0  # a stage of the current step, and the time of all its stages
@@ -103,7 +106,7 @@ class ProgressDisplay:
 
     def _report_with(self, show: Callable[[str], None]) -> None:
         def report(line: str) -> None:
-            if self._verbose or is_warning(line):
+            if self._verbose or (is_warning(line) if self._warnings else is_error(line)):
                 show(line)
 
         self._show, self._job.report, self._job.confirm = show, report, self._confirm

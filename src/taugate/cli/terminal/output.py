@@ -35,10 +35,22 @@ def say(line: str) -> None:
     sys.stderr.write(f"{styled(line)}\n")
 
 
+def say_sentence(sentence: str) -> None:
+    """Write a sentence to stderr; lines of a terminal end between words."""
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
+    for line in _wrapped(sentence, columns):
+        say(line)
+
+
 def styled(line: str) -> str:
     """Return a line with its first word in colour if it is a warning or an error, and stderr takes colours."""
     first = line.partition(" ")[0]
     return _styled(first, **_STYLES.get(first, {})) + line[len(first) :]
+
+
+def is_error(line: str) -> bool:
+    """Return whether a line is an error by its first word."""
+    return line.startswith("taugate: ")
 
 
 def is_warning(line: str) -> bool:

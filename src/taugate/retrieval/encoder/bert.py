@@ -30,6 +30,8 @@ Precision = Literal["int8", "bfloat16", "float32"]
 PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
 _TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
 _NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}
+# What a text has: the mean of its tokens or its first token, of unit length, or its first token as it is.
+MEAN, FIRST, FIRST_AS_IS = range(3)  # as in kernel.c
 BLOCK = 64  # inputs with a scale of their own in int8; kernel.c has the same number
 # Exponent below which kernel.c takes a number in bfloat16 for zero: 2^-49, so that no sum is subnormal.
 MIN_EXPONENT = 127 - 49
@@ -38,14 +40,25 @@ _PLAIN = "plain"  # the path of kernel.c for any processor, slower than onnxrunt
 _MAX_ROWS = 1024  # tokens per call, so that inputs and outputs of a product stay in the cache of a core
 
 
+def kernel_path(precision: Precision) -> str | None:
+    """Return the fastest path of kernel.c on this processor; None if the kernel is missing."""
+    path: str | None = None if kernel is None else kernel.paths(PRECISIONS[precision])[0]
+    return path
+
+
 def processor_path(precision: Precision) -> str | None:
     """Return the path of kernel.c on this processor, avx512 or avx2; None if the kernel is missing or would be slow."""
-    path: str | None = None if kernel is None else kernel.paths(PRECISIONS[precision])[0]
+    path = kernel_path(precision)
     return None if path == _PLAIN else path
 
 
 class BertModel:
-    """The model of a file that `taugate.calibration.export.bert` wrote."""
+    """The model of a file that `taugate.calibration.export.bert` wrote.
+
+    Attributes:
+        dimension: Dimension of a vector.
+        vocabulary: Number of words. The id of a token of type t is that of its word, plus t times this number.
+    """
 
     packed = True
 
@@ -69,7 +82,7 @@ class BertModel:
             )
         try:
             arrays = GraphWeights.read(path).arrays(path.parent) if path.name == LAYOUT else map_tensors(path)
-            self.dimension = int(arrays["words"].shape[1])
+            self.vocabulary, self.dimension = arrays["words"].shape
             self._model = kernel.model(PRECISIONS[precision], *_arguments(arrays, precision))
         except (ReleaseError, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             raise EncoderError(f"{path}: not a model in {precision}; calibrate again") from error
@@ -90,7 +103,7 @@ class BertModel:
         return length
 
     def run(self, texts: Sequence[Sequence[int]]) -> Float32:
-        """Encode texts as unit vectors, (n, dimension) float32.
+        """Encode texts as vectors, (n, dimension) float32, of unit length unless the model has FIRST_AS_IS.
 
         Args:
             texts: Token ids of n texts, at least one of each.
@@ -129,7 +142,7 @@ def _parts(lengths: Sequence[int], limit: int) -> Iterator[range]:
 
 def _arguments(
     arrays: Arrays, precision: Precision
-) -> tuple[int, int, int, int, int, int, int, float, list[NDArray[Any]]]:
+) -> tuple[int, int, int, int, int, int, int, int, float, list[NDArray[Any]]]:
     """Arrange the arrays for kernel.model, which checks their sizes.
 
     Raises:
@@ -137,9 +150,10 @@ def _arguments(
         KeyError: If one is missing.
     """
     words, places = arrays["words"], arrays["positions"]
-    heads, first_token = (int(number) for number in arrays["shape"])
+    types = arrays.get("types", np.zeros_like(words[:1]))  # absent from models of one type
+    heads, pooling = (int(number) for number in arrays["shape"])
     layers = sum(name.endswith(".norm1") for name in arrays)
-    ordered: list[NDArray[Any]] = [_float32(words), _float32(places), _float32(arrays["norm"])]
+    ordered: list[NDArray[Any]] = [_float32(part) for part in (words, places, types, arrays["norm"])]
     for layer in range(layers):
         for linear, norm in zip(LINEARS, ("", "norm1", "", "norm2"), strict=True):
             name = f"{layer}.{linear}"
@@ -152,7 +166,8 @@ def _arguments(
                 ordered.append(_float32(arrays[f"{layer}.{norm}"]))
     inner = len(arrays["0.up.bias"])
     epsilon = float(arrays["epsilon"][0])
-    return len(words), len(places), words.shape[1], inner, heads, layers, first_token, epsilon, ordered
+    sizes = len(words), len(types), len(places), words.shape[1], inner, heads, layers, pooling
+    return *sizes, epsilon, ordered
 
 
 def _weights(weight: NDArray[Any], bias: Float32) -> tuple[NDArray[Any], Float32]:

@@ -5,6 +5,7 @@ the graph: without it, or without AVX-512, onnxruntime runs the same model.
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,15 +67,7 @@ class GraphWeights(BaseModel):
             ValueError: If a tensor is beyond the end of the file, or tensors do not fit each other.
             KeyError: If one is missing.
         """
-        path = folder / (DATA if (folder / DATA).is_file() else MODEL)
-        stored = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-
-        def tensor(name: str) -> Float32:
-            offset, *shape = self.tensors[name]
-            count = math.prod(shape)
-            if offset < 0 or min(shape, default=0) < 1 or offset + 4 * count > len(stored):
-                raise ValueError(f"{name} is beyond the end of {path.name}")
-            return np.frombuffer(stored, np.float32, count, offset).reshape(shape)
+        tensor = self._reader(folder)
 
         def norm(name: str) -> Float32:
             return np.stack([tensor(f"{name}.weight"), tensor(f"{name}.bias")])
@@ -97,3 +90,22 @@ class GraphWeights(BaseModel):
                 arrays[f"{layer}.{name}.bias"] = tensor(f"{layer}.{name}.bias")
             arrays |= {f"{layer}.{name}": norm(f"{layer}.{name}") for name in ("norm1", "norm2")}
         return arrays
+
+    def types(self, folder: Path) -> Arrays:
+        """Return the embeddings of token types less the first one, by the name "types"; parameters as for `arrays`."""
+        types = self._reader(folder)("token_types")
+        return {"types": types - types[0]}
+
+    def _reader(self, folder: Path) -> Callable[[str], Float32]:
+        """Return what reads a tensor by its name; raises ValueError or KeyError, see `arrays`."""
+        path = folder / (DATA if (folder / DATA).is_file() else MODEL)
+        stored = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+
+        def tensor(name: str) -> Float32:
+            offset, *shape = self.tensors[name]
+            count = math.prod(shape)
+            if offset < 0 or min(shape, default=0) < 1 or offset + 4 * count > len(stored):
+                raise ValueError(f"{name} is beyond the end of {path.name}")
+            return np.frombuffer(stored, np.float32, count, offset).reshape(shape)
+
+        return tensor

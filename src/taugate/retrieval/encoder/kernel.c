@@ -89,7 +89,7 @@ static int fill(Weights *w, PyObject *arrays) {
     Model *m = &w->model;
     int h = m->hidden;
     if (!(m->words = take(w, arrays, 4LL * m->vocabulary * h)) || !(m->places = take(w, arrays, 4LL * m->positions * h)) ||
-        !(m->norm = take(w, arrays, 8LL * h)))
+        !(m->kinds = take(w, arrays, 4LL * m->types * h)) || !(m->norm = take(w, arrays, 8LL * h)))
         return 0;
     for (Layer *l = m->layer; l < m->layer + m->layers; l++)
         if (!take_linear(w, arrays, &l->qkv, 3 * h, h) || !take_linear(w, arrays, &l->out, h, h) || !(l->norm1 = take(w, arrays, 8LL * h)) ||
@@ -102,15 +102,15 @@ static PyObject *py_model(PyObject *self, PyObject *args) {
     (void)self;
     Model shape = {0};
     PyObject *arrays;
-    if (!PyArg_ParseTuple(args, "iiiiiiiifO", &shape.precision, &shape.vocabulary, &shape.positions, &shape.hidden, &shape.inner, &shape.heads, &shape.layers,
-                          &shape.first_token, &shape.epsilon, &arrays))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiifO", &shape.precision, &shape.vocabulary, &shape.types, &shape.positions, &shape.hidden, &shape.inner, &shape.heads,
+                          &shape.layers, &shape.pooling, &shape.epsilon, &arrays))
         return NULL;
     if (!known(shape.precision)) return NULL;
-    int h = shape.hidden, limit = 1 << 16, large = shape.vocabulary > 1 << 24 || shape.positions > 1 << 24 || h > limit || shape.inner > limit || shape.layers > limit || shape.heads > limit;
-    int small = shape.vocabulary < 1 || shape.positions < 1 || h < BLOCK || shape.inner < BLOCK || shape.heads < 1 || shape.layers < 1;
-    if (large || small || h % BLOCK || shape.inner % BLOCK || h % (shape.heads * LANES))
+    int h = shape.hidden, limit = 1 << 16, large = shape.vocabulary > 1 << 24 || shape.types > 64 || shape.positions > 1 << 24 || h > limit || shape.inner > limit || shape.layers > limit || shape.heads > limit;
+    int small = shape.vocabulary < 1 || shape.types < 1 || shape.positions < 1 || h < BLOCK || shape.inner < BLOCK || shape.heads < 1 || shape.layers < 1;
+    if (large || small || shape.pooling < 0 || shape.pooling >= POOLINGS || h % BLOCK || shape.inner % BLOCK || h % (shape.heads * LANES))
         return PyErr_Format(PyExc_ValueError, "sizes that this kernel does not support");
-    int count = 3 + (shape.precision == INT8 ? 18 : 10) * shape.layers;
+    int count = 4 + (shape.precision == INT8 ? 18 : 10) * shape.layers;
     if (PySequence_Size(arrays) != count) return PyErr_Format(PyExc_ValueError, "%d arrays are needed", count);
     Weights *w = calloc(1, sizeof *w);
     if (!w) return PyErr_NoMemory();
@@ -137,7 +137,7 @@ static int texts_fit(const Model *m, const int32_t *ids, Py_ssize_t rows, const 
     }
     if (from != rows) return 0;
     for (Py_ssize_t i = 0; i < rows; i++)
-        if (ids[i] < 0 || ids[i] >= m->vocabulary) return 0;
+        if (ids[i] < 0 || ids[i] >= m->vocabulary * m->types) return 0;
     return 1;
 }
 
@@ -187,7 +187,7 @@ done:
 
 static PyMethodDef methods[] = {
     {"paths", py_paths, METH_VARARGS, "paths(precision) -> names of the paths that this processor has, fastest first"},
-    {"model", py_model, METH_VARARGS, "model(precision, vocabulary, positions, hidden, inner, heads, layers, first_token, epsilon, arrays) -> model"},
+    {"model", py_model, METH_VARARGS, "model(precision, vocabulary, types, positions, hidden, inner, heads, layers, pooling, epsilon, arrays) -> model"},
     {"encode", py_encode, METH_VARARGS, "encode(model, ids, ends, vectors, path): fill vectors, (texts, hidden) float32"},
     {NULL, NULL, 0, NULL},
 };

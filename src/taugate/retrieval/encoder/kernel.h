@@ -12,10 +12,15 @@
 #endif
 
 #define PANEL 48  // outputs of a tile: three registers of 16
-#define QUERIES 4  // query tokens of attention at once, so that their sums do not wait for each other
+// Query tokens of attention, and times 16 keys or values, at once: the sums stay in the 32 registers of AVX-512, and do
+// not wait for each other. With 16 registers, it is 4 and 1.
+#define QUERIES 8
+#define BLOCKS 2
 #define BLOCK 64  // inputs are padded to a multiple of it with zeros; int8 has a scale for so many inputs
 
 enum { INT8, BFLOAT16, FLOAT32, PRECISIONS };
+// What a text has: the mean of its tokens or its first token, of unit length, or its first token as it is.
+enum { MEAN, FIRST, FIRST_AS_IS, POOLINGS };
 
 typedef struct {
     int n, k;  // padded
@@ -30,9 +35,9 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    int precision, vocabulary, positions, hidden, inner, heads, layers, first_token;
+    int precision, vocabulary, types, positions, hidden, inner, heads, layers, pooling;
     float epsilon;
-    const float *words, *places, *norm;
+    const float *words, *places, *kinds, *norm;  // kinds: (types, hidden), added to tokens of a type
     Layer *layer;
 } Model;
 
@@ -42,6 +47,7 @@ typedef struct {
     void *rounded;
 } Memory;
 
+// Token ids: the row of the word in the vocabulary, plus the size of the vocabulary times the type of the token.
 // Computes (rows, n) outputs of (rows, k) inputs that are `stride` apart, with GELU if `gelu`.
 typedef void Apply(const Linear *, const float *x, int stride, int rows, float *out, int gelu, void *rounded);
 typedef void Encode(const Model *, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *, Apply *);

@@ -7,6 +7,7 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.release.evidence import UNLESS_NONE, Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
@@ -62,6 +63,7 @@ class SecondStageRecord(Record):
         sha256: Digest of the files of the model, or of the scores that an endpoint gave the known pairs.
         scores: Whether scores are at least 0, or any numbers, such as log-odds.
         candidates: Number of the first stage's results that are scored.
+        precision: Precision of a cross-encoder; not written if it is float32.
         tolerance: Largest allowed difference of a known pair's score.
         separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
             score (AUROC), of the first stage and of the second; None without unanswerable queries.
@@ -75,10 +77,17 @@ class SecondStageRecord(Record):
     sha256: str
     scores: Literal["similarity", "logit"]
     candidates: int = Field(ge=1)
+    precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
     tolerance: float = Field(gt=0, lt=1)
     separation: PairedLoss | None
     token_vectors: Annotated[TokenVectorsRecord | None, UNLESS_NONE] = None
     first: FirstStageRecord
+
+
+def candidate_name(name: str, candidates: int, precision: Precision) -> str:
+    """Return the name of a second stage in the gate's records."""
+    cheaper = "" if precision == "float32" else f", {precision}"
+    return f"second stage {name}, {candidates} candidates{cheaper}"
 
 
 def write_pairs(path: Path, pairs: list[KnownPair]) -> None:

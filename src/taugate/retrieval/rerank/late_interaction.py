@@ -6,8 +6,9 @@ of the document. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,20 @@ TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
 _MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
 
 
-class TokenVectors:
+class CodedTokens(NamedTuple):
+    """The vectors of one document: codes (tokens, dimension) int8, of which each row has a step, (tokens,) float32."""
+
+    codes: NDArray[np.int8]
+    steps: Float32
+
+
+def coded(vectors: Float32) -> CodedTokens:
+    """Return codes and steps of the vectors of a document, (tokens, dimension) float32."""
+    steps = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_MAX_CODE)
+    return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
+
+
+class TokenVectors(Sequence[CodedTokens]):
     """The token vectors of N documents, mapped from a file; only those of candidates are read."""
 
     def __init__(self, path: Path, dimension: int) -> None:
@@ -58,6 +72,19 @@ class TokenVectors:
         """Number of documents."""
         return len(self._offsets) - 1
 
+    @overload
+    def __getitem__(self, position: int) -> CodedTokens: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[CodedTokens]: ...
+    def __getitem__(self, position: int | slice) -> CodedTokens | list[CodedTokens]:
+        """Return the vectors of the document at a position, or of a slice."""
+        if isinstance(position, slice):
+            return [self[place] for place in range(*position.indices(len(self)))]
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        rows = slice(*self._offsets[position : position + 2].tolist())
+        return CodedTokens(self._codes[rows], self._steps[rows])
+
     @property
     def rows(self) -> int:
         """Number of vectors."""
@@ -75,30 +102,27 @@ class TokenVectors:
             query: (q, dimension) float32.
             positions: (n,) int64 positions of the documents.
         """
-        spans = [slice(*self._offsets[position : position + 2].tolist()) for position in positions.tolist()]
-        codes = np.concatenate([self._codes[span] for span in spans], dtype=np.float32)
-        similarities = codes @ query.T * np.concatenate([self._steps[span] for span in spans])[:, None]
-        starts = np.cumsum([0, *(span.stop - span.start for span in spans[:-1])])
+        codes, steps = zip(*(self[position] for position in positions.tolist()), strict=True)
+        similarities = np.concatenate(codes, dtype=np.float32) @ query.T * np.concatenate(steps)[:, None]
+        starts = np.cumsum([0, *map(len, steps[:-1])])
         best: Float32 = np.maximum.reduceat(similarities, starts, axis=0).mean(axis=1)
         return best
 
 
-def write_token_vectors(path: Path, documents: Iterable[Float32]) -> None:
+def write_token_vectors(path: Path, documents: Iterable[CodedTokens]) -> None:
     """Write the token vectors of documents, which need not be in memory at the same time.
 
     Args:
         path: The file to write; two others beside it are written and removed.
-        documents: Vectors of one document after the other, (tokens, dimension) float32, at least one each.
+        documents: Vectors of one document after the other, at least one each.
     """
-    codes, steps, ends = path.with_suffix(".codes"), path.with_suffix(".steps"), [0]
-    dimension = 0
+    codes, steps, ends, dimension = path.with_suffix(".codes"), path.with_suffix(".steps"), [0], 0
     with codes.open("wb") as codes_file, steps.open("wb") as steps_file:
-        for vectors in documents:
-            step = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_MAX_CODE)
-            codes_file.write(np.rint(vectors / step[:, None]).astype(np.int8).data)
-            steps_file.write(step.data)
-            ends.append(ends[-1] + len(vectors))
-            dimension = vectors.shape[1]
+        for document in documents:
+            codes_file.write(document.codes.data)
+            steps_file.write(document.steps.data)
+            ends.append(ends[-1] + len(document.steps))
+            dimension = document.codes.shape[1]
     arrays: Arrays = {
         "codes": np.memmap(codes, np.int8, "r", shape=(ends[-1], dimension)),
         "steps": np.memmap(steps, np.float32, "r"),

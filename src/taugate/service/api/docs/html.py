@@ -53,11 +53,11 @@ def api_page(document: Mapping[str, Any]) -> str:
     parts += [_object(name, schema) for name, schema in schemas.items()]
     info = document["info"]
     playground = ENDPOINTS["playground"].path
-    further = f' or <a href="{playground[1:]}">try it in the playground</a>' if playground in document["paths"] else ""
+    further = f' Try it in <a href="{playground[1:]}">the playground</a>.' if playground in document["paths"] else ""
     return html_page(
         "Taugate: the HTTP API",
         f"<header><h1>Taugate {escape(info['version'])}: the HTTP API</h1><p>{_text(info['description'])}</p>"
-        f'<p>For programs, read <a href="{ENDPOINTS["openapi"].path[1:]}">openapi.json</a>{further}.</p></header>\n'
+        f'<p>Programs read <a href="{ENDPOINTS["openapi"].path[1:]}">openapi.json</a>.{further}</p></header>\n'
         f'<nav aria-label="Operations"><ul>{"".join(links)}</ul></nav>\n<main>\n' + "\n".join(parts) + "\n</main>",
     )
 

@@ -1,6 +1,6 @@
 // ---- The questions under a drift alarm that are least like the calibration ----
 
-const MAX_WORDS = 4; // of the folded strip: two lines on a phone
+const EXAMPLES = 2, EXAMPLE_CHARACTERS = 40; // of the folded strip: four lines on a phone
 const REPLAY = "taugate drift replay LOG --releases DIR";
 
 /** Fetch the groups of new questions and show them under an alarm; without them, say why there are none. */
@@ -20,12 +20,14 @@ async function showNewQuestions(alarm) {
 
 function showGroups(groups) {
   const since = (time) => new Date(time * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
-  const number = groups.reduce((sum, { count }) => sum + count, 0), words = groups.flatMap(({ word, count }) => word ? [`${word} (${count})`] : []);
+  const short = (text) => text.length > EXAMPLE_CHARACTERS ? `${text.slice(0, EXAMPLE_CHARACTERS - 1).trimEnd()}…` : text;
+  const number = groups.reduce((sum, { count }) => sum + count, 0);
+  const examples = groups.slice(0, EXAMPLES).map(({ question, count }) => `“${short(question)}” (${count})`);
   part("new-part").hidden = false;
   part("new-hint").hidden = true;
   if (part("new-list").contains(document.activeElement)) return; // no row is replaced under the reader's hands
   part("new-title").replaceChildren(make("strong", {}, `${number} ${number === 1 ? "question" : "questions"} unlike the calibration`),
-    ` since ${since(Math.min(...groups.map((group) => group.since)))}`, words.length ? `: ${words.slice(0, MAX_WORDS).join(", ")}${words.length > MAX_WORDS ? " …" : ""}` : "");
+    ` since ${since(Math.min(...groups.map((group) => group.since)))}: ${examples.join(", ")}${groups.length > EXAMPLES ? " …" : ""}`);
   part("new-list").replaceChildren(...groups.map(({ question, word, count, best, since: first }) => make("li", {},
     make("b", {}, `${count} ×`), make("div", {}, button(question, () => askFor(question), { class: "link", dir: "auto" }),
       hint(`${word ? `and others with “${word}”, ` : ""}since ${since(first)}, best score ${fixed(best)}`)))));

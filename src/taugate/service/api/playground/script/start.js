@@ -23,7 +23,7 @@ function startPlayground() {
   listen("tau-reset", "click", () => { part("slider").focus(); state.rho = null; setHandle("tau", null); });
   listen("compare-part", "toggle", compare);
   addEventListener("popstate", readAddress);
-  new ResizeObserver(() => { if (state.reference) drawFigure(); }).observe(part("threshold"));
+  new ResizeObserver(() => { fitQuestion(); if (state.reference) drawFigure(); }).observe(part("threshold"));
   startQuestions();
   showCode();
   refresh();
