@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.rerankers import exported_reranker
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, model_folder
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, model_folder
 from taugate.errors import EncoderError
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
@@ -108,7 +108,7 @@ def test_scores_after_export_equal_those_of_the_library(layout: Callable[[Path],
     library = MultiVectorEncoder(str(folder), device="cpu")
     expected = library.similarity(library.encode_query(QUERIES), library.encode_document(TEXTS))
     queries, documents = exported.encode(QUERIES, "query"), exported.encode(TEXTS, "document")
-    scores = [[(document @ query.T).max(axis=0).sum() for document in documents] for query in queries]
+    scores = [[(text.vectors @ query.vectors.T).max(axis=0).sum() for text in documents] for query in queries]
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     assert len(np.unique(np.argmax(scores, axis=1))) > 1 or np.ptp(scores) > 0.1
     assert exported.config.max_difference <= 1e-4
@@ -123,3 +123,18 @@ def test_model_that_pools_tokens_is_refused(tmp_path: Path) -> None:
     model.save_pretrained(str(tmp_path / "pooled"))
     with pytest.raises(EncoderError, match="HierarchicalTokenPooling"):
         exported_reranker(str(tmp_path / "pooled"))
+
+
+def test_token_vectors_of_an_encoder_are_those_before_pooling(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(str(bert(tmp_path / "bert")), device="cpu").save_pretrained(str(tmp_path / "encoder"))
+    folder = exported_reranker(str(tmp_path / "encoder"), of_encoder=True)
+    exported = TokenEncoder(folder, 1)
+    assert exported.config.weighted
+    library = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    expected = library.encode(QUERIES[0], output_value="token_embeddings").numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(exported.encode(QUERIES, "query")[0].vectors, expected, atol=1e-5)
+    with pytest.raises(EncoderError, match="exported encoder"):
+        exported_reranker(str(exported_encoder(str(tmp_path / "encoder"))), of_encoder=True)

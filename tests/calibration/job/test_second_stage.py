@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.registry.catalog import find
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
+from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.corpus import open_searched
@@ -28,6 +29,7 @@ from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.fake_reranker import write_fake_reranker
@@ -134,7 +136,11 @@ def test_damaged_reranker_is_refused(two_stages: Path) -> None:
         path.write_bytes(before)
 
 
-def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_stages: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "described"), [("two_stages", set()), ("late", {"second_stage"})])
+def test_release_without_some_documents_keeps_both_thresholds_and_scores(
+    kind: str, described: set[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    two_stages: Path = request.getfixturevalue(kind)
     before = load(two_stages)
     gone = [pair.document for pair in read_pairs(two_stages / "reranker" / "pairs.json")[:2]]
     created = erase(two_stages.parent, two_stages.name, gone).manifest
@@ -146,7 +152,7 @@ def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_sta
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
     copy = shutil.copytree(two_stages.parent, tmp_path / "copy")
     assert promote(copy, created.release_id).release_id == created.release_id
-    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"}
+    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"} | described
     assert {*created.files} == {*before.manifest.files} - {"questions.jsonl"}
     queries = [Query(entry["q"], 5) for entry in FAQ if entry["id"] not in gone]
     pairs = zip(before.retriever.search(queries), after.retriever.search(queries), strict=True)
@@ -195,6 +201,30 @@ def test_update_keeps_both_thresholds_and_scores_only_new_texts_again(
     assert new.best_score == pytest.approx(old.best_score, abs=1e-6)
     again = sum(scored) - 20 * (len(FAQ) + len(off_topic_questions()))
     assert again < 3 * len(FAQ), "a random document, perhaps a missed answer, and old candidates that are new no more"
+
+
+def test_update_encodes_tokens_of_new_texts_alone(
+    late: Path, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releases, encoded = shutil.copytree(late.parent, tmp_path / "releases"), []
+    encode = TokenEncoder.encode
+
+    def counted(self: TokenEncoder, texts: list[str], role: Role) -> object:
+        encoded.extend(texts if role == "document" else ())
+        return encode(self, texts, role)
+
+    monkeypatch.setattr(TokenEncoder, "encode", counted)
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    assert cli.main(["update", str(data), "--releases", str(releases)]) == 0
+    assert 0 < len(encoded) < 50
+    before, after = load(late), load(find(releases))
+    entry = FAQ[3]
+    old, new = (release.retriever.search([Query(entry["q"], 5)])[0] for release in (before, after))
+    assert (new.stage, new.threshold) == ("second", old.threshold)
+    assert new.best_score == pytest.approx(old.best_score, abs=1e-6)
+    record = after.manifest.second_stage
+    assert record is not None
+    assert record.token_vectors != (before.manifest.second_stage or record).token_vectors
 
 
 def test_same_input_has_the_same_digest(

@@ -25,12 +25,13 @@ TEXTS = ["A permit for a roof.", "?", "the roof of a house", "who pays " * 90, "
 @pytest.fixture
 def model(tmp_path: Path) -> LateInteraction:
     encoder = TokenEncoder(write_fake_token_encoder(tmp_path / "reranker", TEXTS[:4]), 1)
-    write_token_vectors(tmp_path / TOKEN_VECTORS, map(coded, encoder.encode(TEXTS, "document")))
+    write_token_vectors(tmp_path / TOKEN_VECTORS, [coded(text.vectors) for text in encoder.encode(TEXTS, "document")])
     return LateInteraction(encoder, TokenVectors(tmp_path / TOKEN_VECTORS, DIMENSION))
 
 
 def test_scores_are_the_mean_of_largest_similarities(model: LateInteraction) -> None:
-    query, documents = model.encoder.encode(["roof permit"], "query")[0], model.encoder.encode(TEXTS, "document")
+    query = model.encoder.encode(["roof permit"], "query")[0].vectors
+    documents = [text.vectors for text in model.encoder.encode(TEXTS, "document")]
     assert len(query) == 8  # with the tokens of the expansion
     assert [len(document) for document in documents] == [6, 1, 6, 128, 4]  # without punctuation
     expected = [(document @ query.T).max(axis=0).mean() for document in documents]
@@ -41,6 +42,20 @@ def test_scores_are_the_mean_of_largest_similarities(model: LateInteraction) -> 
     np.testing.assert_allclose(model.score("roof permit", order), scores[order], atol=1e-6)
     assert model.score("roof permit", order[:0]).shape == (0,)
     assert not list(Path(model.encoder.folder.parent).glob("*.codes"))
+
+
+def test_weights_of_tokens_decide_how_much_each_counts(model: LateInteraction, tmp_path: Path) -> None:
+    (query,) = model.encoder.encode(["roof permit"], "query")
+    roof = query.ids[1]
+    weights = np.full(model.encoder.vocabulary, 1e-6, np.float32)
+    weights[roof] = 1
+    write_token_vectors(tmp_path / "weighted", model.vectors, weights)
+    vectors = TokenVectors(tmp_path / "weighted", DIMENSION)
+    np.testing.assert_allclose(vectors.similarities(query, np.array([0, 2])), 1, atol=1 / 127)
+    with pytest.raises(ReleaseError, match="do not fit together"):
+        LateInteraction(model.encoder, vectors)  # is not weighted
+    vectors.save(tmp_path / "one", [2])
+    assert len(TokenVectors(tmp_path / "one", DIMENSION)) == 1
 
 
 def test_deadline_in_the_past_ends_scoring(model: LateInteraction) -> None:

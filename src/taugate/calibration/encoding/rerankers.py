@@ -3,18 +3,17 @@
 A model of late interaction then encodes the documents of the data set.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from taugate.calibration.encoding.changes import UNKNOWN
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
-from taugate.calibration.encoding.source import export_versions, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
@@ -27,11 +26,7 @@ from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
-    CodedTokens,
     LateInteraction,
-    TokenVectors,
-    coded,
-    write_token_vectors,
 )
 from taugate.retrieval.rerank.reranker import Reranker, RerankerKind, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
@@ -43,8 +38,7 @@ from taugate.storage.tensors import write_tensors
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
 _EXPORT_VERSION = 1
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
-_ENDPOINT, _AUTO = "endpoint", "auto"
-_BLOCK = 1024  # documents encoded together: 80 MB of vectors of 150 tokens in float32
+_ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,8 @@ class RequestedReranker:
         """Find a reranker by the value of --rerank.
 
         Args:
-            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint` or `endpoint:NAME`.
+            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`, `endpoint:NAME`, or
+                `late` for the token vectors of the encoder.
             encoder: Name or path of the encoder.
             releases: The directory of releases.
 
@@ -81,6 +76,8 @@ class RequestedReranker:
         if choice == _AUTO:
             folder = _own_reranker(Path(encoder), releases)
             return None if folder is None else cls(_loaded(exported_reranker(str(folder))), None, True)
+        if named == _LATE:
+            return cls(_loaded(exported_reranker(encoder, of_encoder=True)), None, bool(automatic))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
             return cls(reranker_endpoint(model or None), model or None, bool(automatic))
@@ -123,7 +120,7 @@ class RequestedReranker:
             return "similarity" if self.reranker.config.activation == "sigmoid" else "logit"
         return "similarity" if np.min(scores) >= 0 and np.max(scores) <= 1 else "logit"
 
-    def over(self, documents: Documents, spool: Path, job: Job, earlier: "EarlierTokens | None" = None) -> Reranker:
+    def over(self, documents: Documents, spool: Path, job: Job, earlier: EarlierTokens | None = None) -> Reranker:
         """Return the reranker of the documents of a data set.
 
         Args:
@@ -134,30 +131,8 @@ class RequestedReranker:
         """
         if not isinstance(self.reranker, TokenEncoder):
             return TextReranker(self.reranker, documents)
-        write_token_vectors(spool / TOKEN_VECTORS, _token_vectors(self.reranker, documents, job, earlier))
-        return LateInteraction(self.reranker, TokenVectors(spool / TOKEN_VECTORS, self.reranker.config.dimension))
-
-
-class EarlierTokens(NamedTuple):
-    """Token vectors of an earlier corpus, and (N,) int64 positions in it by position, UNKNOWN for a new text."""
-
-    vectors: TokenVectors
-    sources: NDArray[np.int64]
-
-
-def _token_vectors(
-    model: TokenEncoder, documents: Documents, job: Job, earlier: EarlierTokens | None
-) -> Iterator[CodedTokens]:
-    """Yield the token vectors of one document after the other."""
-    sources = np.full(len(documents), UNKNOWN) if earlier is None else earlier.sources
-    with job.task("encoding tokens", len(documents)) as task:
-        for start in range(0, len(documents), _BLOCK):
-            block = np.arange(start, min(start + _BLOCK, len(documents)))
-            new = documents.at(block[sources[block] == UNKNOWN])
-            encoded = iter(model.encode([document.encoded_text for document in new], "document"))
-            for source in sources[block].tolist():
-                yield coded(next(encoded)) if earlier is None or source == UNKNOWN else earlier.vectors[source]
-            task.advance(len(block))
+        vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
+        return LateInteraction(self.reranker, vectors)
 
 
 def _loaded(folder: Path) -> CrossEncoder | TokenEncoder:
@@ -168,34 +143,43 @@ def _is_exported(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (cross_encoder.CONFIG, token_encoder.CONFIG))
 
 
-def exported_reranker(name_or_path: str) -> Path:
+def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
     """Return the folder of an exported reranker, which is exported once and cached.
 
     Args:
         name_or_path: Name of a model, or a folder: of an exported reranker, of a CrossEncoder or MultiVectorEncoder of
             sentence-transformers, or of a model of late interaction by PyLate or ColBERT.
+        of_encoder: Whether it is an encoder, whose token vectors are compared.
 
     Raises:
         EncoderError: If the model does not exist, or cannot be exported.
     """
     path = Path(name_or_path)
-    if _is_exported(path):
+    if not of_encoder and _is_exported(path):
         return path
+    if of_encoder and is_exported(path):
+        raise EncoderError(f"--rerank {_LATE}: {path} has an exported encoder; name the model that it was made from")
     try:
         folder = model_folder(name_or_path)
         revision = source_digest(folder)
     except EncoderError as error:
         raise EncoderError(f"--rerank {name_or_path}: {error}") from error
     name = path.resolve().name if path.is_dir() else name_or_path
-    late = gives_token_vectors(folder)
-    key = ["late-interaction" if late else "cross-encoder", _EXPORT_VERSION, name, revision, export_versions()]
+    late = of_encoder or gives_token_vectors(folder)
+    kind = _LATE if of_encoder else "late-interaction" if late else "cross-encoder"
+    key = [kind, _EXPORT_VERSION, name, revision, export_versions()]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
         from taugate.calibration.export.cross_encoder import export_cross_encoder  # imports PyTorch
         from taugate.calibration.export.token_encoder import export_token_encoder
 
-        export = export_token_encoder if late else export_cross_encoder
-        write_cached(cached, lambda staging: export(folder, name, revision, staging))
+        def export(staging: Path) -> None:
+            if late:
+                export_token_encoder(folder, name, revision, staging, of_encoder=of_encoder)
+            else:
+                export_cross_encoder(folder, name, revision, staging)
+
+        write_cached(cached, export)
     return cached
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import kind, prompt_of, tokenizer_of, trace
+from taugate.calibration.export.torch_model import is_transformer, kind, load_model, prompt_of, tokenizer_of, trace
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import MODEL
@@ -25,7 +27,7 @@ _MASK = "MultiVectorMask"  # which vectors count, for which `TokenEncoder.encode
 _MODULES = frozenset({"Transformer", "Dense", "Dropout", "Normalize", _MASK})
 
 
-def export_token_encoder(folder: Path, name: str, revision: str, target: Path) -> None:
+def export_token_encoder(folder: Path, name: str, revision: str, target: Path, *, of_encoder: bool = False) -> None:
     """Write model.onnx, tokenizer.json and late-interaction.json into an empty folder.
 
     Args:
@@ -33,12 +35,14 @@ def export_token_encoder(folder: Path, name: str, revision: str, target: Path) -
         name: Name to record.
         revision: Revision to record.
         target: The empty folder.
+        of_encoder: Whether the model is an encoder, of which the token vectors before pooling are exported. A query's
+            tokens count by their rarity then, because such vectors were not trained to tell which tokens matter.
 
     Raises:
         EncoderError: If the model has a module that cannot be exported, or if the graph's scores differ from the
             library's by more than TOLERANCE on the probe texts.
     """
-    model = _loaded(folder, name)
+    model = _of_encoder(folder, name) if of_encoder else _loaded(folder, name)
     modules = _modules(model, name)
     borrowed: Any = model  # has what these functions read of an encoder
     tokenizer, max_length = tokenizer_of(borrowed, name)
@@ -55,6 +59,7 @@ def export_token_encoder(folder: Path, name: str, revision: str, target: Path) -
         lengths=lengths,
         skipped=_skipped(model),
         expansion=expansion,
+        weighted=of_encoder,
         max_difference=0.0,
     )
     trace(
@@ -85,6 +90,18 @@ def _loaded(folder: Path, name: str) -> MultiVectorEncoder:
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
         raise EncoderError(f"reranker {name!r}: {folder} is not a model of late interaction ({error})") from error
     return model.float().eval()
+
+
+def _of_encoder(folder: Path, name: str) -> MultiVectorEncoder:
+    """Return the transformer of an encoder with unit vectors of its tokens."""
+    encoder = load_model(folder, name)
+    if not is_transformer(encoder):
+        raise EncoderError(
+            f"--rerank late: the encoder {name!r} has no vectors of tokens in context; choose another one"
+        )
+    prompts: Any = encoder.prompts  # declared with values that may be None, which the constructor takes as well
+    modules = [encoder[0], MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+    return MultiVectorEncoder(modules=modules, device="cpu", prompts=prompts).eval()
 
 
 def _modules(model: MultiVectorEncoder, name: str) -> list[torch.nn.Module]:
@@ -142,7 +159,7 @@ def _exported_scores(exported: TokenEncoder) -> Float32:
     """Return the graph's scores of all pairs of probes, (n, n), from vectors in float32."""
     documents = exported.encode(PROBES, "document")
     scores = [
-        [(document @ query.T).max(axis=0).mean() for document in documents]
+        [(document.vectors @ query.vectors.T).max(axis=0).mean() for document in documents]
         for query in exported.encode(PROBES, "query")
     ]
     return np.array(scores, dtype=np.float32)

@@ -177,10 +177,4 @@ def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
     if not isinstance(reranker, LateInteraction):
         return None
-    vectors = reranker.vectors
-    return TokenVectorsRecord(
-        dtype="int8",
-        dimension=reranker.encoder.config.dimension,
-        count=vectors.rows,
-        bytes_per_passage=vectors.nbytes / len(vectors),
-    )
+    return TokenVectorsRecord.of(reranker.vectors, range(len(reranker.vectors)))

@@ -13,7 +13,8 @@ from taugate.calibration.comparison.publish import Promotion, Published, publish
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
 from taugate.calibration.encoding.outgoing import announce
-from taugate.calibration.encoding.rerankers import EarlierTokens, RequestedReranker
+from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.encoding.token_vectors import EarlierTokens
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes

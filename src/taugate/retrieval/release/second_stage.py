@@ -1,8 +1,10 @@
 """Records of a second stage, and what its release keeps of the first stage, which answers if the second one cannot."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+import numpy as np
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -12,6 +14,7 @@ from taugate.retrieval.release.evidence import UNLESS_NONE, Record, RelevanceRec
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.search_records import PairedLoss
+from taugate.retrieval.rerank.late_interaction import TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
 from taugate.storage.files import read_bounded
 
@@ -44,13 +47,20 @@ class TokenVectorsRecord(Record):
         dtype: Type of a component; each vector has a scale in float32, too.
         dimension: Components of a vector.
         count: Number of vectors of all documents.
-        bytes_per_passage: Mean size of a passage's vectors in bytes.
+        bytes_per_passage: Mean size of a passage's vectors in bytes, with their scales.
     """
 
     dtype: Literal["int8"]
     dimension: int = Field(ge=1)
     count: int = Field(ge=1)
     bytes_per_passage: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, vectors: TokenVectors, positions: Sequence[int]) -> Self:
+        """Describe the vectors of some documents."""
+        count = sum(len(vectors[position].steps) for position in positions)
+        size = count * (vectors.dimension + np.dtype(np.float32).itemsize)
+        return cls(dtype="int8", dimension=vectors.dimension, count=count, bytes_per_passage=size / len(positions))
 
 
 class SecondStageRecord(Record):

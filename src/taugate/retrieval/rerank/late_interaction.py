@@ -2,7 +2,8 @@
 
 The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
 that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
-of the document. A stored vector has one byte per component and one scale.
+of the document. The token vectors of an encoder that was not trained for it count by how rare the token is in the
+documents. A stored vector has one byte per component and one scale.
 """
 
 import time
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.retrieval.rerank.reranker import checked_scores
-from taugate.retrieval.rerank.token_encoder import TokenEncoder
+from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 
@@ -37,7 +38,11 @@ def coded(vectors: Float32) -> CodedTokens:
 
 
 class TokenVectors(Sequence[CodedTokens]):
-    """The token vectors of N documents, mapped from a file; only those of candidates are read."""
+    """The token vectors of N documents, mapped from a file; only those of candidates are read.
+
+    Attributes:
+        weights: (vocabulary,) float32 weights of a query's tokens by their ids; None if all count the same.
+    """
 
     def __init__(self, path: Path, dimension: int) -> None:
         """Map the file.
@@ -52,6 +57,7 @@ class TokenVectors(Sequence[CodedTokens]):
         try:
             arrays = map_tensors(path)
             self._codes, self._steps, self._offsets = arrays["codes"], arrays["steps"], arrays["offsets"]
+            self.weights: Float32 | None = arrays.get("weights")
         except KeyError as error:
             raise ReleaseError(f"{path}: has no token vectors; calibrate again") from error
         rows, offsets = len(self._steps), self._offsets
@@ -64,6 +70,7 @@ class TokenVectors(Sequence[CodedTokens]):
             and len(offsets) > 1
             and (offsets[0], offsets[-1]) == (0, rows)
             and bool((np.diff(offsets) > 0).all())
+            and (self.weights is None or (self.weights.dtype == np.float32 and bool((self.weights > 0).all())))
         )
         if not fits:
             raise ReleaseError(f"{path}: does not hold vectors of {dimension} dimensions by document; calibrate again")
@@ -86,35 +93,36 @@ class TokenVectors(Sequence[CodedTokens]):
         return CodedTokens(self._codes[rows], self._steps[rows])
 
     @property
-    def rows(self) -> int:
-        """Number of vectors."""
-        return len(self._steps)
+    def dimension(self) -> int:
+        """Dimension of a vector."""
+        return int(self._codes.shape[1])
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the vectors in bytes, with their scales and the places of the documents."""
-        return int(self._codes.nbytes + self._steps.nbytes + self._offsets.nbytes)
+    def save(self, path: Path, positions: Iterable[int] | None = None) -> None:
+        """Write the token vectors of some documents to a file, by default of all."""
+        write_token_vectors(path, self if positions is None else map(self.__getitem__, positions), self.weights)
 
-    def mean_max_sim(self, query: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Return the mean of the largest similarities of a query's vectors, (n,) float32.
+    def similarities(self, query: EncodedTokens, positions: NDArray[np.int64]) -> Float32:
+        """Return the weighted means of the largest similarities of a query's tokens, (n,) float32.
 
         Args:
-            query: (q, dimension) float32.
+            query: The query.
             positions: (n,) int64 positions of the documents.
         """
         codes, steps = zip(*(self[position] for position in positions.tolist()), strict=True)
-        similarities = np.concatenate(codes, dtype=np.float32) @ query.T * np.concatenate(steps)[:, None]
+        similarities = np.concatenate(codes, dtype=np.float32) @ query.vectors.T * np.concatenate(steps)[:, None]
         starts = np.cumsum([0, *map(len, steps[:-1])])
-        best: Float32 = np.maximum.reduceat(similarities, starts, axis=0).mean(axis=1)
+        weights = np.ones(len(query.ids), np.float32) if self.weights is None else self.weights[query.ids]
+        best: Float32 = np.maximum.reduceat(similarities, starts, axis=0) @ (weights / weights.sum())
         return best
 
 
-def write_token_vectors(path: Path, documents: Iterable[CodedTokens]) -> None:
+def write_token_vectors(path: Path, documents: Iterable[CodedTokens], weights: Float32 | None = None) -> None:
     """Write the token vectors of documents, which need not be in memory at the same time.
 
     Args:
         path: The file to write; two others beside it are written and removed.
         documents: Vectors of one document after the other, at least one each.
+        weights: See `TokenVectors`.
     """
     codes, steps, ends, dimension = path.with_suffix(".codes"), path.with_suffix(".steps"), [0], 0
     with codes.open("wb") as codes_file, steps.open("wb") as steps_file:
@@ -128,7 +136,7 @@ def write_token_vectors(path: Path, documents: Iterable[CodedTokens]) -> None:
         "steps": np.memmap(steps, np.float32, "r"),
         "offsets": np.array(ends, dtype=np.int64),
     }
-    write_tensors(path, arrays)
+    write_tensors(path, arrays if weights is None else arrays | {"weights": weights})
     codes.unlink()
     steps.unlink()
 
@@ -144,6 +152,10 @@ class LateInteraction:
     parallel = 1
 
     def __init__(self, encoder: TokenEncoder, vectors: TokenVectors) -> None:
+        """Combine both; raises ReleaseError if the vectors have no weights for the tokens of a weighted encoder."""
+        weights = None if vectors.weights is None else len(vectors.weights)
+        if weights != (encoder.vocabulary if encoder.config.weighted else None):
+            raise ReleaseError(f"{encoder.folder}: its tokens and their weights do not fit together; calibrate again")
         self.encoder, self.vectors = encoder, vectors
 
     def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
@@ -154,10 +166,10 @@ class LateInteraction:
         if not len(positions):
             return np.empty(0, dtype=np.float32)
         try:
-            (vectors,) = self.encoder.encode([query], "query")
+            (encoded,) = self.encoder.encode([query], "query")
         except EncoderError as error:
             raise RerankerUnavailable(str(error)) from error
-        return checked_scores(self.vectors.mean_max_sim(vectors, positions), len(positions), name)
+        return checked_scores(self.vectors.similarities(encoded, positions), len(positions), name)
 
     def forget(self) -> None:
         """Do nothing: every score is computed again."""

@@ -6,9 +6,10 @@ MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
@@ -53,6 +54,7 @@ class TokenEncoderConfig(BaseModel):
         lengths: Longest query and longest document in tokens, including special ones and the prompt.
         skipped: Ids of tokens of queries and of documents whose vectors do not count, such as punctuation.
         expansion: Tokens that are appended to queries; None if none are.
+        weighted: Whether a query's tokens count by how rare they are in the documents.
         max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
     """
 
@@ -65,6 +67,7 @@ class TokenEncoderConfig(BaseModel):
     lengths: dict[Role, int]
     skipped: dict[Role, list[int]]
     expansion: Expansion | None
+    weighted: bool = False
     max_difference: float = Field(ge=0)
 
     @model_validator(mode="after")
@@ -75,6 +78,13 @@ class TokenEncoderConfig(BaseModel):
         if not all(1 <= length <= _MAX_TOKENS for length in self.lengths.values()):
             raise ValueError(f"needs lengths of 1 to {_MAX_TOKENS} tokens")
         return self
+
+
+class EncodedTokens(NamedTuple):
+    """The tokens of a text that count: (tokens, dimension) float32 vectors, and (tokens,) int64 ids."""
+
+    vectors: Float32
+    ids: NDArray[np.int64]
 
 
 class TokenEncoder:
@@ -113,23 +123,31 @@ class TokenEncoder:
         longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
         self._graph = Graph(folder / MODEL, threads or processors(), longest, _PAD_MULTIPLE, pair_lone_texts=False)
 
-    def encode(self, texts: Sequence[str], role: Role) -> list[Float32]:
-        """Encode n texts of a role, queries or documents.
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        size: int = self._tokenizers["query"].get_vocab_size()
+        return size
 
-        Returns:
-            For each text the vectors of its tokens that count, (tokens, dimension) float32; a zero vector if none does.
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[list[int]]:
+        """Return the token ids of texts of a role, queries or documents, without those of an expansion."""
+        prompted = [self.config.prompts[role] + text for text in texts]
+        return [encoding.ids for encoding in self._tokenizers[role].encode_batch(prompted)]
+
+    def encode(self, texts: Sequence[str], role: Role) -> list[EncodedTokens]:
+        """Encode n texts of a role, queries or documents; a text of which no token counts has a zero vector.
 
         Raises:
             EncoderError: If a vector has another dimension, or contains NaN or infinity.
         """
         config, expansion = self.config, self.config.expansion if role == "query" else None
-        prompted = [config.prompts[role] + text for text in texts]
-        ids = [encoding.ids for encoding in self._tokenizers[role].encode_batch(prompted)]
+        ids = self.tokenize(texts, role)
         attended = [len(text) for text in ids]
         if expansion is not None:
             ids = [text + [expansion.token] * (expansion.length - len(text)) for text in ids]
             attended = [len(text) for text in ids] if expansion.attended else attended
-        vectors: list[Float32] = [np.zeros((1, config.dimension), np.float32)] * len(ids)
+        nothing = EncodedTokens(np.zeros((1, config.dimension), np.float32), np.zeros(1, np.int64))
+        encoded = [nothing] * len(ids)
         skipped = config.skipped[role]
         for batch in self._graph.batches([len(text) for text in ids]):
             output = self._graph.run([ids[place] for place in batch], [attended[place] for place in batch])
@@ -140,8 +158,8 @@ class TokenEncoder:
             for place, tokens in zip(batch, output, strict=True):
                 counted = ~np.isin(ids[place], skipped)
                 if counted.any():
-                    vectors[place] = tokens[: len(counted)][counted]
-        return vectors
+                    encoded[place] = EncodedTokens(tokens[: len(counted)][counted], np.array(ids[place])[counted])
+        return encoded
 
 
 def _read_config(folder: Path) -> TokenEncoderConfig:
