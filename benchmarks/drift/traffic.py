@@ -65,7 +65,8 @@ class Pool:
         columns = rng.integers(0, _RANDOM, size=(len(rows), RANDOM_OF_A_QUERY))
         at = np.arange(len(rows), dtype=np.float64)
         keys = (self.first_key + rows).astype(np.uint64)
-        return Observations(at, keys, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
+        random, components = self.random[rows[:, None], columns], np.empty((len(rows), 0), dtype=np.float32)
+        return Observations(at, keys, self.top[rows], random, self.kept[rows], components)
 
     def draw(self, queries: int, rng: np.random.Generator) -> Observations:
         """Draw so many queries, independently and with replacement."""

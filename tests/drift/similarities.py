@@ -44,6 +44,7 @@ def traffic(
         scores,
         rng.normal(random, 0.1, size=(queries, 4)).astype(np.float32),
         (scores >= TAU).sum(axis=1).astype(np.float32),
+        np.empty((queries, 0), dtype=np.float32),
     )
 
 

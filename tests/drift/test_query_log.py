@@ -78,6 +78,7 @@ def test_line_format_is_documented() -> None:
         ],
         "truncated": False,
         "unreadable": False,
+        "components": [],
     }
     assert orjson.loads(line_bytes(JUDGEMENT)) == {
         "v": 2,

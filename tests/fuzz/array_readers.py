@@ -132,7 +132,8 @@ def _a_reference(release: Path, scratch: Path) -> bytes:
     whole = Reference.load(release / REFERENCE)
     parts = {name: getattr(whole, name)[:4] for name in ("top", "correct", "random", "kept", "correct_kept")}
     relevance = np.linspace(0.1, 0.9, parts["top"].size, dtype=np.float32).reshape(parts["top"].shape)
-    Reference(**parts, relevance=relevance, correct_relevance=relevance[:, 0]).save(scratch / REFERENCE)
+    optional = {"relevance": relevance, "correct_relevance": relevance[:, 0], "components": parts["top"][:, :2]}
+    Reference(**parts, **optional).save(scratch / REFERENCE)
     return (scratch / REFERENCE).read_bytes()
 
 

@@ -53,11 +53,13 @@ class Observations(Columns):
         top: (n, K) float32 similarities of the top-K before the cut, best first.
         random: (n, r) float32 similarities with random documents.
         kept: (n,) float32, how many of the K the calibrated threshold keeps.
+        components: (n, C) float32 mean scores of the C components of a retriever among the K; C = 0 without any.
     """
 
     top: Float32
     random: Float32
     kept: Float32
+    components: Float32
 
 
 def calibration_observations(reference: Reference) -> Observations:
@@ -65,7 +67,7 @@ def calibration_observations(reference: Reference) -> Observations:
     keys = np.arange(len(reference), dtype=np.uint64)  # all different
     kept = reference.kept.astype(np.float32)
     random = reference.random.reshape(len(reference), -1)
-    return Observations(np.zeros(len(reference)), keys, reference.top, random, kept)
+    return Observations(np.zeros(len(reference)), keys, reference.top, random, kept, reference.component_means)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ The service appends one JSON object per line (TAUGATE_QUERY_LOG): queries with w
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -67,7 +67,8 @@ class LoggedQuery:
         kept: How many of the calibration's K results the policy keeps.
         topk: Similarities of the calibration's K results, best first. Empty if a filter, of the request or of the key,
             was in force, or if the encoder did not read the whole query.
-        random: Similarities with random documents. Empty if `topk` is.
+        random: Similarities with random documents. Empty if `topk` is, or if the release has no documents.
+        components: Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
         shown: The results in the reply, in its order.
         truncated: Whether the encoder read only the beginning of the query.
         unreadable: Whether the encoder does not know most of the query's text.
@@ -90,6 +91,7 @@ class LoggedQuery:
     shown: list[ShownResult]
     truncated: Annotated[bool, Field(strict=True)] = False
     unreadable: Annotated[bool, Field(strict=True)] = False
+    components: list[_Similarity] = field(default_factory=list)
 
     @property
     def has_text(self) -> bool:

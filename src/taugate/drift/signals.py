@@ -14,10 +14,15 @@ from taugate.retrieval.vectors.similarity import Float32
 # Percentiles of the top-K similarities that are watched: the middle, both tails, and values that hardly ever occur,
 # which show queries on foreign topics soonest.
 _PERCENTILES = (0.1, 5, 50, 95, 99.9)
+# Reciprocal ranks have few values, and another k changes how often a query has which: 61 for 60 moves all that have
+# 2 / 61 to 2 / 62. About as many as before are at or below a percentile. So frequent values, which at least a hundredth
+# of the queries have, are watched as well, if most queries have one. Others are equal to them by rounding at most.
+_FREQUENT, _MOST, _ROUNDING = 0.01, 0.5, 1e-5
 # Probability that, by sampling alone, any variable's mean at calibration is further from the truth than its confidence
 # bounds allow, as with every interval of a release.
 _UNLUCKY = 0.05
-_MAX_VARIABLES = 2 * len(_PERCENTILES) + 4
+_OTHER_VARIABLES = 4  # of the other signals
+_MAX_VARIABLES = 2 * len(_PERCENTILES) + _OTHER_VARIABLES  # unless scores are tied
 
 Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
 
@@ -78,7 +83,8 @@ class Signal(Generic[Sample]):
 
         The standard deviation of a mean of q queries is 1/√q in Cohen's h.
         """
-        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MAX_VARIABLES))
+        variables = max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
+        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * variables))
         return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
 
 
@@ -90,15 +96,21 @@ def theta_of(reference: Reference, percentile: float) -> float:
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
     """Return the signals of queries, without ROE if the calibration had no similarities with random documents.
 
+    Component scores are among the variables of `topk_similarity`, because ranks hide that the similarities changed.
+
     `theta` is θ of the calibration, see `theta_of`.
     """
     ranks = sorted({0, reference.top.shape[1] - 1})
-    levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
+    watched = np.concatenate([reference.top[:, ranks], reference.component_means], axis=1)
+    levels = np.percentile(watched, _PERCENTILES, axis=0).astype(np.float32)
+    frequent = _frequent_scores(reference.top[:, 0])
     calibration = calibration_observations(reference)
 
     def top(queries: Observations) -> Float64:
-        below: Float64 = (queries.top[:, None, ranks] <= levels).reshape(len(queries), -1).astype(np.float64)
-        return below
+        scores = np.concatenate([queries.top[:, ranks], queries.components], axis=1)
+        below = (scores[:, None] <= levels).reshape(len(queries), -1)
+        equal = np.abs(queries.top[:, :1] - frequent) <= _ROUNDING * np.abs(frequent)
+        return np.concatenate([below, equal], axis=1).astype(np.float64)
 
     def roe(queries: Observations) -> Float64:
         above: Float64 = (queries.random > theta).mean(axis=1, keepdims=True, dtype=np.float64)
@@ -119,6 +131,13 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
         Signal(name, variables, variables(calibration).mean(axis=0), len(reference))
         for name, variables in named.items()
     ]
+
+
+def _frequent_scores(scores: Float32) -> Float32:
+    """Return the values that many of (q,) float32 scores have; none unless most scores have one of them."""
+    values, counts = np.unique(scores, return_counts=True)
+    frequent = counts >= max(2, _FREQUENT * len(scores))
+    return values[frequent] if counts[frequent].sum() >= _MOST * len(scores) else values[:0]
 
 
 def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:

@@ -13,7 +13,7 @@ import numpy as np
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
-from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.component_signals import Components, component_means
 from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
@@ -78,6 +78,7 @@ class GateReply:
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
         top: (K,) float32 scores of the first K results; None with fewer.
         uncut_kept: Number of these that the policy keeps.
+        component_means: (C,) float32 mean scores of the components among them; None if the reference has none.
     """
 
     results: list[KeptResult]
@@ -92,6 +93,7 @@ class GateReply:
     refusal: RefusalScore | None
     top: Float32 | None
     uncut_kept: int
+    component_means: Float32 | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class Gate:
         kept = np.flatnonzero(passing).tolist()
         k_results = scores[0, : self.policy.k]
         why_not = self._why_not(considered, k_results, components, ordered=ordered)
+        means = None if self.reference.components is None else component_means(components, self.policy.k)[0]
         return GateReply(
             results=[
                 KeptResult(
@@ -198,6 +201,7 @@ class Gate:
             refusal=refusal,
             top=k_results if len(k_results) == self.policy.k else None,
             uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
+            component_means=means,
         )
 
     @property

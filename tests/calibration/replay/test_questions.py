@@ -70,3 +70,14 @@ def test_common_word_of_ordinary_questions_makes_no_group() -> None:
     visas, egg = questions.groups()
     assert (visas.word, visas.count, visas.since) == ("visa", 5, 500.0)
     assert (egg.word, egg.count, egg.since, egg.question) == (None, 2, 690.0, "How do I cook an egg?")
+
+
+def test_word_that_is_frequent_by_chance_makes_no_group() -> None:
+    questions = NewQuestions(UsualRange(0.4, 0.9))
+    having = [text for text in QUESTIONS if "is" in text.lower().split()]
+    lacking = [text for text in QUESTIONS if text not in having]
+    for text in (*having[:30], *lacking[:70]):
+        questions.add(text, 0.0, 0.6, is_new=True)
+    for text in (*having[30:39], *lacking[70:81]):  # 9 of 20, where 6 are expected
+        questions.add(text, 1.0, 0.2, is_new=True)
+    assert "is" not in {group.word for group in questions.groups()}

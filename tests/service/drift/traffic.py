@@ -136,6 +136,7 @@ def observed(release: Release, texts: Sequence[str]) -> Observations:
         np.array([answer.uncut for answer in answers]),
         retriever.index.score(retriever.with_words(texts, vectors), random),
         np.array([answer.uncut_kept for answer in answers], dtype=np.float32),
+        np.empty((len(texts), 0), dtype=np.float32),
     )
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
+from taugate.calibration.replay.log import AnsweredLog
 from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.registry.catalog import find
@@ -167,3 +169,6 @@ def test_traffic_is_in_the_metrics_and_the_log(
     assert [line.query for line in lines[:-1]] == [hashed(query["query"]) for query in queries]
     assert sum(len(line.shown) for line in lines) == kept
     assert [len(line.topk) for line in lines] == [5] * len(queries) + [0]
+    replayed = AnsweredLog.read(gate_releases, None, [log]).log.queries
+    expected = [np.mean([result["scores"]["cosine"] for result in query["results"][:5]]) for query in queries]
+    np.testing.assert_allclose(replayed.components[:, 0], expected, rtol=1e-6)

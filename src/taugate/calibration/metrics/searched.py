@@ -12,6 +12,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class SearchedQueries(ABC):
     def shares(self) -> bool:
         """Whether a share of the best score means something: scores are above 0, and 0 is no similarity."""
         return True
+
+    @property
+    def components(self) -> tuple[Components, Components]:
+        """Component scores of the results of the answerable and of the unanswerable queries; empty without any."""
+        return NO_COMPONENTS, NO_COMPONENTS
 
     @abstractmethod
     def document(self, number: int) -> Document:

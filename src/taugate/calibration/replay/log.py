@@ -68,7 +68,8 @@ class AnsweredLog:
         folder = find(releases, release)
         manifest = verify(folder)
         reference = Reference.load(folder / REFERENCE)
-        log = read_log(logs, manifest.release_id, reference.top.shape[1])
+        has_random, components = len(reference.random) > 0, reference.component_means.shape[1]
+        log = read_log(logs, manifest.release_id, reference.top.shape[1], has_random=has_random, components=components)
         return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
 
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
@@ -81,7 +82,9 @@ class AnsweredLog:
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
 
 
-def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
+def read_log(
+    paths: Sequence[Path], release: str, k: int, *, has_random: bool = True, components: int = 0
+) -> ReleaseLog:
     """Read the lines of one release.
 
     Filtered or truncated queries, and documents judged irrelevant, are left out, because drift detection ignores them.
@@ -90,11 +93,13 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
         paths: Files, in any order.
         release: Id of the release.
         k: Number of results of its queries.
+        has_random: Whether queries were compared with random documents.
+        components: Number of components of the retriever.
 
     Raises:
         InputError: If a line is not of a query log, or no line is of the release.
     """
-    queries, judged, other_lines = _Queries(k), _Judged(), 0
+    queries, judged, other_lines = _Queries(k, components, has_random=has_random), _Judged(), 0
     for line in read_query_log(paths):
         if line.record.release != release:
             other_lines += 1
@@ -118,18 +123,20 @@ class _Queries:
     They take a tenth of the memory of Python lists; a log of a week has millions of lines.
     """
 
-    def __init__(self, k: int) -> None:
-        self._k, self._random = k, 0
+    def __init__(self, k: int, components: int, *, has_random: bool) -> None:
+        self._k, self._components, self._has_random, self._random = k, components, has_random, 0
         self._at, self._key = array("d"), array("Q")
-        self._top, self._randoms, self._kept = array("f"), array("f"), array("f")
+        self._top, self._randoms, self._kept, self._means = array("f"), array("f"), array("f"), array("f")
 
     def __len__(self) -> int:
         return len(self._at)
 
     def add(self, line: LogLine, query: LoggedQuery) -> None:
         top, random = query.topk, query.random
-        if len(top) != self._k or not random or len(random) != (self._random or len(random)):
+        if len(top) != self._k or self._has_random != bool(random) or len(random) != (self._random or len(random)):
             raise line.fault(f"{len(top)} and {len(random)} similarities")
+        if len(query.components) != self._components:
+            raise line.fault(f"{len(query.components)} of {self._components} component scores")
         if query.kept > self._k:
             raise line.fault(f'"kept": {query.kept} of {self._k} results')
         self._random = len(random)
@@ -138,6 +145,7 @@ class _Queries:
         self._kept.append(query.kept)
         self._top.extend(top)
         self._randoms.extend(random)
+        self._means.extend(query.components)
 
     def columns(self) -> Observations:
         at = np.array(self._at)
@@ -147,6 +155,7 @@ class _Queries:
             np.array(self._top, dtype=np.float32).reshape(-1, self._k),
             np.array(self._randoms, dtype=np.float32).reshape(len(at), -1),
             np.array(self._kept, dtype=np.float32),
+            np.array(self._means, dtype=np.float32).reshape(len(at), -1),
         ).take(np.argsort(at, kind="stable"))
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.policy.component_signals import component_means
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
@@ -74,6 +75,8 @@ def drift_reference(study: Study, policy: PolicyRecord) -> Reference:
     kept = queries.kept(policy.kind, policy.threshold)
     relevance = queries.relevance if policy.kind == "probability" else None  # only this policy compares it
     relevant = queries.judged.relevant
+    components, _ = study.search.components
+    means = component_means(components, policy.k)[part.members] if components else None
     return Reference(
         top=queries.judged.top.scores,
         correct=queries.judged.correct,
@@ -82,6 +85,7 @@ def drift_reference(study: Study, policy: PolicyRecord) -> Reference:
         correct_kept=queries.judged.accuracy(kept) > 0,
         relevance=relevance,
         correct_relevance=None if relevance is None else np.where(relevant, relevance, np.float32(0)).max(axis=1),
+        components=means,
     )
 
 

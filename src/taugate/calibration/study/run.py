@@ -21,9 +21,10 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
-from taugate.ingestion.runs.judged_run import JudgedRun, RunResults
+from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.vectors.similarity import Float32
 
 _SCORE_NAMES = {"similarity": "score", "distance": "score (the negative distance)", "logit": "score (log-odds)"}
@@ -48,9 +49,16 @@ class SearchedRun(SearchedQueries):
 
     Attributes:
         dataset: The queries with results and judgements.
+        component_scores: See `components`.
     """
 
     dataset: JudgedRun
+    component_scores: tuple[Components, Components]
+
+    @property
+    def components(self) -> tuple[Components, Components]:
+        """Component scores of the results of the answerable and of the unanswerable queries; empty without any."""
+        return self.component_scores
 
     @property
     def score_name(self) -> str:
@@ -83,22 +91,22 @@ class RunSearch(StudiedSearch):
         return self._searched
 
     @cached_property
-    def _results(self) -> tuple[RunResults, RunResults]:
-        """The first K results of the answerable and of the unanswerable queries."""
-        run, k = self.inputs.dataset, self.inputs.settings.k
-        return run.results(run.answerable, k), run.results(run.unanswerable, k)
-
-    @cached_property
     def _searched(self) -> SearchedRun:
         run, k = self.inputs.dataset, self.inputs.settings.k
-        results, unanswerable = self._results
+        results, unanswerable = run.results(run.answerable, k), run.results(run.unanswerable, k)
         judged = JudgedQueries(
             top=TopK(results.scores, results.documents),
             grades=grades_of(run.answerable, results.documents, None),
             ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in run.answerable]),
             correct=_correct_scores(run),
         )
-        searched = SearchedRun(run, judged, TopK(unanswerable.scores, unanswerable.documents), self.inputs.units)
+        searched = SearchedRun(
+            run,
+            judged,
+            TopK(unanswerable.scores, unanswerable.documents),
+            self.inputs.units,
+            (results.components, unanswerable.components),
+        )
         self._check_scores(searched)
         return searched
 
@@ -112,18 +120,17 @@ class RunSearch(StudiedSearch):
         """Fit the model of relevance on the scores of results; see `StudiedSearch`."""
         if roles is None:
             return None
-        answerable, unanswerable = self._results
-        estimated = estimate_score_relevance(self.queries.judged, answerable.components, roles)
+        of_answerable, of_unanswerable = self.queries.components
+        estimated = estimate_score_relevance(self.queries.judged, of_answerable, roles)
         if estimated is None:
             return None
         with threadpool_limits(limits=1):  # the same data give the same bits
-            return estimated, estimated.relevance.estimate(unanswerable.scores, unanswerable.components)
+            scores = self.queries.unanswerable.scores
+            return estimated, estimated.relevance.estimate(scores, of_unanswerable)
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """See `abstain_by_scores`."""
-        answerable, unanswerable = self._results
-        components = answerable.components, unanswerable.components
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings, components=components)
+        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
 
     def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
         """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""

@@ -8,7 +8,6 @@ from taugate.calibration.abstention.choose import QueryGroup
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
-from taugate.retrieval.policy.component_signals import NO_COMPONENTS, Components
 
 
 def abstain_by_scores(
@@ -16,7 +15,6 @@ def abstain_by_scores(
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
     inherited: Inherited | None = None,
-    components: tuple[Components, Components] = (NO_COMPONENTS, NO_COMPONENTS),
 ) -> CertifiedAbstention | None:
     """Choose a score of a query that needs only its results, and certify a threshold, or reuse the inherited rule.
 
@@ -27,15 +25,14 @@ def abstain_by_scores(
         calibration: Positions of the answerable queries that may choose or certify.
         settings: All settings.
         inherited: Parts of an earlier release; None to choose.
-        components: Component scores of the answerable queries' results and of the unanswerable ones'.
     """
     kept = None if inherited is None else inherited.abstention
     if settings.abstention is None and kept is None:
         return None
     clusters, count = search.cluster_ids, len(search.judged)
     kinds = (
-        (search.dataset.answerable, search.judged.top, clusters[:count], components[0]),
-        (search.dataset.unanswerable, search.unanswerable, clusters[count:], components[1]),
+        (search.dataset.answerable, search.judged.top, clusters[:count], search.components[0]),
+        (search.dataset.unanswerable, search.unanswerable, clusters[count:], search.components[1]),
     )
     answerable, unanswerable = (
         QueryGroup(

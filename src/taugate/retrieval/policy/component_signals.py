@@ -17,6 +17,7 @@ Components = Mapping[str, Float32]
 NO_COMPONENTS: Components = MappingProxyType({})
 # No signal that was tried beside these helped with 60 to 800 queries of scifact and of squad_v2_dev: gaps between
 # results, deviations, whether the components agree, missing scores; nor did boosted trees, or 20 results for five.
+LOWEST = float(np.finfo(np.float32).min)
 _SIGNALS = ("best_score", "gap_to_mean")
 
 
@@ -40,6 +41,21 @@ def component_signals(scores: Float64, components: Components, floors: Mapping[s
         best = values.max(axis=1)
         signals |= zip((f"{name}: {signal}" for signal in _SIGNALS), (best, best - values.mean(axis=1)), strict=True)
     return signals
+
+
+def component_means(components: Components, k: int) -> Float32:
+    """Return the mean score of each of C components among the first k results, (n, C) float32; LOWEST without any.
+
+    Args:
+        components: Scores of all results by name, (n, w) float32 each, NaN for a missing one.
+        k: Number of results, w ≥ 1.
+    """
+    means = []
+    for values in components.values():
+        given = ~np.isnan(values[:, :k])
+        total = np.where(given, values[:, :k], 0).sum(axis=1, dtype=np.float64)
+        means.append(np.where(given.any(axis=1), total / np.maximum(given.sum(axis=1), 1), LOWEST))
+    return np.array(means, dtype=np.float32).T
 
 
 def fill_missing(given: Float64, floor: float, k: int) -> Float64:

@@ -12,6 +12,7 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
 _OF_PROBABILITY = {"relevance", "correct_relevance"}  # arrays of Reference for the policy `probability` only
+_OF_COMPONENTS = {"components"}  # of a run with component scores
 _OUTCOME_TYPES = {  # of the arrays of Outcomes
     "query": np.uint64,
     "cluster": np.int64,
@@ -39,6 +40,7 @@ class Reference:
             in releases of versions without it.
         correct_relevance: (q,) float32 highest relevance of a relevant document in the top-K, 0 if there is none; only
             present with `relevance`.
+        components: (q, C) float32 mean scores of the C components among the top-K; None without any.
     """
 
     top: Float32
@@ -48,9 +50,15 @@ class Reference:
     correct_kept: NDArray[np.bool_]
     relevance: Float32 | None = None
     correct_relevance: Float32 | None = None
+    components: Float32 | None = None
 
     def __len__(self) -> int:
         return len(self.correct)
+
+    @property
+    def component_means(self) -> Float32:
+        """Mean scores of the components, (q, C) float32; C = 0 without any."""
+        return np.empty((len(self), 0), dtype=np.float32) if self.components is None else self.components
 
     def save(self, path: Path) -> None:
         """Write the arrays to one safetensors file."""
@@ -65,8 +73,9 @@ class Reference:
             ReleaseError: If it holds anything else.
         """
         arrays = read_tensors(path)
-        required = {field.name for field in fields(cls)} - _OF_PROBABILITY
-        if {*arrays} not in (required, required | _OF_PROBABILITY) or not _is_valid_reference(cls(**arrays)):
+        required = {field.name for field in fields(cls)} - _OF_PROBABILITY - _OF_COMPONENTS
+        present = {*arrays} - _OF_COMPONENTS
+        if present not in (required, required | _OF_PROBABILITY) or not _is_valid_reference(cls(**arrays)):
             raise ReleaseError(f"{path}: does not hold the similarities of calibration queries; calibrate again")
         return cls(**arrays)
 
@@ -76,10 +85,11 @@ def _is_valid_reference(read: Reference) -> bool:
     if read.top.ndim != 2 or not read.top.size:
         return False
     queries, k = read.top.shape
-    similarities = (read.top, read.correct, read.random)
+    similarities = (read.top, read.correct, read.random, read.component_means)
     probabilities = ((read.relevance, (queries, k)), (read.correct_relevance, (queries,)))
     return bool(
         read.random.shape in {(queries,), (0,)}
+        and read.component_means.shape[:-1] == (queries,)
         and read.correct.shape == read.kept.shape == read.correct_kept.shape == (queries,)
         and all(array.dtype == np.float32 and np.isfinite(array).all() for array in similarities)
         and read.kept.dtype == np.int64

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,8 +132,9 @@ class TrafficAnalysis:
         if canary is None:
             self._gauges.canary_timestamp.set(math.nan)  # so that no alert takes it for one that no longer runs
         self._stores: list[WorkerStore | Fleet] = [workers] if fleet is None else [workers, fleet]
-        self._k = release.reference.top.shape[1]
-        self._random = random_documents(release.manifest)
+        k, components = release.reference.top.shape[1], release.reference.component_means.shape[1]
+        random = random_documents(release.manifest)
+        self._observations = partial(observations, k=k, random=random, components=components)
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self.questions = None
@@ -157,7 +159,7 @@ class TrafficAnalysis:
             shown = {reply.query_id: reply.record.results for reply in served}
             for store in self._stores:
                 store.remember(served[-1].at, shown)
-        self._queries.append(observations(served, self._k, self._random))
+        self._queries.append(self._observations(served))
         if self._query_log is not None:
             self._to_log += served
         self._judged += judged
@@ -183,7 +185,7 @@ class TrafficAnalysis:
         self._gauges.close()
 
     def _update_alarms(self) -> None:
-        queries = Observations.joined([observations([], self._k, self._random), *self._queries])
+        queries = Observations.joined([self._observations([]), *self._queries])
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):

@@ -16,7 +16,7 @@ from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filter_schema import write_filter
 from taugate.retrieval.query import Query
 from taugate.service.drift.watched import WatchedRelease
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.storage.files import append_lines
 from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
@@ -46,20 +46,22 @@ class Judged(NamedTuple):
     counts: bool
 
 
-def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
+def observations(served: Sequence[ServedReply], k: int, random: int, components: int = 0) -> Observations:
     """Convert those replies into columns that can be compared with the calibration: see Query.is_comparable.
 
-    `k` is K of the calibration, and `random` the number of random documents compared with each query.
+    `k` is K of the calibration, `random` the number of random documents compared with each query, and `components` that
+    of the components of a retriever.
     """
-    served = [reply for reply in served if len(reply.record.similarities) == k + random]
-    similarities = np.empty((len(served), k + random), dtype=np.float32)
+    width, beside = k + random + components, k + random
+    served = [reply for reply in served if len(reply.record.similarities) == width]
+    similarities = np.empty((len(served), width), dtype=np.float32)
     if served:
         np.concatenate([reply.record.similarities for reply in served], out=similarities.reshape(-1))
     # A clock may be set back; times must not decrease all the same.
     at = np.maximum.accumulate(np.array([reply.at for reply in served], dtype=np.float64))
     keys = query_keys(reply.query.identity for reply in served)
     kept = np.array([reply.record.uncut_kept for reply in served], dtype=np.float32)
-    return Observations(at, keys, similarities[:, :k], similarities[:, k:], kept)
+    return Observations(at, keys, similarities[:, :k], similarities[:, k:beside], kept, similarities[:, beside:])
 
 
 def judgements(judged: Sequence[Judged]) -> Judgements:
@@ -84,6 +86,7 @@ class QueryLog:
         self._path, self._texts = path, texts
         self._release, self._collection = release.manifest.release_id, release.manifest.data.name
         self._k = release.reference.top.shape[1]
+        self._beside = self._k + random_documents(release.manifest)
         self._documents = release.documents  # None if every record names its results itself
         self._ids: dict[int, str] = {}  # by position
         self._late: list[ServedReply] = []  # replies whose documents the engine could not provide yet
@@ -146,7 +149,8 @@ class QueryLog:
                     group_by=query.group_by,
                     kept=record.uncut_kept if similarities else 0,
                     topk=similarities[: self._k],
-                    random=similarities[self._k :],
+                    random=similarities[self._k : self._beside],
+                    components=similarities[self._beside :],
                     shown=shown,
                     truncated=record.truncated,
                     unreadable=record.unreadable,

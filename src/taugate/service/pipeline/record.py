@@ -43,7 +43,8 @@ class SearchRecord:
         body: The reply as JSON, see `write_body`.
         results: (n,) RESULT, the documents in the reply.
         similarities: (K + r,) float32: those of the calibration's K results before the cut, then those of random
-            documents; empty if the calibration does not cover the query, see Query.is_comparable.
+            documents, or the mean scores of the components of a retriever; empty if the calibration does not cover the
+            query, see Query.is_comparable.
         uncut_kept: How many of the calibration's K results are kept.
         considered: Number of documents considered.
         explored: Number of results that only exploration shows.
@@ -108,10 +109,13 @@ def gate_record(reply: GateReply) -> SearchRecord:
     results["score"] = [kept.score for kept in reply.results]
     results["rank"] = [kept.rank for kept in reply.results]
     results["propensity"] = 1.0
+    similarities = NOT_COMPARED if reply.top is None else reply.top
+    if reply.top is not None and reply.component_means is not None:
+        similarities = np.concatenate([reply.top, reply.component_means])
     return SearchRecord(
         body=b"",
         results=results,
-        similarities=NOT_COMPARED if reply.top is None else reply.top,
+        similarities=similarities,
         uncut_kept=reply.uncut_kept,
         considered=reply.considered,
         explored=0,

@@ -3,13 +3,19 @@
 const EXAMPLES = 2, EXAMPLE_CHARACTERS = 40; // of the folded strip: four lines on a phone
 const REPLAY = "taugate drift replay LOG --releases DIR";
 
+let shownCount = 0; // of the groups shown: another process of the service may reply that has seen fewer questions
+
 /** Fetch the groups of new questions and show them under an alarm; without them, say why there are none. */
 async function showNewQuestions(alarm) {
   part("new").hidden = !alarm;
-  if (!alarm) return;
+  if (!alarm) {
+    shownCount = 0;
+    return;
+  }
   try {
     const { questions } = await patiently("playground/new-questions");
     if (questions?.length) return showGroups(questions);
+    if (questions && shownCount) return;
     explainNoQuestions(questions ? "This process of the service has seen no unusual question under the alarm."
       : "The service keeps no texts, so it cannot name the questions: set TAUGATE_QUERY_LOG and TAUGATE_QUERY_LOG_TEXTS=true.");
   } catch (error) {
@@ -23,9 +29,10 @@ function showGroups(groups) {
   const short = (text) => text.length > EXAMPLE_CHARACTERS ? `${text.slice(0, EXAMPLE_CHARACTERS - 1).trimEnd()}…` : text;
   const number = groups.reduce((sum, { count }) => sum + count, 0);
   const examples = groups.slice(0, EXAMPLES).map(({ question, count }) => `“${short(question)}” (${count})`);
+  if (number < shownCount || part("new-list").contains(document.activeElement)) return; // keep the rows that the reader uses
+  shownCount = number;
   part("new-part").hidden = false;
   part("new-hint").hidden = true;
-  if (part("new-list").contains(document.activeElement)) return; // no row is replaced under the reader's hands
   part("new-title").replaceChildren(make("strong", {}, `${number} ${number === 1 ? "question" : "questions"} unlike the calibration`),
     ` since ${since(Math.min(...groups.map((group) => group.since)))}: ${examples.join(", ")}${groups.length > EXAMPLES ? " …" : ""}`);
   part("new-list").replaceChildren(...groups.map(({ question, word, count, best, since: first }) => make("li", {},
@@ -34,6 +41,7 @@ function showGroups(groups) {
 }
 
 function explainNoQuestions(words, command) {
+  shownCount = 0;
   part("new-part").hidden = true;
   part("new-hint").hidden = false;
   if (part("new-hint").dataset.words !== words) part("new-hint").replaceChildren(words, ...(command ? [command, "."] : []));
