@@ -14,7 +14,7 @@ from taugate.retrieval.rerank.late_interaction import CodedTokens, TokenVectors,
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 
-_BLOCK = 1024  # documents encoded together: 80 MB of vectors of 128 dimensions if they have 150 tokens
+_BLOCK = 256  # documents encoded together: 20 MB of vectors of 128 dimensions if they have 150 tokens
 
 
 class EarlierTokens(NamedTuple):
