@@ -49,7 +49,7 @@ def test_weights_of_tokens_decide_how_much_each_counts(model: LateInteraction, t
     roof = query.ids[1]
     weights = np.full(model.encoder.vocabulary, 1e-6, np.float32)
     weights[roof] = 1
-    write_token_vectors(tmp_path / "weighted", model.vectors, weights)
+    write_token_vectors(tmp_path / "weighted", [model.vectors[place] for place in range(len(TEXTS))], weights)
     vectors = TokenVectors(tmp_path / "weighted", DIMENSION)
     np.testing.assert_allclose(vectors.similarities(query, np.array([0, 2])), 1, atol=1 / 127)
     with pytest.raises(ReleaseError, match="do not fit together"):

@@ -7,9 +7,9 @@ documents. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def coded(vectors: Float32) -> CodedTokens:
     return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
 
 
-class TokenVectors(Sequence[CodedTokens]):
+class TokenVectors:
     """The token vectors of N documents, mapped from a file; only those of candidates are read.
 
     Attributes:
@@ -79,16 +79,8 @@ class TokenVectors(Sequence[CodedTokens]):
         """Number of documents."""
         return len(self._offsets) - 1
 
-    @overload
-    def __getitem__(self, position: int) -> CodedTokens: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[CodedTokens]: ...
-    def __getitem__(self, position: int | slice) -> CodedTokens | list[CodedTokens]:
-        """Return the vectors of the document at a position, or of a slice."""
-        if isinstance(position, slice):
-            return [self[place] for place in range(*position.indices(len(self)))]
-        if not 0 <= position < len(self):
-            raise IndexError(position)
+    def __getitem__(self, position: int) -> CodedTokens:
+        """Return the vectors of the document at a position."""
         rows = slice(*self._offsets[position : position + 2].tolist())
         return CodedTokens(self._codes[rows], self._steps[rows])
 
@@ -99,7 +91,8 @@ class TokenVectors(Sequence[CodedTokens]):
 
     def save(self, path: Path, positions: Iterable[int] | None = None) -> None:
         """Write the token vectors of some documents to a file, by default of all."""
-        write_token_vectors(path, self if positions is None else map(self.__getitem__, positions), self.weights)
+        chosen = range(len(self)) if positions is None else positions
+        write_token_vectors(path, (self[position] for position in chosen), self.weights)
 
     def similarities(self, query: EncodedTokens, positions: NDArray[np.int64]) -> Float32:
         """Return the weighted means of the largest similarities of a query's tokens, (n,) float32.
