@@ -20,7 +20,7 @@ help: ## list the targets
 quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
-test: $(VENV)/.test ## install and run the tests, six minutes on two cores; ARGS=tests/service for some; see test-servers
+test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some; see test-servers
 	$(PYTEST) $(ARGS)
 
 test-slow: $(VENV)/.test ## run the tests marked slow: training, pages of the documentation, kills, faults

@@ -11,12 +11,12 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 
 
-_MINUTES = {"adapt-the-encoder"}  # pages whose commands take minutes
+_LONG = {"adapt-the-encoder", "caches-and-routing"}  # they train, or encode 2,000 texts, with PyTorch
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.exhaustive if page.stem in _MINUTES else ()) for page in PAGES],
+    [pytest.param(page, marks=pytest.mark.exhaustive if page.stem in _LONG else ()) for page in PAGES],
     ids=[page.stem for page in PAGES],
 )
 def test_how_to_page_runs(page: Path, quickstart: Path, tmp_path: Path) -> None:

@@ -211,7 +211,9 @@ command = Command(
             lexical=LEXICAL,
             retention=Appearance("R"),
             rerank=Appearance("MODEL"),
-            rerank_candidates=Appearance("N"),
+            rerank_candidates=Appearance(
+                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
+            ),
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.calibration.settings.options import option_of
 from taugate.cli.terminal.options import Appearance, AsJson, command_of, option, part
 from taugate.cli.terminal.output import print_result, say_labelled
 
@@ -63,10 +64,17 @@ def run(options: EncodeOptions) -> int:
         "Encoded": f"{record.rows:,} documents in {len(record.shards):,} shards, {encoded.encoded:,} of them now, in "
         f"{job.total:.0f} s",
         "Next": f"taugate calibrate {quote(options.data)} --releases releases --engine pgvector --embeddings "
-        f"{quote(options.to)} --encoder {quote(options.encoder)}",
+        f"{quote(options.to)} --encoder {quote(options.encoder)}{_given(reads)}{_given(endpoint)}",
     }
     say_labelled(rows)
     return 0
+
+
+def _given(options: InputOptions | EndpointOptions) -> str:
+    """Return the options of the encoder that were given, as the calibration needs them, with a space before each."""
+    values = {name: getattr(options, name) for name in options.fields() if name != "yes"}
+    given = {option_of(name): quote(str(value)) for name, value in values.items() if value is not None}
+    return "".join(f" {name} {value}" for name, value in given.items())
 
 
 command = command_of("encode", run, EncodeOptions, max_length=Appearance("TOKENS"))

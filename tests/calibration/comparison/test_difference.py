@@ -30,7 +30,7 @@ def upper_limit(old: int, new: int, queries: int, others: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("queries", "others"), [(40, 40), (40, 25)])
+@pytest.mark.parametrize(("queries", "others"), [pytest.param(40, 40, marks=pytest.mark.exhaustive), (40, 25)])
 @pytest.mark.parametrize("margin", [0.05, 0.1])
 def test_two_sample_error_rate_at_margin(queries: int, others: int, margin: float) -> None:
     """By enumeration: every outcome of both, with its probability."""

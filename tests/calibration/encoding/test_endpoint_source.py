@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.cli.main import main
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
@@ -45,17 +44,11 @@ def manifest_of(release: Path) -> dict[str, Any]:
 
 
 def test_same_weights_behind_endpoint_give_same_release(
-    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample: Path, encoder: Path, tmp_path: Path, server: EmbeddingServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local = ExportedEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    with embedding_server(lambda texts: local.encode(texts, "document")) as server:
-        _compare_with_local(sample, tmp_path, server)
-    assert f"tokens, will be sent to {server.url} (m)" in capsys.readouterr().err
-
-
-def _compare_with_local(sample: Path, tmp_path: Path, server: EmbeddingServer) -> None:
     assert calibrate(sample, tmp_path / "behind", server, "--yes") == 0
-    assert main(["calibrate", str(sample), "--releases", str(tmp_path / "local")]) == 0
+    assert f"tokens, will be sent to {server.url} (m)" in capsys.readouterr().err
+    assert main(["calibrate", str(sample), "--releases", str(tmp_path / "local"), "--encoder", str(encoder)]) == 0
     behind, here = (released(tmp_path / name) for name in ("behind", "local"))
     expected, manifest = manifest_of(here), manifest_of(behind)
     assert manifest["policy"]["tau"] == pytest.approx(expected["policy"]["tau"], abs=TOLERANCE)

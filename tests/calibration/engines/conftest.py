@@ -23,8 +23,15 @@ ADDED, CHANGED = 3, 2  # of `changed`
 BROAD = (256,)  # an engine that looks at all documents: no graph leaves one out
 
 
-# Both engines pass the tests of tests/retrieval/engines; here milvus-lite, which takes longer, is for `make test-slow`.
-LEVELS = [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES]
+# Both engines pass the tests of tests/retrieval/engines; milvus-lite takes longer, so here it passes them all only in
+# `make test-exhaustive`, and those with `with_milvus_lite` in `make test-slow`.
+LEVELS = [pytest.param(name, marks=[pytest.mark.exhaustive] if name == "milvus-lite" else []) for name in NAMES]
+with_milvus_lite = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "milvus-lite" else []) for name in NAMES],
+    indirect=True,
+    scope="module",
+)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from taugate.retrieval.release.verify import verify_searchable
 from tests.calibration.commands import Capture, arguments, refusal, small
 from tests.calibration.engines.comparing import close
 from tests.calibration.engines.conftest import OPTIONS as LOSS
-from tests.calibration.engines.conftest import TEXTS
+from tests.calibration.engines.conftest import TEXTS, with_milvus_lite
 from tests.calibration.update.corpora import manifest_of
 from tests.retrieval.engines.corpus import soon
 
@@ -52,6 +52,7 @@ def released(first: Path, tmp_path: Path) -> Path:
     return shutil.copytree(first, tmp_path / "r")
 
 
+@with_milvus_lite
 @pytest.mark.parametrize("lexical", ["auto", "0.5"])
 def test_engine_release_matches_in_process(  # noqa: PLR0917 (two data folders, the engine and four fixtures)
     lexical: str,

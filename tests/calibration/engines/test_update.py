@@ -18,7 +18,7 @@ from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure
 from tests.calibration.engines.comparing import close
-from tests.calibration.engines.conftest import ADDED, CHANGED, OPTIONS, TEXTS, changed
+from tests.calibration.engines.conftest import ADDED, CHANGED, OPTIONS, TEXTS, changed, with_milvus_lite
 from tests.calibration.update.corpora import Record, Updating, manifest_of, newer
 from tests.retrieval.engines.corpus import soon
 
@@ -29,6 +29,7 @@ def record_of(releases: Path, name: str | None = None) -> EngineRecord:
     return EngineRecord.model_validate(manifest_of(releases, name)["engine"])
 
 
+@with_milvus_lite
 @pytest.mark.slow
 def test_engine_update_matches_in_process(
     data: tuple[Path, Path],

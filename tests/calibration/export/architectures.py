@@ -34,6 +34,14 @@ _CHILD = {"vocab_size": VOCABULARY, "n_layer": 2, "n_head": 2}
 # Class names of configurations in transformers, with their parameters; and models that they are typical of.
 EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "ALBERT": ("AlbertConfig", {**_ENCODER, "embedding_size": 16}),
+    "BART": (
+        "BartConfig",
+        {
+            **{"vocab_size": VOCABULARY, "d_model": 32, "max_position_embeddings": 130, **_SPECIAL},
+            **{f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")},
+            **{"encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
+        },
+    ),
     "BERT (bge, gte, MiniLM)": ("BertConfig", _ENCODER),
     "BigBird": ("BigBirdConfig", {**_WITH_SPECIAL, "block_size": 16}),
     "BLOOM": ("BloomConfig", {**_CHILD, **_SPECIAL, "hidden_size": 32}),
@@ -50,6 +58,7 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "ESM": ("EsmConfig", {**_WITH_SPECIAL, "mask_token_id": 4}),
     "EuroBERT": ("EuroBertConfig", _HEADS),
     "ERNIE": ("ErnieConfig", _ENCODER),
+    "Falcon": ("FalconConfig", {**_COMMON, **_SPECIAL, "max_position_embeddings": 256}),
     "Gemma": ("GemmaConfig", _HEADS),
     "Gemma 2": ("Gemma2Config", {**_HEADS, "sliding_window": 16}),
     "Gemma 3": ("Gemma3TextConfig", {**_HEADS, "sliding_window": 16}),
@@ -66,7 +75,7 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "LFM2": ("Lfm2Config", {**_DECODER, "layer_types": ["conv", "full_attention"]}),
     "Llama": ("LlamaConfig", _HEADS),
     "LongT5": ("LongT5Config", {**_T5, "local_radius": 15}),
-    "LUKE": ("LukeConfig", _WITH_SPECIAL),
+    "LUKE": ("LukeConfig", {**_WITH_SPECIAL, "entity_vocab_size": 16}),
     "Megatron": ("MegatronBertConfig", _ENCODER),
     "Mistral (e5-mistral)": ("MistralConfig", {**_HEADS, "sliding_window": 16}),
     "MobileBERT": ("MobileBertConfig", {**_ENCODER, "embedding_size": 32, "intra_bottleneck_size": 32}),
@@ -78,6 +87,7 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "Nyströmformer": ("NystromformerConfig", _ENCODER),
     "OLMo 2": ("Olmo2Config", _DECODER),
     "OPT": ("OPTConfig", {**_WITH_SPECIAL, "ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "Phi": ("PhiConfig", _DECODER),
     "Phi 3": ("Phi3Config", _DECODER),
     "Qwen 2": ("Qwen2Config", _HEADS),
     "Qwen 3 (Qwen3-Embedding)": ("Qwen3Config", _HEADS),
@@ -90,16 +100,28 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "StableLM": ("StableLmConfig", _DECODER),
     "StarCoder 2": ("Starcoder2Config", _DECODER),
     "T5 (gtr, sentence-t5)": ("T5Config", _T5),
+    "UMT5": ("UMT5Config", _T5),
     "XLM-RoBERTa (multilingual-e5, bge-m3, arctic-embed 2)": ("XLMRobertaConfig", _WITH_SPECIAL),
     "XLNet": ("XLNetConfig", {**_CHILD, "d_model": 32, "d_inner": 64}),
 }
 # Architectures that cannot be exported, with the reason that the message gives.
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "Cohere": ("CohereConfig", _HEADS, "the graph that PyTorch's tracer makes of this architecture cannot be loaded"),
     "FNet": ("FNetConfig", _ENCODER, "cannot be exported to ONNX: Exporting the operator 'aten::fft_fftn'"),
     "Longformer": (
         "LongformerConfig",
         {**_WITH_SPECIAL, "attention_window": [16, 16], "max_position_embeddings": 160},
         "its graph reads only texts of some lengths",
+    ),
+    "Mamba": (
+        "MambaConfig",
+        {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, **_SPECIAL},
+        "its graph reads only texts of some lengths",
+    ),
+    "Mixtral": (
+        "MixtralConfig",
+        {**_HEADS, "num_local_experts": 2, "num_experts_per_tok": 1},
+        "cannot be exported to ONNX: Exporting the operator 'aten::histc'",
     ),
     "Qwen 3 MoE": (
         "Qwen3MoeConfig",

@@ -23,7 +23,7 @@ def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.
     return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_killed_calibration_leaves_releases_intact(
     number: int, sample: Path, encoder: Path, releases: Path, tmp_path: Path
 ) -> None:

@@ -273,6 +273,11 @@ def test_component_scores_refuse_questions_that_ranks_cannot_tell_apart(
     message = failure(calibrate_run(changed(dense, tmp_path, "ranks"), data, tmp_path / "a", *options), capfd)
     assert "add the component scores" in message
     run = with_words(fused_with_cosine(dense), data)
+    few = shutil.copytree(data, tmp_path / "few")
+    rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (few / "qrels" / "test.tsv").write_text("".join(rows[:-100]), encoding="utf-8")  # 34 remain without an answer
+    message = failure(calibrate_run(run, few, tmp_path / "c", *options), capfd)
+    assert "too few queries are judged to fit a model of the component scores" in message
     found = manifest(calibrate_run(run, data, tmp_path / "b", *options), capfd)["abstention"]
     auroc = {candidate["name"]: candidate["auroc"] for candidate in found["candidates"]}
     assert (found["score"], found["certified"], auroc["best_similarity"]) == ("components", True, 0.5)

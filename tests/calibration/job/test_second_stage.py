@@ -278,6 +278,23 @@ def test_token_vectors_of_other_documents_are_refused(late: Path, tmp_path: Path
         load_second_stage(copy, release.manifest, corpus, 1, reranker_endpoint)
 
 
+def test_fewest_candidates_that_are_as_good_are_used(
+    reranker: Path, sample: Path, encoder: Path, tmp_path: Path
+) -> None:
+    options = ("--rerank", str(reranker), "--lexical", "off", "--rerank-candidates", "auto", "--margin", "0.02")
+    assert calibrate(sample, encoder, tmp_path, *options) == 0
+    manifest = manifest_of(tmp_path)
+    *judged, used = manifest.gate
+    assert manifest.second_stage is not None
+    assert used.candidate == f"second stage fake-reranker, {manifest.second_stage.candidates} candidates"
+    sizes = [int(record.candidate.split()[-2]) for record in judged]
+    assert sizes == [20, 10][: len(sizes)]
+    assert [record.admitted for record in judged[:-1]] == [True] * (len(judged) - 1)
+    assert manifest.second_stage.candidates == min(
+        [50, *(size for size, record in zip(sizes, judged, strict=True) if record.admitted)]
+    )
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RerankServer]:
     """A reranker that knows nine answers of ten."""

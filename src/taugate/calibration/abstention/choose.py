@@ -35,6 +35,7 @@ _STRENGTHS: Mapping[ScoreName, float] = {"model": 0.3, "components": 0.03}
 _LEARN = 0.4
 # With fewer queries of a kind the standard error of a share is .09 or more, √(.25/30), too large to compare scores.
 _MIN_OF_KIND = 30
+MIN_LABELLED = round(_MIN_OF_KIND / _LEARN)  # of a kind, for so many to learn from
 # Multiple of γ up to which scores are compared: at γ alone the choice depends on few queries.
 _NEAR = 1.5
 

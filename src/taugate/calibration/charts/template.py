@@ -1,6 +1,7 @@
 """The templates of the pages: the report of a release, and the drift replay of a log."""
 
 import re
+from functools import cache
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
@@ -12,6 +13,7 @@ _OPTIONS = re.compile(
 )
 
 
+@cache
 def template(package: str, name: str) -> Template:
     """Load a page's template with the macros, style sheet and number filters that all pages share.
 

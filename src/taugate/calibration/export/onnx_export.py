@@ -108,7 +108,13 @@ def export(folder: Path, name: str, revision: str, target: Path, similarity: Sim
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)
     write_config(config, target)
-    encoder = ExportedEncoder.load(target)
+    try:
+        encoder = ExportedEncoder.load(target)
+    except EncoderError as error:  # which names a file that is removed now
+        raise EncoderError(
+            f"encoder {name!r}: the graph that PyTorch's tracer makes of this architecture cannot be loaded; choose "
+            "another model"
+        ) from error
     difference = expected.difference(encoder)
     if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # padding changes this model's vectors
         config = config.model_copy(update={"pad_multiple": 1})

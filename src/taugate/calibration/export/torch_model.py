@@ -3,8 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +207,7 @@ def trace(
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             stack.enter_context(traceable_attention(max_length))
-            stack.enter_context(redirect_stdout(StringIO()))  # to which the tracer prints the graph on an error
+            stack.enter_context(quiet_tracer())
             if separate:
                 stack.enter_context(_short_embeddings(module))
             warnings.simplefilter("ignore")  # tracer warnings about shapes, which the check of the graph covers
@@ -227,9 +226,22 @@ def trace(
     except OSError:  # the file cannot be written
         raise
     except Exception as error:  # the tracer and the operators raise many different types
-        raise EncoderError(f"{subject} cannot be exported to ONNX: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise EncoderError(f"{subject} cannot be exported to ONNX: {reason}; choose another model") from error
     if separate:
         separate_weights(path, module.state_dict())
+
+
+@contextmanager
+def quiet_tracer() -> Iterator[None]:
+    """Keep the tracer from printing the whole graph on an error; its own switch for that is always on (torch 2.13)."""
+    backend: Any = torch._C  # prints from C++, so that sys.stdout cannot be redirected
+    log = backend._jit_onnx_log
+    backend._jit_onnx_log = lambda *_: None
+    try:
+        yield
+    finally:
+        backend._jit_onnx_log = log
 
 
 @contextmanager

@@ -38,10 +38,10 @@ class StageResults(NamedTuple):
 
 
 class CheaperStage(NamedTuple):
-    """A second stage in a cheaper precision.
+    """A second stage that costs less than another one: in a cheaper precision, or with fewer candidates.
 
     Attributes:
-        precision: The precision.
+        precision: Its precision.
         gain: What it saves, as in `GateCandidate`.
         processor: Instructions of the processor that the gain was measured with.
     """
@@ -71,14 +71,14 @@ def judge_second_stage(
     clusters: SamplingUnits | None,
     cheaper: CheaperStage | None = None,
 ) -> JudgedStage:
-    """Compare a second stage with the first one alone, or a cheaper precision of it with float32.
+    """Compare a second stage with the first one alone, or a cheaper one with what it would replace.
 
     Args:
         inputs: The data set and the settings.
         name: Name of the reranker.
-        stages: Results of the first stage, or of the second one in float32, and of the second one.
+        stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second one.
         clusters: Sampling units of the u unanswerable queries; None without any.
-        cheaper: The precision, which must not be worse; None for float32, which has to be better than the first stage.
+        cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than the first.
     """
     (before, after), units, dataset = stages, inputs.units, inputs.dataset
     requested = inputs.settings.candidates.gate

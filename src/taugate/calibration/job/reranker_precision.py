@@ -56,7 +56,7 @@ def try_precision(
     moved = replace(requested, reranker=cheaper)
     with job.stage("rerank"):
         bound = TextReranker(cheaper, documents)
-        searching = RerankedSearch.score(first, moved, bound, settings.rerank_candidates)
+        searching = RerankedSearch.score(first, moved, bound, exact.size)
         gain = _gain(exact, reranker, cheaper)
         stages, units = (exact.results, searching.results), searching.unanswerable_units
         judged = judge_second_stage(
@@ -65,7 +65,7 @@ def try_precision(
     record = judged.record
     job.report(
         f"{gate_line(record)}; {gain['baseline_milliseconds']:.0f} → {gain['milliseconds']:.0f} ms for "
-        f"{settings.rerank_candidates} candidates, with {gain['tokens_per_pair']:.0f} tokens a pair"
+        f"{exact.size} candidates, with {gain['tokens_per_pair']:.0f} tokens a pair"
     )
     faster = gain["queries_per_second"] > FASTER * gain["baseline_queries_per_second"]
     used = record.admitted and (faster or settings.precision != "auto")

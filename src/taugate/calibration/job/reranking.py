@@ -8,6 +8,7 @@ import numpy as np
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage, separation_in_words
+from taugate.calibration.job.candidates import SIZES, fewest_candidates
 from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
@@ -83,10 +84,15 @@ def try_second_stage(
         InputError: If the requested rule cannot be applied to the scores.
         RerankerUnavailable: If the reranker gives no scores.
     """
-    settings, job = inputs.settings, inputs.job
+    settings, job, size = inputs.settings, inputs.job, inputs.settings.candidates.rerank_candidates
+    records: list[GateRecord] = []
     with job.stage("rerank"):
         reranker = requested.over(inputs.dataset.documents, spool, job)
-        searching = RerankedSearch.score(first, requested, reranker, settings.candidates.rerank_candidates)
+        searching = RerankedSearch.score(
+            first, requested, reranker, max(*SIZES, settings.k) if size == "auto" else size
+        )
+        if size == "auto":
+            searching, records = fewest_candidates(searching, requested)
     if searching.scale == "logit" and settings.rule.policy == "relative":
         raise InputError(
             "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
@@ -100,7 +106,7 @@ def try_second_stage(
     job.report(line if requested.gated else f"second stage as given; {line}")
     if used and not judged.record.admitted:
         job.report("warning: the second stage is not shown to help; --rerank auto:MODEL would leave it out")
-    records = [judged.record]
+    records.append(judged.record)
     if not used:
         return records, None
     cheaper = try_precision(first, searching, requested)
@@ -164,7 +170,7 @@ def _record(
         model=requested.model,
         sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
         scores=searching.scale,
-        candidates=searching.inputs.settings.candidates.rerank_candidates,
+        candidates=searching.size,
         precision=model.config.precision if isinstance(model, CrossEncoder) else "float32",
         tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,

@@ -116,8 +116,13 @@ class CandidateSettings(Options):
         "(TAUGATE_RERANK_URL); auto:MODEL uses it only if it is shown to help; auto: that of the encoder's folder or "
         "of the current release, if it is shown to help",
     )
-    rerank_candidates: Annotated[int, Advice("give a whole number of 1 or more, at least K")] = Field(
-        default=20, ge=1, le=1000, description="results of the first stage that a second stage scores (N)"
+    rerank_candidates: Annotated[
+        Annotated[int, Field(ge=1, le=1000)] | Literal["auto"],
+        Advice("give auto, or a whole number of 1 or more, at least K"),
+    ] = Field(
+        default=20,
+        description="results of the first stage that a second stage scores (N); auto: the fewest of 10, 20 and 50 that "
+        "are shown to be as good as the most that are in time",
     )
     gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
 
@@ -239,7 +244,7 @@ class CalibrationSettings(Options):
             f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata are certified on the first stage"),
             f"--tau {rule.tau}": (rule.tau is not None, "each of the two stages has a threshold of its own"),
             f"--rerank-candidates {self.candidates.rerank_candidates}": (
-                self.candidates.rerank_candidates < self.k,
+                self.candidates.rerank_candidates != "auto" and self.candidates.rerank_candidates < self.k,
                 f"they would be fewer than the {self.k} results",
             ),
         }

@@ -169,6 +169,20 @@ class RerankedSearch(CorpusSearch):
         )
 
     @property
+    def size(self) -> int:
+        """N, the number of candidates of a query."""
+        return int(self.answerable.scores.shape[1])
+
+    def limited(self, candidates: int) -> Self:
+        """Return the search with fewer candidates of each query, the best of the first stage."""
+
+        def best(found: Candidates) -> Candidates:
+            return Candidates(_best(found.first, candidates), found.scores[:, :candidates])
+
+        answerable, unanswerable, off_topic = map(best, (self.answerable, self.unanswerable, self.off_topic))
+        return replace(self, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic)
+
+    @property
     def first_results(self) -> StageResults:
         """The candidates in the order of the first stage."""
         return StageResults(self.answerable.first, self.unanswerable.first)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.abstention.choose import MIN_LABELLED
 from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import QueryPart
@@ -130,7 +131,14 @@ class RunSearch(StudiedSearch):
 
     def abstention(self, calibration: NDArray[np.int64], inherited: Inherited | None) -> CertifiedAbstention | None:
         """See `abstain_by_scores`."""
-        return abstain_by_scores(self.queries, calibration, self.inputs.settings)
+        chosen = abstain_by_scores(self.queries, calibration, self.inputs.settings)
+        if chosen is not None and chosen.rule.score.name == "best_similarity" and (reason := _equal_best(self.queries)):
+            raise InputError(
+                f"{self.inputs.dataset.run.path}: {reason}, and too few queries are judged to fit a model of the "
+                f"component scores; label at least {MIN_LABELLED} with an answer and as many without, or leave "
+                "out --max-answered"
+            )
+        return chosen
 
     def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
         """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""
@@ -153,17 +161,22 @@ class RunSearch(StudiedSearch):
                 f"{run.run.path}: every score is {top.scores[0, 0]:g}, so no threshold can separate documents; write "
                 "the scores of the retriever"
             )
-        best = np.concatenate([top.scores[:, 0], searched.unanswerable.scores[:, 0]])
-        equal = int(np.unique(best, return_counts=True)[1].max())
-        if equal <= _MOST * len(best) or run.components:
+        reason = None if run.components else _equal_best(searched)
+        if reason is None:
             return
-        sentence = (
-            f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question"
-        )
         if self.inputs.settings.abstention is not None:
             remedy = 'leave out --max-answered, or add the component scores, as "scores" of every result'
-            raise InputError(f"{run.run.path}: {sentence}; {remedy}")
-        self.inputs.job.report(f'warning: {sentence}; send the component scores, as "scores" of every result')
+            raise InputError(f"{run.run.path}: {reason}; {remedy}")
+        self.inputs.job.report(f'warning: {reason}; send the component scores, as "scores" of every result')
+
+
+def _equal_best(searched: SearchedRun) -> str | None:
+    """Say that most best scores are equal; None if they are not."""
+    best = np.concatenate([searched.judged.top.scores[:, 0], searched.unanswerable.scores[:, 0]])
+    equal = int(np.unique(best, return_counts=True)[1].max())
+    if equal <= _MOST * len(best):
+        return None
+    return f"{equal:,} of {len(best):,} best scores are equal: this fused rank cannot tell an unanswerable question"
 
 
 def _correct_scores(run: JudgedRun) -> Float32:

@@ -101,7 +101,7 @@ def load_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
     options.inter_op_num_threads = 1
     # Threads spin between the products of one text, but not until the next text.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.log_severity_level = 3  # errors only; operators cannot act on the optimiser's remarks
+    options.log_severity_level = 4  # fatal only: errors are exceptions, and the optimiser's remarks help no operator
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has one exception type per status code, without a common base

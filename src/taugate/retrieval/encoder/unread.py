@@ -7,6 +7,7 @@ for every text.
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import Unigram
@@ -41,8 +42,8 @@ class UnreadCounter:
         if len(ids) > frame and self._unknown not in ids:
             return 0.0
         end = encoding.offsets[-1 - trailing(encoding)][1] if encoding.overflowing else len(text)
-        total = sum(1 for _ in _characters(text[start:end]))
-        read = sum(1 for part in self._read_parts(text, encoding, start) for _ in _characters(part))
+        total = sum(map(_counts, text[start:end]))
+        read = sum(sum(map(_counts, part)) for part in self._read_parts(text, encoding, start))
         return 1 - min(read, total) / total if total else 1.0
 
     def _read_parts(self, text: str, encoding: Encoding, start: int) -> Iterator[str]:
@@ -60,13 +61,11 @@ def trailing(encoding: Encoding) -> int:
     return next((place for place, special in enumerate(reversed(mask)) if not special), 0)
 
 
-def _characters(text: str) -> Iterator[str]:
-    """Yield the characters that count: no separators, marks and control characters, which tokenizers may drop."""
-    return (
-        character
-        for character in text
-        if unicodedata.category(character)[0] not in "ZM" and unicodedata.category(character) not in _CONTROL
-    )
+@lru_cache(1 << 14)  # a megabyte; texts of a language have some hundred characters, or some thousand
+def _counts(character: str) -> bool:
+    """Return whether a character counts: no separator, mark or control character, which tokenizers may drop."""
+    category = unicodedata.category(character)
+    return category[0] not in "ZM" and category not in _CONTROL
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int | None:
