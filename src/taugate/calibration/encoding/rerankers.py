@@ -21,6 +21,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.release.layout import RERANKER_FOLDER
+from taugate.retrieval.release.second_stage import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
@@ -132,6 +133,8 @@ class RequestedReranker:
         if not isinstance(self.reranker, TokenEncoder):
             return TextReranker(self.reranker, documents)
         vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
+        size = TokenVectorsRecord.of(vectors, range(len(vectors))).bytes_per_passage
+        job.report(f"token vectors take {size / 1000:,.1f} kB per passage, {size * len(vectors) / 1e6:,.0f} MB in all")
         return LateInteraction(self.reranker, vectors)
 
 
