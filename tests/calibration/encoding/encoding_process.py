@@ -43,11 +43,6 @@ class EncodingProcess:
         while len(shards_in(self.folder)) < count and self.process.poll() is None:
             time.sleep(0.01)
 
-    def wait_for_worker(self) -> None:
-        """Wait until a worker of Ray has started, or the run has ended."""
-        while not self._workers() and self.process.poll() is None:
-            time.sleep(0.05)
-
     def kill(self) -> None:
         """Kill the command, and wait until its workers have followed; Ray's agents take another minute."""
         workers = self._workers()

@@ -33,7 +33,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "refusals": {"max_answered": 0.5, "max_empty": 0.4, "confidence": 0.9},
     "few labels": {"labels": ("human",), "max_loss": [0.3]},
     "index": {"index": "hnsw"},
-    "exact index": {"index": "flat-int8"},
     "index that is refused": {"index": "flat-float16", "margin": 0.0001, "gate_confidence": 0.9},
     "projection and index": {"projection": "query-pca", "retention": 0.5, "index": "flat-int8"},
     "any projection": {"projection": "auto", "margin": 0.2},
@@ -63,7 +62,13 @@ def made(data: Path, releases: Path, asked: RequestedEncoder, settings: Calibrat
     return calibrate(str(data), releases, asked, settings, Job())
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=name, marks=pytest.mark.exhaustive if options.get("projection") == "auto" else ())
+        for name, options in KINDS.items()
+    ],
+)
 def test_inherited_settings_reproduce_release(
     options: dict[str, Any], data: Path, encoder: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +82,13 @@ def test_inherited_settings_reproduce_release(
     assert inherited_settings(other) == inherited
 
 
+@pytest.fixture(scope="module")
+def indexed(data: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """A release whose index passed the gate."""
+    asked = CalibrationSettings.from_options(SMALL | {"split": "test", "index": "flat-int8", "margin": 0.2})
+    return made(data, tmp_path_factory.mktemp("indexed"), RequestedEncoder(str(encoder), new=True), asked)
+
+
 def record(like: GateRecord, kind: str, candidate: str, *, admitted: bool) -> GateRecord:
     return like.model_copy(update={"kind": kind, "candidate": candidate, "admitted": admitted, "confidence": 0.975})
 
@@ -86,11 +98,9 @@ def record(like: GateRecord, kind: str, candidate: str, *, admitted: bool) -> Ga
     [("int8", True, "int8"), ("float32", True, "auto"), ("float32", False, "auto")],
 )
 def test_inherited_settings_repeat_gate_candidates(
-    data: Path, encoder: Path, tmp_path: Path, precision: str, expected: str, *, admitted: bool
+    indexed: Manifest, precision: str, expected: str, *, admitted: bool
 ) -> None:
-    asked = CalibrationSettings.from_options(SMALL | {"split": "test", "index": "flat-int8", "margin": 0.2})
-    release = made(data, tmp_path, RequestedEncoder(str(encoder), new=True), asked)
-    like = release.gate[-1]
+    release, like = indexed, indexed.gate[-1]
     assert release.lexical is not None
     gate = [record(like, "precision", "int8", admitted=admitted), record(like, "index", "flat-int8", admitted=False)]
     encoded = release.encoder.model_copy(update={"precision": precision})

@@ -19,11 +19,6 @@ from taugate.retrieval.index.top_k import TopK
 DELTAS = [0.01, 0.02, 0.05, 0.3]
 
 
-def binomial_tail(k: int, n: int, delta: float) -> float:
-    """P(Binomial(n, δ) ≤ k), term by term."""
-    return math.fsum(math.comb(n, i) * delta**i * (1 - delta) ** (n - i) for i in range(min(k, n) + 1))
-
-
 @pytest.mark.parametrize("n", [1, 2, 59, 300, 5000])
 @pytest.mark.parametrize("delta", DELTAS)
 def test_exact_p_value_equals_binomial(n: int, delta: float) -> None:

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from taugate.errors import InputError
 
 StoreKind = Literal["qdrant", "elasticsearch", "weaviate", "pgvector", "milvus", "http"]
-STORE_KINDS: tuple[StoreKind, ...] = get_args(StoreKind)
 # Names become a part of SQL, GraphQL and paths: letters, digits, and dots between schema and table.
 _NAME = re.compile(r"[\w][\w.-]*")
 
