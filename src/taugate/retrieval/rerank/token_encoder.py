@@ -112,10 +112,11 @@ class TokenEncoder:
         self.config = config = _read_config(folder)
         try:
             self.sha256 = sha256_files(folder, [name for name in FILES if name != DATA or (folder / DATA).is_file()])
-            self._tokenizers = {role: Tokenizer.from_file(str(folder / TOKENIZER)) for role in config.lengths}
-            for role, tokenizer in self._tokenizers.items():
+            self._tokenizers: dict[Role, Tokenizer] = {}
+            for role, length in config.lengths.items():
+                self._tokenizers[role] = tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
                 tokenizer.no_padding()
-                tokenizer.enable_truncation(config.lengths[role])
+                tokenizer.enable_truncation(length)
         except OSError as error:
             raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
         except Exception as error:  # tokenizers raises bare Exception for an unreadable file
