@@ -112,8 +112,7 @@ def test_release_serves_the_calibrated_sum_of_both_scores(
     assert answer.stage == "second"
     assert answer.read(release.documents)[0].id.endswith("-active")
     assert answer.first_scores is not None
-    texts = [release.documents[position].encoded_text for position in answer.positions.tolist()]
-    alone = second.reranker.score(query, texts)
+    alone = second.reranker.score(query, answer.positions)
     np.testing.assert_allclose(answer.scores, alone + weight * answer.first_scores, atol=1e-3)
 
 

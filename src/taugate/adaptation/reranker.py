@@ -38,6 +38,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.reranker import TextReranker
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced
 
@@ -224,7 +225,7 @@ class _Trainer:
 
     def _candidates(self, reranker: CrossEncoder, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
-        scores = score_pairs(reranker, texts, top.positions, self.first.pairs.corpus, self.job, "ranking")
+        scores = score_pairs(TextReranker(reranker, self.first.pairs.corpus), texts, top.positions, self.job, "ranking")
         return Candidates(top, combined(scores, top.scores, weight))
 
     def _judging(self, queries: Sequence[LabelledQuery]) -> JudgingQueries:
