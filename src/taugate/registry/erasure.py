@@ -44,8 +44,9 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord
-from taugate.retrieval.release.second_stage import read_pairs
+from taugate.retrieval.release.second_stage import TokenVectorsRecord, read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
+from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenVectors
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -121,7 +122,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             report=_REPORT.format(**erasure.model_dump()),
         )
 
-        both_stages = _both_stages(source, release.manifest, retriever, documents)
+        both_stages = _both_stages(source, release.manifest, retriever, documents, kept)
 
         def fill(folder: Path) -> None:
             _copy_unchanged(source, release.manifest, folder)
@@ -131,7 +132,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
                 both_stages.write(folder)
 
         manifest = writer.write(
-            releases, Manifest, _facts(release.manifest, erasure, retriever, documents), fill, parent=source.name
+            releases, Manifest, _facts(release.manifest, erasure, retriever, documents, kept), fill, parent=source.name
         )
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 
@@ -271,7 +272,7 @@ def _golden_queries(
 
 
 def _both_stages(
-    source: Path, manifest: Manifest, retriever: Retriever, documents: Sequence[Document]
+    source: Path, manifest: Manifest, retriever: Retriever, documents: Sequence[Document], kept: NDArray[np.int64]
 ) -> SecondStageContents | None:
     """Return what a release with two stages has besides: the same reranker, and the first stage's rebuilt models.
 
@@ -293,7 +294,15 @@ def _both_stages(
         known,
         retriever.relevance,
         None if abstention is None else abstention.score,
+        _token_vectors(retriever),
+        kept.tolist(),
     )
+
+
+def _token_vectors(retriever: Retriever) -> TokenVectors | None:
+    """Return the token vectors of late interaction; None of other kinds."""
+    reranker = None if retriever.second is None else retriever.second.reranker
+    return reranker.vectors if isinstance(reranker, LateInteraction) else None
 
 
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
@@ -322,10 +331,18 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
 
 
 def _facts(
-    manifest: Manifest, erasure: ErasureRecord, retriever: Retriever, documents: Sequence[Document]
+    manifest: Manifest,
+    erasure: ErasureRecord,
+    retriever: Retriever,
+    documents: Sequence[Document],
+    kept: NDArray[np.int64],
 ) -> dict[str, Any]:
     """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
+    vectors, second = _token_vectors(retriever), manifest.second_stage
+    if vectors is not None and second is not None:
+        stored = TokenVectorsRecord.of(vectors, kept.tolist())
+        facts["second_stage"] = second.model_copy(update={"token_vectors": stored})
     return facts | {
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(documents)}),

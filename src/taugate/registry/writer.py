@@ -43,7 +43,8 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
 from taugate.retrieval.release.second_stage import write_pairs
-from taugate.retrieval.rerank import cross_encoder
+from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
 from taugate.storage.folders import link_or_copy, publish, staging_folder
@@ -151,12 +152,16 @@ class SecondStageContents:
         known: Pairs to check the reranker.
         relevance: The first stage's model of relevance, None without one.
         answer_score: Score by which the first stage refuses queries, None if it refuses none.
+        token_vectors: Token vectors of late interaction, None of other kinds.
+        documents: Positions of the documents whose token vectors are kept; None for all.
     """
 
     reranker: Path | None
     known: list[KnownPair]
     relevance: Relevance | ScoreRelevance | None
     answer_score: AnswerScore | None
+    token_vectors: TokenVectors | None
+    documents: Sequence[int] | None = None
 
     def write(self, release: Path) -> None:
         """Write the files beside those of CorpusContents.
@@ -167,9 +172,11 @@ class SecondStageContents:
         target, alone = release / RERANKER_FOLDER, release / FIRST_STAGE_FOLDER
         target.mkdir()
         if self.reranker is not None:
-            for name in cross_encoder.FILES:
+            for name in {*cross_encoder.FILES, *token_encoder.FILES}:
                 if (self.reranker / name).exists():  # there is one model of several kinds
                     shutil.copyfile(self.reranker / name, target / name)
+        if self.token_vectors is not None:
+            self.token_vectors.save(target / TOKEN_VECTORS, self.documents)
         write_pairs(target / KNOWN_PAIRS, self.known)
         if self.relevance is not None or self.answer_score is not None:
             alone.mkdir()

@@ -17,15 +17,23 @@ from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.registry.catalog import find
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
+from taugate.retrieval.encoder.encoder import Role
+from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
+from taugate.retrieval.release.corpus import open_searched
+from taugate.retrieval.release.decisions import load_second_stage
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.endpoint import reranker_endpoint
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.update.corpora import mixed_changes, newer
 from tests.fake_reranker import write_fake_reranker
+from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 from tests.rerank_server import RerankServer
 
 FAQ = zaragoza_construction_faq.load(lang="en")
@@ -128,7 +136,11 @@ def test_damaged_reranker_is_refused(two_stages: Path) -> None:
         path.write_bytes(before)
 
 
-def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_stages: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "described"), [("two_stages", set()), ("late", {"second_stage"})])
+def test_release_without_some_documents_keeps_both_thresholds_and_scores(
+    kind: str, described: set[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    two_stages: Path = request.getfixturevalue(kind)
     before = load(two_stages)
     gone = [pair.document for pair in read_pairs(two_stages / "reranker" / "pairs.json")[:2]]
     created = erase(two_stages.parent, two_stages.name, gone).manifest
@@ -140,7 +152,7 @@ def test_release_without_some_documents_keeps_both_thresholds_and_scores(two_sta
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
     copy = shutil.copytree(two_stages.parent, tmp_path / "copy")
     assert promote(copy, created.release_id).release_id == created.release_id
-    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"}
+    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"} | described
     assert {*created.files} == {*before.manifest.files} - {"questions.jsonl"}
     queries = [Query(entry["q"], 5) for entry in FAQ if entry["id"] not in gone]
     pairs = zip(before.retriever.search(queries), after.retriever.search(queries), strict=True)
@@ -191,12 +203,79 @@ def test_update_keeps_both_thresholds_and_scores_only_new_texts_again(
     assert again < 3 * len(FAQ), "a random document, perhaps a missed answer, and old candidates that are new no more"
 
 
+def test_update_encodes_tokens_of_new_texts_alone(
+    late: Path, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releases, encoded = shutil.copytree(late.parent, tmp_path / "releases"), []
+    encode = TokenEncoder.encode
+
+    def counted(self: TokenEncoder, texts: list[str], role: Role) -> object:
+        encoded.extend(texts if role == "document" else ())
+        return encode(self, texts, role)
+
+    monkeypatch.setattr(TokenEncoder, "encode", counted)
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    assert cli.main(["update", str(data), "--releases", str(releases)]) == 0
+    assert 0 < len(encoded) < 50
+    before, after = load(late), load(find(releases))
+    entry = FAQ[3]
+    old, new = (release.retriever.search([Query(entry["q"], 5)])[0] for release in (before, after))
+    assert (new.stage, new.threshold) == ("second", old.threshold)
+    assert new.best_score == pytest.approx(old.best_score, abs=1e-6)
+    record = after.manifest.second_stage
+    assert record is not None
+    assert record.token_vectors != (before.manifest.second_stage or record).token_vectors
+
+
 def test_same_input_has_the_same_digest(
     two_stages: Path, sample: Path, encoder: Path, reranker: Path, tmp_path: Path
 ) -> None:
     options = ("--rerank", str(reranker), "--lexical", "off", "--max-loss", "0.05")
     assert calibrate(sample, encoder, tmp_path, *options) == 0
     assert find(tmp_path).name.rpartition("-")[2] == two_stages.name.rpartition("-")[2]
+
+
+@pytest.fixture(scope="module")
+def late(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The current release, whose second stage compares token vectors."""
+    texts = [entry[field] for entry in FAQ for field in ("q", "a")]
+    model = write_fake_token_encoder(tmp_path_factory.mktemp("late-model"), texts)
+    releases = tmp_path_factory.mktemp("late")
+    assert calibrate(sample, encoder, releases, "--rerank", str(model), "--lexical", "off") == 0
+    return find(releases)
+
+
+def test_release_with_late_interaction_serves_the_scores_of_its_calibration(late: Path) -> None:
+    release = load(late)
+    record, second = release.manifest.second_stage, release.retriever.second
+    assert record is not None
+    assert record.token_vectors is not None
+    assert second is not None
+    assert (record.kind, record.scores, record.token_vectors.dimension) == ("late-interaction", "similarity", DIMENSION)
+    stored = (late / "reranker" / "token-vectors.safetensors").stat().st_size
+    assert record.token_vectors.bytes_per_passage == pytest.approx(stored / len(release.documents), rel=0.01)
+    assert isinstance(second.reranker, LateInteraction)
+    answers = release.retriever.search([Query(entry["q"], 5) for entry in FAQ])
+    assert {answer.stage for answer in answers} == {"second"}
+    served = np.array([answer.best_score for answer in answers], np.float32)
+    assert np.isin(release.reference.top[:, 0].round(5), served.round(5)).all()
+    assert np.median(served) > 0.6  # most words of a question are in its answer, or near to one
+    explained = explain_stages(release.retriever, release.documents, Query(FAQ[0]["q"], 5), FAQ[0]["id"])
+    assert explained.first_stage_rank is not None
+
+
+def test_token_vectors_of_other_documents_are_refused(late: Path, tmp_path: Path) -> None:
+    release = load(late)
+    assert release.retriever.second is not None
+    reranker = release.retriever.second.reranker
+    assert isinstance(reranker, LateInteraction)
+    copy = shutil.copytree(late, tmp_path / late.name)
+    write_token_vectors(copy / "reranker" / TOKEN_VECTORS, [reranker.vectors[0]])
+    with pytest.raises(ReleaseError, match=TOKEN_VECTORS):
+        load(copy)  # by its digest
+    corpus = open_searched(copy, release.manifest, EngineAccess())
+    with pytest.raises(ReleaseError, match="not of the documents"):
+        load_second_stage(copy, release.manifest, corpus, 1, reranker_endpoint)
 
 
 def test_fewest_candidates_that_are_as_good_are_used(

@@ -1,4 +1,7 @@
-"""Finds the reranker that a command requests: a cross-encoder, which is exported once, or an endpoint."""
+"""Finds the reranker that a command requests: an endpoint, or a model, which is exported once.
+
+A model of late interaction then encodes the documents of the data set.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +12,34 @@ from typing import Literal, Self
 import numpy as np
 
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
-from taugate.calibration.encoding.source import export_versions, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
+from taugate.calibration.export.model_folder import gives_token_vectors
+from taugate.calibration.progress import Job
 from taugate.errors import EncoderError
 from taugate.registry.catalog import current_id
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.release.layout import RERANKER_FOLDER
-from taugate.retrieval.rerank.cross_encoder import CONFIG, TOKENIZER, CrossEncoder
-from taugate.retrieval.rerank.endpoint import reranker_endpoint
-from taugate.retrieval.rerank.reranker import Reranker
+from taugate.retrieval.release.second_stage import TokenVectorsRecord
+from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.endpoint import RerankerEndpoint, reranker_endpoint
+from taugate.retrieval.rerank.late_interaction import (
+    TOKEN_VECTORS,
+    LateInteraction,
+)
+from taugate.retrieval.rerank.reranker import Reranker, RerankerKind, TextReranker
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy
 from taugate.storage.tensors import write_tensors
 
-_EXPORT_VERSION = 1  # raise it when export/cross_encoder.py writes other bytes for the same model
+# Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
+_EXPORT_VERSION = 1
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
-_ENDPOINT, _AUTO = "endpoint", "auto"
+_ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 
 
 @dataclass(frozen=True)
@@ -32,12 +47,12 @@ class RequestedReranker:
     """A reranker to try.
 
     Attributes:
-        reranker: The reranker.
-        model: Name of the model in requests to an endpoint; None for a cross-encoder, or if requests name none.
+        reranker: The model or the endpoint, to which `over` gives the documents.
+        model: Name of the model in requests to an endpoint; None without an endpoint, or if they name none.
         gated: Whether it is used only if the gate accepts it.
     """
 
-    reranker: Reranker
+    reranker: CrossEncoder | TokenEncoder | RerankerEndpoint
     model: str | None
     gated: bool
 
@@ -46,7 +61,8 @@ class RequestedReranker:
         """Find a reranker by the value of --rerank.
 
         Args:
-            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint` or `endpoint:NAME`.
+            choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`, `endpoint:NAME`, or
+                `late` for the token vectors of the encoder.
             encoder: Name or path of the encoder.
             releases: The directory of releases.
 
@@ -60,55 +76,113 @@ class RequestedReranker:
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
             folder = _own_reranker(Path(encoder), releases)
-            return None if folder is None else cls(CrossEncoder(exported_reranker(str(folder))), None, True)
+            return None if folder is None else cls(_loaded(exported_reranker(str(folder))), None, True)
+        if named == _LATE:
+            return cls(_loaded(exported_reranker(encoder, of_encoder=True)), None, bool(automatic))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
             return cls(reranker_endpoint(model or None), model or None, bool(automatic))
-        return cls(CrossEncoder(exported_reranker(named)), None, bool(automatic))
+        return cls(_loaded(exported_reranker(named)), None, bool(automatic))
+
+    @classmethod
+    def of(cls, reranker: Reranker, model: str | None) -> Self:
+        """Return the reranker of a release, without its documents; `model` is as in the manifest."""
+        if isinstance(reranker, LateInteraction):
+            return cls(reranker.encoder, model, gated=False)
+        scorer = reranker.scorer if isinstance(reranker, TextReranker) else None
+        if not isinstance(scorer, CrossEncoder | RerankerEndpoint):
+            raise TypeError(f"{type(reranker).__name__} is no reranker of a release")
+        return cls(scorer, model, gated=False)
 
     @property
-    def kind(self) -> Literal["cross-encoder", "endpoint"]:
+    def kind(self) -> RerankerKind:
         """Kind of the reranker."""
-        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "endpoint"
+        if isinstance(self.reranker, RerankerEndpoint):
+            return "endpoint"
+        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "late-interaction"
 
     @property
     def name(self) -> str:
         """Name of the model."""
-        if isinstance(self.reranker, CrossEncoder):
-            return self.reranker.config.name
-        return self.model or _ENDPOINT
+        if isinstance(self.reranker, RerankerEndpoint):
+            return self.model or _ENDPOINT
+        return self.reranker.config.name
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the model's files; None for an endpoint."""
+        return None if isinstance(self.reranker, RerankerEndpoint) else self.reranker.folder
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""
+        if isinstance(self.reranker, TokenEncoder):
+            return "similarity"  # the mean of cosines
         if isinstance(self.reranker, CrossEncoder):
             return "similarity" if self.reranker.config.activation == "sigmoid" else "logit"
         return "similarity" if np.min(scores) >= 0 and np.max(scores) <= 1 else "logit"
 
+    def over(self, documents: Documents, spool: Path, job: Job, earlier: EarlierTokens | None = None) -> Reranker:
+        """Return the reranker of the documents of a data set.
 
-def exported_reranker(name_or_path: str) -> Path:
-    """Return the folder of an exported cross-encoder, which is exported once and cached.
+        Args:
+            documents: The documents by position.
+            spool: Folder for their token vectors, in the file TOKEN_VECTORS.
+            job: Shows the progress.
+            earlier: Token vectors that need not be computed.
+        """
+        if not isinstance(self.reranker, TokenEncoder):
+            return TextReranker(self.reranker, documents)
+        vectors = encode_tokens(self.reranker, documents, spool / TOKEN_VECTORS, job, earlier)
+        size = TokenVectorsRecord.of(vectors, range(len(vectors))).bytes_per_passage
+        job.report(f"token vectors take {size / 1000:,.1f} kB per passage, {size * len(vectors) / 1e6:,.0f} MB in all")
+        return LateInteraction(self.reranker, vectors)
+
+
+def _loaded(folder: Path) -> CrossEncoder | TokenEncoder:
+    return TokenEncoder(folder) if (folder / token_encoder.CONFIG).is_file() else CrossEncoder(folder)
+
+
+def _is_exported(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (cross_encoder.CONFIG, token_encoder.CONFIG))
+
+
+def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
+    """Return the folder of an exported reranker, which is exported once and cached.
 
     Args:
-        name_or_path: Name of a model, a folder of sentence-transformers, or the folder of an exported cross-encoder.
+        name_or_path: Name of a model, or a folder: of an exported reranker, of a CrossEncoder or MultiVectorEncoder of
+            sentence-transformers, or of a model of late interaction by PyLate or ColBERT.
+        of_encoder: Whether it is an encoder, whose token vectors are compared.
 
     Raises:
         EncoderError: If the model does not exist, or cannot be exported.
     """
     path = Path(name_or_path)
-    if (path / CONFIG).is_file():
+    if not of_encoder and _is_exported(path):
         return path
+    if of_encoder and is_exported(path):
+        raise EncoderError(f"--rerank {_LATE}: {path} has an exported encoder; name the model that it was made from")
     try:
         folder = model_folder(name_or_path)
         revision = source_digest(folder)
     except EncoderError as error:
         raise EncoderError(f"--rerank {name_or_path}: {error}") from error
     name = path.resolve().name if path.is_dir() else name_or_path
-    key = ["cross-encoder", _EXPORT_VERSION, name, revision, export_versions()]
+    late = of_encoder or gives_token_vectors(folder)
+    kind = _LATE if of_encoder else "late-interaction" if late else "cross-encoder"
+    key = [kind, _EXPORT_VERSION, name, revision, export_versions()]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
         from taugate.calibration.export.cross_encoder import export_cross_encoder  # imports PyTorch
+        from taugate.calibration.export.token_encoder import export_token_encoder
 
-        write_cached(cached, lambda staging: export_cross_encoder(folder, name, revision, staging))
+        def export(staging: Path) -> None:
+            if late:
+                export_token_encoder(folder, name, revision, staging, of_encoder=of_encoder)
+            else:
+                export_cross_encoder(folder, name, revision, staging)
+
+        write_cached(cached, export)
     return cached
 
 
@@ -143,8 +217,8 @@ def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts:
 
         def fill(staging: Path) -> None:
             write_tensors(staging / WEIGHTS, arrays | found.head)
-            link_or_copy(reranker.folder / TOKENIZER, staging / TOKENIZER)
-            (staging / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            link_or_copy(reranker.folder / cross_encoder.TOKENIZER, staging / cross_encoder.TOKENIZER)
+            (staging / cross_encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
         write_cached(cached, fill)
     return CrossEncoder(cached)
@@ -156,4 +230,4 @@ def _own_reranker(encoder: Path, releases: Path) -> Path | None:
         return encoder / RERANKER_FOLDER
     current = current_id(releases)
     folder = None if current is None else releases / current / RERANKER_FOLDER
-    return folder if folder is not None and (folder / CONFIG).is_file() else None
+    return folder if folder is not None and _is_exported(folder) else None

@@ -1,7 +1,6 @@
 """Exports a cross-encoder of sentence-transformers to ONNX, and checks it against PyTorch."""
 
 import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import torch
 from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from transformers.utils.logging import disable_progress_bar
 
-from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import OPSET, quiet_tracer, tokenizer_of
-from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
+from taugate.calibration.export.torch_model import tokenizer_of, trace
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.golden import TOLERANCE
@@ -115,29 +112,14 @@ def _write_graph(model: TorchCrossEncoder, path: Path, name: str, max_length: in
     """Trace the model with the inputs that its tokenizer gives; raises EncoderError if it cannot be traced."""
     features = model.tokenizer([("a query", "a text"), ("b", "c")], padding=True, return_tensors="pt")
     inputs = [name for name in INPUTS if name in features]
-    separate = needs_separate_weights(sum(weights.numel() for weights in model.parameters()))
-    traced = _Logits(model, inputs)
-    try:
-        with warnings.catch_warnings(), traceable_attention(max_length), quiet_tracer():
-            warnings.simplefilter("ignore")  # tracer warnings about shapes, which the check of scores covers
-            torch.onnx.export(
-                traced,
-                tuple(features[name] for name in inputs),
-                str(path),
-                input_names=inputs,
-                output_names=["logits"],
-                dynamic_axes={name: {0: "batch", 1: "tokens"} for name in inputs} | {"logits": {0: "batch"}},
-                opset_version=OPSET,
-                export_params=not separate,
-                do_constant_folding=not separate,  # which copies weights
-                dynamo=False,  # as for encoders (torch_model.py)
-            )
-    except OSError:  # the file cannot be written
-        raise
-    except Exception as error:  # the tracer and the operators raise many different types
-        raise EncoderError(f"reranker {name!r}: cannot be exported to ONNX: {str(error).splitlines()[0]}") from error
-    if separate:
-        separate_weights(path, traced.state_dict())
+    trace(
+        _Logits(model, inputs),
+        {name: features[name] for name in inputs},
+        {"logits": {0: "batch"}},
+        path,
+        f"reranker {name!r}:",
+        max_length=max_length,
+    )
 
 
 def _write_config(config: CrossEncoderConfig, target: Path) -> None:

@@ -1,7 +1,8 @@
 """What a model's folder declares, read from its files before any weights are loaded.
 
 sentence-transformers loads any folder: for one whose modules it cannot use, or that declares none, it takes the mean of
-all tokens. So a ColBERT or SPLADE model would become an encoder that nobody trained. Such folders are refused here.
+all tokens. So a ColBERT or SPLADE model would become an encoder that nobody trained. Such folders are refused here, and
+models of late interaction are recognised for the second stage.
 """
 
 import json
@@ -23,7 +24,8 @@ LATER_MODULES = frozenset({"Pooling", "Dense", "Normalize", "Dropout"})
 # Models for the dot product that were published before sentence-transformers recorded the similarity.
 _NAMED_FOR_DOT = re.compile(r"(?:^|[-_/])(?:dot|contriever|tas-b)(?:[-_/]|$)", re.IGNORECASE)
 _ROUTER = "Router"  # written by `taugate adapt --keep-documents`
-_MANY_VECTORS = "gives several vectors per text (late interaction, such as ColBERT), but a release stores one"
+_MANY_VECTORS = "gives several vectors per text (late interaction, such as ColBERT), which --rerank takes"
+_COLBERT = "HF_ColBERT"  # architecture of ColBERT's own checkpoints
 _SPARSE = "gives sparse vectors of words (such as SPLADE), but a release stores dense ones"
 _PAIRS = "scores pairs of texts (a cross-encoder or classifier), and gives no vectors"
 # `model_type` in config_sentence_transformers.json. PyLate writes ColBERT.
@@ -157,6 +159,14 @@ class ModelFolder:
                 f"{needed / 2**30:.0f} GiB of memory, and this machine has {available / 2**30:.0f}; choose a smaller "
                 "model, or export it on a larger machine and give the encoder folder of that release"
             )
+
+
+def gives_token_vectors(folder: Path) -> bool:
+    """Return whether a folder declares a model of late interaction, of sentence-transformers, PyLate or ColBERT."""
+    declared = _json(folder / "config_sentence_transformers.json").get("model_type")
+    if declared is not None:
+        return _MODEL_TYPES.get(str(declared)) == _MANY_VECTORS
+    return _COLBERT in (_json(folder / "config.json").get("architectures") or ())
 
 
 def check_modules(kinds: Collection[str], name: str) -> None:

@@ -103,7 +103,7 @@ def export(folder: Path, name: str, revision: str, target: Path, similarity: Sim
     expected = ProbeVectors.of(model, config, batch_size=1 if large or max_length > _LONG else _BATCH, unit=unit)
     if not unit:
         config = config.model_copy(update={"dimension": config.dimension + 1, "max_norm": expected.max_norm()})
-    write_graph(model, tokenizer, target / MODEL, config, separate=large)
+    write_graph(model, tokenizer, target / MODEL, config)
     del model
     gc.collect()  # modules refer to each other, and onnxruntime needs the memory
     sum_tokens_by_product(target / MODEL)

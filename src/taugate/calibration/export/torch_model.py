@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.attention import traceable_attention
 from taugate.calibration.export.model_folder import check_modules, custom_code
-from taugate.calibration.export.weights_file import separate_weights
+from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import EncoderConfig
 
@@ -151,9 +151,7 @@ def kind(module: object) -> str:
     return type(module).__name__
 
 
-def write_graph(
-    model: SentenceTransformer, tokenizer: Tokenizer, path: Path, config: EncoderConfig, *, separate: bool = False
-) -> None:
+def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, config: EncoderConfig) -> None:
     """Trace the model into an ONNX file.
 
     Args:
@@ -161,7 +159,6 @@ def write_graph(
         tokenizer: Its tokenizer, for the tracing inputs.
         path: The ONNX file.
         config: Its configuration: vectors get length 1 if they are compared by cosine.
-        separate: Whether the weights get a file of their own, beside the ONNX file.
 
     Raises:
         EncoderError: If the model cannot be traced; the message names the module.
@@ -170,26 +167,56 @@ def write_graph(
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
     mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
-    axes: dict[str, Any] = {
-        "input_ids": {0: "batch", 1: "tokens"},
-        "attention_mask": {0: "batch", 1: "tokens"},
-        "sentence_embedding": {0: "batch"},
-    }
+    architecture = type(getattr(model[0], "auto_model", model[0])).__name__
+    trace(
+        _SentenceEmbedding(model, unit=config.similarity == "cosine"),
+        {"input_ids": ids, "attention_mask": mask},
+        {"sentence_embedding": {0: "batch"}},
+        path,
+        f"encoder {config.name!r}: module 0 ({architecture})",
+        max_length=config.max_length,
+    )
+
+
+def trace(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    output: Mapping[str, Mapping[int, str]],
+    path: Path,
+    subject: str,
+    *,
+    max_length: int,
+) -> None:
+    """Trace a module into an ONNX file; the weights of a large one get a file of their own, beside it.
+
+    Args:
+        module: The module.
+        inputs: Examples of its inputs by name, (batch, tokens).
+        output: Name of its output, with the names of the output's variable axes.
+        path: The ONNX file.
+        subject: What is exported, for the error message.
+        max_length: Longest text in tokens.
+
+    Raises:
+        EncoderError: If the module cannot be traced.
+        OSError: If the file cannot be written.
+    """
+    axes: dict[str, Any] = {name: {0: "batch", 1: "tokens"} for name in inputs} | dict(output)
+    separate = needs_separate_weights(sum(weights.numel() for weights in module.parameters()))
     try:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
-            stack.enter_context(traceable_attention(config.max_length))
+            stack.enter_context(traceable_attention(max_length))
             stack.enter_context(quiet_tracer())
             if separate:
-                stack.enter_context(_short_embeddings(model))
-            warnings.simplefilter("ignore")  # tracer warnings about shapes, which the cosine check covers
-            traced = _SentenceEmbedding(model, unit=config.similarity == "cosine")
+                stack.enter_context(_short_embeddings(module))
+            warnings.simplefilter("ignore")  # tracer warnings about shapes, which the check of the graph covers
             torch.onnx.export(
-                traced,
-                (ids, mask),
+                module,
+                tuple(inputs.values()),
                 str(path),
-                input_names=["input_ids", "attention_mask"],
-                output_names=["sentence_embedding"],
+                input_names=[*inputs],
+                output_names=[*output],
                 dynamic_axes=axes,
                 opset_version=OPSET,
                 export_params=not separate,
@@ -199,13 +226,10 @@ def write_graph(
     except OSError:  # the file cannot be written
         raise
     except Exception as error:  # the tracer and the operators raise many different types
-        architecture = type(getattr(model[0], "auto_model", model[0])).__name__
-        raise EncoderError(
-            f"encoder {config.name!r}: module 0 ({architecture}) cannot be exported to ONNX: "
-            f"{str(error).splitlines()[0]}; choose another model"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise EncoderError(f"{subject} cannot be exported to ONNX: {reason}; choose another model") from error
     if separate:
-        separate_weights(path, traced.state_dict())
+        separate_weights(path, module.state_dict())
 
 
 @contextmanager
@@ -221,7 +245,7 @@ def quiet_tracer() -> Iterator[None]:
 
 
 @contextmanager
-def _short_embeddings(model: SentenceTransformer) -> Iterator[None]:
+def _short_embeddings(model: torch.nn.Module) -> Iterator[None]:
     """Show the tracer the first rows of large embeddings, of which it would make two copies, though it writes none."""
     large = [
         module

@@ -188,7 +188,7 @@ class Calibration(CalibrationStages):
         """
         if self.reranker is None:
             return self
-        tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker)
+        tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
         self.records["gate"] = [*self.records["gate"], *tried]
         if self.second is not None:
             self.searching = self.second.searching

@@ -18,6 +18,7 @@ from taugate.calibration.study.reranked import RerankedSearch
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
+from taugate.retrieval.rerank.reranker import TextReranker
 
 # Documents whose activations choose the int8 weights, each in two pairs: as many texts as for an encoder.
 _DOCUMENTS = 50
@@ -54,7 +55,8 @@ def try_precision(
         return None
     moved = replace(requested, reranker=cheaper)
     with job.stage("rerank"):
-        searching = RerankedSearch.score(first, moved, exact.size)
+        bound = TextReranker(cheaper, documents)
+        searching = RerankedSearch.score(first, moved, bound, exact.size)
         gain = _gain(exact, reranker, cheaper)
         stages, units = (exact.results, searching.results), searching.unanswerable_units
         judged = judge_second_stage(

@@ -20,9 +20,11 @@ from taugate.errors import InputError
 from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.search_records import GateRecord
-from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord
+from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.reranker import KnownPair
+from taugate.retrieval.rerank.endpoint import RerankerEndpoint
+from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.storage.files import sha256_json
 
 # Enough to tell another model, few enough to score whenever an endpoint comes back.
@@ -57,11 +59,13 @@ class AcceptedSecondStage:
         """
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         score = None if self.first.answer_rule is None else self.first.answer_rule.score
-        SecondStageContents(self.folder, self.known, relevance, score).write(release)
+        reranker = self.searching.reranker
+        tokens = reranker.vectors if isinstance(reranker, LateInteraction) else None
+        SecondStageContents(self.folder, self.known, relevance, score, tokens).write(release)
 
 
 def try_second_stage(
-    inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker
+    inputs: CalibrationInputs, first: CorpusSearch, requested: RequestedReranker, spool: Path
 ) -> tuple[list[GateRecord], AcceptedSecondStage | None]:
     """Score the candidates of all queries, judge the second stage, and calibrate the first one if there will be two.
 
@@ -71,6 +75,7 @@ def try_second_stage(
         inputs: The data set and the settings.
         first: The search of the first stage.
         requested: The reranker.
+        spool: Folder for files that a release may need.
 
     Returns:
         The gate's records, and the second stage if there is one.
@@ -82,7 +87,10 @@ def try_second_stage(
     settings, job, size = inputs.settings, inputs.job, inputs.settings.candidates.rerank_candidates
     records: list[GateRecord] = []
     with job.stage("rerank"):
-        searching = RerankedSearch.score(first, requested, max(*SIZES, settings.k) if size == "auto" else size)
+        reranker = requested.over(inputs.dataset.documents, spool, job)
+        searching = RerankedSearch.score(
+            first, requested, reranker, max(*SIZES, settings.k) if size == "auto" else size
+        )
         if size == "auto":
             searching, records = fewest_candidates(searching, requested)
     if searching.scale == "logit" and settings.rule.policy == "relative":
@@ -109,10 +117,9 @@ def try_second_stage(
             if faster.record.admitted or not requested.gated:
                 judged, (searching, requested) = faster, cheaper[1]
     studied, alone = study_first_stage(inputs, first)
-    known = known_pairs(searching, requested)
+    known = known_pairs(searching)
     record = _record(searching, requested, judged, alone, known)
-    folder = requested.reranker.folder if isinstance(requested.reranker, CrossEncoder) else None
-    return records, AcceptedSecondStage(searching, record, folder, studied, known)
+    return records, AcceptedSecondStage(searching, record, requested.folder, studied, known)
 
 
 def _against_first(searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
@@ -134,16 +141,14 @@ def study_first_stage(
     return studied, FirstStageRecord(**{name: records[name] for name in FirstStageRecord.model_fields})
 
 
-def known_pairs(searching: RerankedSearch, requested: RequestedReranker) -> list[KnownPair]:
+def known_pairs(searching: RerankedSearch) -> list[KnownPair]:
     """Score evenly spaced queries with their best candidate alone, as the service will."""
     dataset = searching.inputs.dataset
     rows = np.unique(np.linspace(0, len(dataset.answerable) - 1, num=_KNOWN_PAIRS).astype(int))
     best = searching.answerable.second.positions[rows, :1]
     texts = [dataset.answerable[row].text for row in rows.tolist()]
-    requested.reranker.forget()
-    scores = score_pairs(
-        requested.reranker, texts, best, dataset.documents, searching.inputs.job, "scoring known pairs"
-    )
+    searching.reranker.forget()
+    scores = score_pairs(searching.reranker, texts, best, searching.inputs.job, "scoring known pairs")
     return [
         KnownPair(text, dataset.documents[position].id, score)
         for text, (position,), (score,) in zip(texts, best.tolist(), scores.tolist(), strict=True)
@@ -157,19 +162,25 @@ def _record(
     first: FirstStageRecord,
     known: list[KnownPair],
 ) -> SecondStageRecord:
-    reranker, tolerance = requested.reranker, _ENDPOINT_TOLERANCE
+    model = requested.reranker
     digest = sha256_json([round(pair.score, 2) for pair in known])
-    if isinstance(reranker, CrossEncoder):
-        digest, tolerance = reranker.sha256, TOLERANCE
     return SecondStageRecord(
         kind=requested.kind,
         name=requested.name,
         model=requested.model,
-        sha256=digest,
+        sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
         scores=searching.scale,
         candidates=searching.size,
-        precision=reranker.config.precision if isinstance(reranker, CrossEncoder) else "float32",
-        tolerance=tolerance,
+        precision=model.config.precision if isinstance(model, CrossEncoder) else "float32",
+        tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,
+        token_vectors=token_vectors_record(searching.reranker),
         first=first,
     )
+
+
+def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
+    """Describe the stored token vectors; None of other kinds than late interaction."""
+    if not isinstance(reranker, LateInteraction):
+        return None
+    return TokenVectorsRecord.of(reranker.vectors, range(len(reranker.vectors)))

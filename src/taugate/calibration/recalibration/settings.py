@@ -166,7 +166,7 @@ def _rerank(manifest: Manifest) -> str:
     record = manifest.second_stage
     if record is None:
         return "off"
-    if record.kind == "cross-encoder":
+    if record.kind != "endpoint":
         return "auto"
     return "auto:endpoint" if record.model is None else f"auto:endpoint:{record.model}"
 

@@ -111,9 +111,10 @@ class CandidateSettings(Options):
     )
     rerank: Annotated[str, AfterValidator(_names_a_reranker), Advice("give off, auto, MODEL, or auto:MODEL")] = Field(
         default="off",
-        description="second stage that scores the best candidates anew: MODEL is a cross-encoder's folder or name, "
-        "endpoint or endpoint:NAME (TAUGATE_RERANK_URL); auto:MODEL uses it only if it is shown to help; auto: that of "
-        "the encoder's folder or of the current release, if it is shown to help",
+        description="second stage that scores the best candidates anew: MODEL is the folder or name of a cross-encoder "
+        "or a late-interaction model, late (token vectors of the encoder), endpoint or endpoint:NAME "
+        "(TAUGATE_RERANK_URL); auto:MODEL uses it only if it is shown to help; auto: that of the encoder's folder or "
+        "of the current release, if it is shown to help",
     )
     rerank_candidates: Annotated[
         Annotated[int, Field(ge=1, le=1000)] | Literal["auto"],

@@ -34,7 +34,6 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
-from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
@@ -132,25 +131,26 @@ class RerankedSearch(CorpusSearch):
     scale: Literal["similarity", "logit"]
 
     @classmethod
-    def score(cls, first: CorpusSearch, requested: RequestedReranker, candidates: int) -> Self:
+    def score(cls, first: CorpusSearch, requested: RequestedReranker, reranker: Reranker, candidates: int) -> Self:
         """Score the candidates of all queries.
 
         Args:
             first: The search of the first stage.
-            requested: Scores them.
+            requested: The requested reranker.
+            reranker: The same with the documents of the data set; scores them.
             candidates: N, the number of candidates of a query.
 
         Raises:
             RerankerUnavailable: If there are no scores.
         """
-        dataset, encoded, reranker = first.inputs.dataset, first.encoded, requested.reranker
+        dataset, encoded = first.inputs.dataset, first.encoded
 
         def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
             return first_scored([query.text for query in queries], top, name)
 
         def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
-            scores = score_pairs(reranker, texts, top.positions, dataset.documents, first.inputs.job, name)
+            scores = score_pairs(reranker, texts, top.positions, first.inputs.job, name)
             return Candidates(top, scores)
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
@@ -232,9 +232,8 @@ class RerankedSearch(CorpusSearch):
     def random_scores(self, part: QueryPart) -> Float32:
         """Score the random documents of a part of the queries, (q,) float32, by the second stage."""
         texts = [self.inputs.dataset.answerable[row].text for row in part.members.tolist()]
-        documents, job = self.inputs.dataset.documents, self.inputs.job
         positions = part.resamples.random_documents[:, None]
-        return score_pairs(self.reranker, texts, positions, documents, job, "ranking random documents")[:, 0]
+        return score_pairs(self.reranker, texts, positions, self.inputs.job, "ranking random documents")[:, 0]
 
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
@@ -269,11 +268,10 @@ class RerankedSearch(CorpusSearch):
         )
 
 
-def score_pairs(  # noqa: PLR0913, PLR0917 (what is scored, and what is shown meanwhile)
+def score_pairs(
     reranker: Reranker,
     queries: Sequence[str],
     positions: NDArray[np.int64],
-    documents: Documents | Sequence[Document],
     job: Job,
     name: str,
     known: Float32 | None = None,
@@ -284,7 +282,6 @@ def score_pairs(  # noqa: PLR0913, PLR0917 (what is scored, and what is shown me
         reranker: Scores them.
         queries: Texts of the queries.
         positions: (m, c) positions of the documents.
-        documents: Documents by position.
         job: Shows the progress.
         name: Name of the task in progress.
         known: (m, c) float32 scores that need not be computed, NaN for the others; None for all others.
@@ -296,9 +293,8 @@ def score_pairs(  # noqa: PLR0913, PLR0917 (what is scored, and what is shown me
 
     def one(row: int) -> None:
         missing = np.flatnonzero(np.isnan(scores[row]))
-        texts = [documents[position].encoded_text for position in positions[row, missing].tolist()]
-        if texts:
-            scores[row, missing] = reranker.score(queries[row], texts)
+        if len(missing):
+            scores[row, missing] = reranker.score(queries[row], positions[row, missing])
 
     with job.task(name, len(queries)) as task, ThreadPoolExecutor(reranker.parallel) as pool:
         try:
@@ -326,7 +322,7 @@ def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candida
         similar = first.index.score(first.encoded.answerable[[row]], passages[row][None])[0]
         nearest[place] = passages[row][int(similar.argmax())]
     texts = [queries[row].text for row in missed.tolist()]
-    scores = score_pairs(reranker, texts, nearest, dataset.documents, first.inputs.job, "ranking missed answers")
+    scores = score_pairs(reranker, texts, nearest, first.inputs.job, "ranking missed answers")
     correct[missed] = scores[:, 0]
     return correct
 

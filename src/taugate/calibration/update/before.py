@@ -48,10 +48,7 @@ class SecondStageBefore:
         rule, texts = self.second.rule, [query.text for query in paired.queries]
         first, k = _searched(self.release, paired, rule.candidates), rule.policy.k
         job, known = self.after.inputs.job, self._known(paired, first)
-        documents = self.release.documents
-        scores = score_pairs(
-            self.second.reranker, texts, first.positions, documents, job, "ranking earlier documents", known
-        )
+        scores = score_pairs(self.second.reranker, texts, first.positions, job, "ranking earlier documents", known)
         candidates = Candidates(first, scores)
         top = TopK(candidates.second.scores[:, :k], candidates.second.positions[:, :k])
         relevance = None

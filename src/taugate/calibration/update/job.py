@@ -14,10 +14,16 @@ from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusD
 from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
 from taugate.calibration.encoding.outgoing import announce
 from taugate.calibration.encoding.rerankers import RequestedReranker
+from taugate.calibration.encoding.token_vectors import EarlierTokens
 from taugate.calibration.engines.stored import JOB_ACCESS, documents_of
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.job.reading import check_sizes
-from taugate.calibration.job.reranking import AcceptedSecondStage, known_pairs, study_first_stage
+from taugate.calibration.job.reranking import (
+    AcceptedSecondStage,
+    known_pairs,
+    study_first_stage,
+    token_vectors_record,
+)
 from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
@@ -41,10 +47,10 @@ from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
-from taugate.retrieval.release.layout import RERANKER_FOLDER
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.rerank.late_interaction import LateInteraction
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 _TESTED_AGAIN = frozenset({"index", "engine"})
@@ -176,14 +182,16 @@ class Update(CalibrationStages):
         if record is None or second is None:
             return self
         second.check()
-        requested = RequestedReranker(second.reranker, record.model, gated=False)
+        requested, earlier = RequestedReranker.of(second.reranker, record.model), None
+        if isinstance(second.reranker, LateInteraction):
+            earlier = EarlierTokens(second.reranker.vectors, self.changes.sources)
         with self.job.stage("rerank"):
-            searching = RerankedSearch.score(self.first_search, requested, record.candidates)
+            reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
+            searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
         inputs = replace(self.inputs, settings=_settings(self.current.first_stage, self.requested))
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
-        record = record.model_copy(update={"first": alone})
-        folder = self.releases / self.current.release_id / RERANKER_FOLDER if record.kind == "cross-encoder" else None
-        self.second = AcceptedSecondStage(searching, record, folder, studied, known_pairs(searching, requested))
+        record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
+        self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
         self.searching, self.records["second_stage"] = searching, record
         return self
 

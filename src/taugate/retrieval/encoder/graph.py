@@ -20,8 +20,9 @@ _BATCH_TOKENS = 1024
 
 
 class Graph:
-    """A graph with the inputs input_ids and attention_mask, (batch, tokens) int64, and one output, (batch, d) float32.
+    """A graph with the inputs input_ids and attention_mask, (batch, tokens) int64, and one float32 output.
 
+    The output is (batch, d), or (batch, tokens, d) if the graph gives a vector per token.
     Texts of equal padded length share a batch, the padding depends on the text's own length, and if a graph computes
     other bits for a lone text, the text is paired with itself. So a vector depends on its text alone, to the last bit.
     """
@@ -68,8 +69,16 @@ class Graph:
         """Return the padded length of a text of `length` tokens."""
         return max(length, min(-(-length // self._pad_multiple) * self._pad_multiple, self._max_length))
 
-    def run(self, texts: Sequence[Sequence[int]]) -> Float32:
-        """Encode the token ids of a batch of one padded length; returns (n, d) float32."""
+    def run(self, texts: Sequence[Sequence[int]], attended: Sequence[int] | None = None) -> Float32:
+        """Encode the token ids of a batch of one padded length.
+
+        Args:
+            texts: Token ids of n texts.
+            attended: Number of first tokens of each text that all its tokens attend to, by default all.
+
+        Returns:
+            (n, d) float32, or (n, padded length, d) of a graph that gives a vector per token.
+        """
         rows, length = len(texts), self.padded(len(texts[0]))
         paired = rows == 1 and self._pair_lone_texts and length <= _BATCH_TOKENS
         ids = np.zeros((2 if paired else rows, length), dtype=np.int64)
@@ -77,7 +86,7 @@ class Graph:
         for row in range(len(ids)):
             text = texts[min(row, rows - 1)]
             ids[row, : len(text)] = text
-            mask[row, : len(text)] = 1
+            mask[row, : len(text) if attended is None else attended[min(row, rows - 1)]] = 1
         feed = {"input_ids": ids, "attention_mask": mask}
         output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
         return output[:rows]

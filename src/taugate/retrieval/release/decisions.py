@@ -25,14 +25,16 @@ from taugate.retrieval.release.layout import (
     RERANKER_FOLDER,
 )
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.second_stage import read_pairs
+from taugate.retrieval.release.second_stage import SecondStageRecord, read_pairs
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.reranker import Reranker
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, TokenVectors
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker, TextScorer
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, SecondStageRule
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
 _log = logging.getLogger(__name__)
 _ENDPOINT_SECONDS = 5.0  # to score the known pairs at load, before the first stage serves alone
-OpenReranker = Callable[[str | None], Reranker]  # given the model's name in requests
+OpenReranker = Callable[[str | None], TextScorer]  # given the model's name in requests
 
 
 def load_relevance(path: Path, manifest: Manifest, corpus: Corpus) -> Relevance | None:
@@ -63,18 +65,32 @@ def load_second_stage(
         loaded = AnswerScore.load(release / ABSTENTION, score, 0, ())
         abstention = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
     rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention)
-    reranker: Reranker = open_reranker(record.model) if record.kind == "endpoint" else CrossEncoder(folder, threads)
-    if isinstance(reranker, CrossEncoder) and reranker.sha256 != record.sha256:
-        raise ReleaseError(f"{folder}: its files are not the reranker in the manifest; calibrate again")
+    if record.kind == "endpoint":
+        reranker: Reranker = TextReranker(open_reranker(record.model), corpus.documents)
+    else:
+        reranker = _load_reranker(folder, record, corpus, threads)
     second = SecondStage(rule, reranker, corpus.documents, read_pairs(folder / KNOWN_PAIRS), record.tolerance)
     try:
-        second.check(None if record.kind == "cross-encoder" else time.monotonic() + _ENDPOINT_SECONDS)
+        second.check(time.monotonic() + _ENDPOINT_SECONDS if record.kind == "endpoint" else None)
     except RerankerUnavailable as error:
-        if record.kind == "cross-encoder":
+        if record.kind != "endpoint":
             raise
         _log.warning("second stage not available yet: %s", error)
         second.pause()
     return second
+
+
+def _load_reranker(folder: Path, record: SecondStageRecord, corpus: Corpus, threads: int | None) -> Reranker:
+    """Load a reranker from the files of a release."""
+    model = TokenEncoder(folder, threads) if record.kind == "late-interaction" else CrossEncoder(folder, threads)
+    if model.sha256 != record.sha256:
+        raise ReleaseError(f"{folder}: its files are not the reranker in the manifest; calibrate again")
+    if isinstance(model, CrossEncoder):
+        return TextReranker(model, corpus.documents)
+    vectors = TokenVectors(folder / TOKEN_VECTORS, model.config.dimension)
+    if len(vectors) != len(corpus.documents):
+        raise ReleaseError(f"{folder / TOKEN_VECTORS}: is not of the documents of this release; calibrate again")
+    return LateInteraction(model, vectors)
 
 
 def load_abstention(release: Path, path: Path, manifest: Manifest, corpus: Corpus) -> AnswerRule | None:

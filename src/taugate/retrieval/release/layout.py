@@ -12,7 +12,8 @@ from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.index.names import INDEX, VECTORS
-from taugate.retrieval.rerank import cross_encoder
+from taugate.retrieval.rerank import cross_encoder, token_encoder
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"
@@ -57,6 +58,7 @@ OPTIONAL_FILES = frozenset(
         f"{ENCODER_FOLDER}/{WEIGHTS}",
         f"{ENCODER_FOLDER}/{LAYOUT}",  # beside a graph that the kernel can run
         *(f"{RERANKER_FOLDER}/{name}" for name in (*cross_encoder.FILES, KNOWN_PAIRS)),
+        *(f"{RERANKER_FOLDER}/{name}" for name in (*token_encoder.FILES, TOKEN_VECTORS)),
         f"{FIRST_STAGE_FOLDER}/{RELEVANCE}",
         f"{FIRST_STAGE_FOLDER}/{ABSTENTION}",
     }

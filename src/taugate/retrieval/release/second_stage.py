@@ -1,17 +1,20 @@
 """Records of a second stage, and what its release keeps of the first stage, which answers if the second one cannot."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
 
+import numpy as np
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.bert import Precision
-from taugate.retrieval.release.evidence import Record, RelevanceRecord
+from taugate.retrieval.release.evidence import UNLESS_NONE, Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 from taugate.retrieval.release.search_records import PairedLoss
+from taugate.retrieval.rerank.late_interaction import TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
 from taugate.storage.files import read_bounded
 
@@ -37,6 +40,29 @@ class FirstStageRecord(Record):
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
 
 
+class TokenVectorsRecord(Record):
+    """The token vectors of the documents, for late interaction; their digest is that of their file.
+
+    Attributes:
+        dtype: Type of a component; each vector has a scale in float32, too.
+        dimension: Components of a vector.
+        count: Number of vectors of all documents.
+        bytes_per_passage: Mean size of a passage's vectors in bytes, with their scales.
+    """
+
+    dtype: Literal["int8"]
+    dimension: int = Field(ge=1)
+    count: int = Field(ge=1)
+    bytes_per_passage: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, vectors: TokenVectors, positions: Sequence[int]) -> Self:
+        """Describe the vectors of some documents."""
+        count = sum(len(vectors[position].steps) for position in positions)
+        size = count * (vectors.dimension + np.dtype(np.float32).itemsize)
+        return cls(dtype="int8", dimension=vectors.dimension, count=count, bytes_per_passage=size / len(positions))
+
+
 class SecondStageRecord(Record):
     """The second stage: the manifest's policy, relevance, refusals and metrics are of its scores.
 
@@ -44,13 +70,14 @@ class SecondStageRecord(Record):
         kind: Kind of the reranker.
         name: Name of the model, or of the endpoint's model.
         model: Name of the model in requests to an endpoint; None without an endpoint, or if requests name none.
-        sha256: Digest of the files of a cross-encoder, or of the scores that an endpoint gave the known pairs.
+        sha256: Digest of the files of the model, or of the scores that an endpoint gave the known pairs.
         scores: Whether scores are at least 0, or any numbers, such as log-odds.
         candidates: Number of the first stage's results that are scored.
         precision: Precision of a cross-encoder; not written if it is float32.
         tolerance: Largest allowed difference of a known pair's score.
         separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
             score (AUROC), of the first stage and of the second; None without unanswerable queries.
+        token_vectors: Token vectors of the documents; None, and not written, of other kinds than late interaction.
         first: The first stage alone.
     """
 
@@ -63,6 +90,7 @@ class SecondStageRecord(Record):
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
     tolerance: float = Field(gt=0, lt=1)
     separation: PairedLoss | None
+    token_vectors: Annotated[TokenVectorsRecord | None, UNLESS_NONE] = None
     first: FirstStageRecord
 
 

@@ -38,6 +38,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
+from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
 
 _REMEDY = "calibrate again, or promote another release"
@@ -180,11 +181,13 @@ def _verify_file(path: Path, record: FileRecord) -> None:
 def check_optional_files(release: Path, manifest: Manifest) -> None:
     """Check that the release has an optional file if and only if the manifest has its record."""
     kind = manifest.index.kind
-    first, two_stages = manifest.first_stage, manifest.second_stage is not None
+    first, second = manifest.first_stage, manifest.second_stage
+    two_stages = second is not None
     expected = {
         f"{FIRST_STAGE_FOLDER}/{RELEVANCE}": two_stages and first.relevance is not None,
         f"{FIRST_STAGE_FOLDER}/{ABSTENTION}": two_stages and first.answer_threshold is not None,
         f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": two_stages,
+        f"{RERANKER_FOLDER}/{TOKEN_VECTORS}": second is not None and second.kind == "late-interaction",
         # Whether these kinds need exact vectors, their own file tells; releases of 0.2 and before have none.
         VECTORS: kind == "ivf-pq" or (kind in {"flat-int8", "hnsw"} and VECTORS in manifest.files),
         PROJECTION: manifest.projection is not None,

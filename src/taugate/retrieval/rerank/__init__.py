@@ -1,1 +1,1 @@
-"""The second stage: scores the best candidates of a search anew, by their texts."""
+"""The second stage: scores the best candidates of a search anew."""

@@ -100,7 +100,7 @@ class CrossEncoder:
             raise EncoderError(f"{error}; {_REMEDY}") from error
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
-        """Score the pairs of a query and n texts, (n,) float32; see `Reranker`."""
+        """Score the pairs of a query and n texts, (n,) float32; see `TextScorer`."""
         outputs = self.outputs(self.tokenize(query, texts), deadline)
         if self.config.activation == "sigmoid":
             outputs = (1 / (1 + np.exp(-outputs.astype(np.float64)))).astype(np.float32)
@@ -116,7 +116,7 @@ class CrossEncoder:
         return self._tokenizer.encode_batch([(query, text) for text in texts])
 
     def outputs(self, pairs: "Sequence[Encoding]", deadline: float | None = None) -> Float32:
-        """Return the scores of n pairs before the activation, (n,) float32; see `Reranker.score`."""
+        """Return the scores of n pairs before the activation, (n,) float32; see `TextScorer`."""
         outputs = np.empty(len(pairs), dtype=np.float32)
         for batch in self._model.batches([len(pair.ids) for pair in pairs]):
             if deadline is not None and time.monotonic() >= deadline:

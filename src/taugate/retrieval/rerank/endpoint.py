@@ -81,7 +81,7 @@ class RerankerEndpoint:
         self._batches = ThreadPoolExecutor(_PARALLEL, "taugate-rerank")
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
-        """Score the pairs of a query and n texts, (n,) float32; see `Reranker`."""
+        """Score the pairs of a query and n texts, (n,) float32; see `TextScorer`."""
         with self._lock:
             known = {text: self._cache[query, text] for text in texts if (query, text) in self._cache}
         missing = [text for text in dict.fromkeys(texts) if text not in known]

@@ -1,15 +1,20 @@
-"""The interface of rerankers: score the pairs of a query and several texts."""
+"""The interface of rerankers: score how well documents answer a query.
+
+Some read the documents' texts (`TextScorer`); late interaction compares vectors that the release stores.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable
+from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.vectors.similarity import Float32
 
-RerankerKind = Literal["cross-encoder", "endpoint"]
+RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +26,32 @@ class KnownPair:
     score: float
 
 
-class Reranker(Protocol):
-    """Scores how well texts answer a query. `score` may be called by several threads."""
+class Scorer(Protocol):
+    """What all kinds of rerankers have."""
 
     @property
     def parallel(self) -> int:
         """How many queries are scored at the same time; 1 if one query already uses all processors."""
         ...
 
-    def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
-        """Score the pairs of a query and n texts.
+    def forget(self) -> None:
+        """Forget scores that it remembers."""
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class Reranker(Scorer, Protocol):
+    """Scores how well documents answer a query. `score` may be called by several threads."""
+
+    def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
+        """Score n documents.
 
         Args:
             query: Text of the query.
-            texts: The n texts.
+            positions: (n,) int64 positions of the documents.
             deadline: Time of `time.monotonic` after which nobody needs the scores; None to take as long as necessary.
 
         Returns:
@@ -45,13 +62,44 @@ class Reranker(Protocol):
         """
         ...
 
-    def forget(self) -> None:
-        """Forget scores that it remembers."""
+
+class TextScorer(Scorer, Protocol):
+    """Scores the pairs of a query and several texts. `score` may be called by several threads."""
+
+    def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
+        """Score the pairs of a query and n texts, (n,) float32; otherwise like `Reranker.score`."""
         ...
 
+
+@dataclass(frozen=True)
+class TextReranker:
+    """Reads the texts of documents, and has them scored.
+
+    Attributes:
+        scorer: Scores texts.
+        documents: Documents by position.
+    """
+
+    scorer: TextScorer
+    documents: Documents
+
+    @property
+    def parallel(self) -> int:
+        """See `Scorer`."""
+        return self.scorer.parallel
+
+    def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
+        """See `Reranker`."""
+        texts = [document.encoded_text for document in self.documents.at(positions)]
+        return self.scorer.score(query, texts, deadline)
+
+    def forget(self) -> None:
+        """See `Scorer`."""
+        self.scorer.forget()
+
     def close(self) -> None:
-        """Release connections."""
-        ...
+        """See `Scorer`."""
+        self.scorer.close()
 
 
 def checked_scores(scores: Float32, texts: int, name: str) -> Float32:

@@ -98,7 +98,7 @@ class SecondStage:
         Args:
             rule: What was calibrated.
             reranker: Scores the candidates.
-            documents: Documents by position.
+            documents: Documents by position, of the known pairs.
             known: Pairs with their scores at calibration. They are compared again after a failure, because another
                 model may answer at the endpoint then.
             tolerance: Largest allowed difference of a score.
@@ -117,10 +117,10 @@ class SecondStage:
         """
         self.reranker.forget()
         for pair in self._known:
-            (position,) = self._documents.positions(pair.document)[:1].tolist() or [None]
-            if position is None:
+            position = self._documents.positions(pair.document)[:1]
+            if not len(position):
                 continue
-            (score,) = self.reranker.score(pair.query, [self._documents[position].encoded_text], deadline)
+            (score,) = self.reranker.score(pair.query, position, deadline)
             if not abs(float(score) - pair.score) <= self._tolerance:
                 raise RerankerUnavailable(
                     f"the reranker gives a pair of the calibration {score:.6g}, not {pair.score:.6g}: another model "
@@ -179,7 +179,7 @@ class SecondStage:
         try:
             if failing:
                 self.check(deadline)
-            scores = self.reranker.score(query, self._texts(positions), deadline)
+            scores = self.reranker.score(query, positions, deadline)
         except TaugateError as error:
             in_time = time.monotonic() < deadline
             if not failing:
@@ -203,6 +203,3 @@ class SecondStage:
             if not ranked.cancel():
                 self.pause()
             return "deadline"
-
-    def _texts(self, positions: NDArray[np.int64]) -> list[str]:
-        return [document.encoded_text for document in self._documents.at(positions)]

@@ -82,9 +82,9 @@ def trusting(settings: Settings, engine: EngineAccess) -> Load:
     def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> "Release":
         from taugate.retrieval.release.reader import load
         from taugate.retrieval.rerank.endpoint import endpoint_at
-        from taugate.retrieval.rerank.reranker import Reranker
+        from taugate.retrieval.rerank.reranker import TextScorer
 
-        def open_reranker(model: str | None) -> Reranker:
+        def open_reranker(model: str | None) -> TextScorer:
             return endpoint_at(model, settings.rerank.url, settings.rerank.key_file)
 
         def open_one(folder: Path, trusted: TrustedKeys | None) -> "Release":

@@ -1,0 +1,184 @@
+"""Exports a model of late interaction to ONNX, and checks it against sentence-transformers.
+
+MultiVectorEncoder reads its own folders, those of PyLate, and checkpoints of ColBERT with their artifact.metadata.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from transformers.utils.logging import disable_progress_bar
+
+from taugate.calibration.export.onnx_export import PROBES
+from taugate.calibration.export.torch_model import is_transformer, kind, load_model, prompt_of, tokenizer_of, trace
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import Role
+from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.rerank.token_encoder import CONFIG, TOKENIZER, Expansion, TokenEncoder, TokenEncoderConfig
+from taugate.retrieval.vectors.similarity import Float32
+
+_MASK = "MultiVectorMask"  # which vectors count, for which `TokenEncoder.encode` has its own code
+_MODULES = frozenset({"Transformer", "Dense", "Dropout", "Normalize", _MASK})
+
+
+def export_token_encoder(folder: Path, name: str, revision: str, target: Path, *, of_encoder: bool = False) -> None:
+    """Write model.onnx, tokenizer.json and late-interaction.json into an empty folder.
+
+    Args:
+        folder: Folder of the model.
+        name: Name to record.
+        revision: Revision to record.
+        target: The empty folder.
+        of_encoder: Whether the model is an encoder, of which the token vectors before pooling are exported. A query's
+            tokens count by their rarity then, because such vectors were not trained to tell which tokens matter.
+
+    Raises:
+        EncoderError: If the model has a module that cannot be exported, or if the graph's scores differ from the
+            library's by more than TOLERANCE on the probe texts.
+    """
+    model = _of_encoder(folder, name) if of_encoder else _loaded(folder, name)
+    modules = _modules(model, name)
+    borrowed: Any = model  # has what these functions read of an encoder
+    tokenizer, max_length = tokenizer_of(borrowed, name)
+    (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    lengths, expansion = _lengths(model, max_length)
+    config = TokenEncoderConfig(
+        name=name,
+        revision=revision,
+        dimension=int(model.get_embedding_dimension() or 0),
+        prompts={
+            "query": prompt_of(borrowed, "query"),
+            "document": prompt_of(borrowed, "document", "passage", "corpus"),
+        },
+        lengths=lengths,
+        skipped=_skipped(model),
+        expansion=expansion,
+        weighted=of_encoder,
+        max_difference=0.0,
+    )
+    trace(
+        _TokenVectors(modules),
+        {name: torch.ones((2, 4), dtype=torch.long) for name in ("input_ids", "attention_mask")},
+        {"token_embeddings": {0: "batch", 1: "tokens"}},
+        target / MODEL,
+        f"reranker {name!r}:",
+        max_length=max(lengths.values()),
+    )
+    _write_config(config, target)
+    exported = TokenEncoder(target)
+    difference = float(np.abs(_exported_scores(exported) - _scores(model)).max())
+    if not difference <= TOLERANCE:
+        raise EncoderError(
+            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe texts, more "
+            f"than {TOLERANCE:g}; this model cannot be served; choose another one"
+        )
+    _write_config(config.model_copy(update={"max_difference": difference}), target)
+
+
+def _loaded(folder: Path, name: str) -> MultiVectorEncoder:
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading one file of weights
+    try:
+        stored = {"dtype": torch.float32}
+        model = MultiVectorEncoder(str(folder), device="cpu", local_files_only=True, model_kwargs=stored)
+    except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
+        raise EncoderError(f"reranker {name!r}: {folder} is not a model of late interaction ({error})") from error
+    return model.float().eval()
+
+
+def _of_encoder(folder: Path, name: str) -> MultiVectorEncoder:
+    """Return the transformer of an encoder with unit vectors of its tokens."""
+    encoder = load_model(folder, name)
+    if not is_transformer(encoder):
+        raise EncoderError(
+            f"--rerank late: the encoder {name!r} has no vectors of tokens in context; choose another one"
+        )
+    prompts: Any = encoder.prompts  # declared with values that may be None, which the constructor takes as well
+    modules = [encoder[0], MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+    return MultiVectorEncoder(modules=modules, device="cpu", prompts=prompts).eval()
+
+
+def _modules(model: MultiVectorEncoder, name: str) -> list[torch.nn.Module]:
+    """Return the modules that compute vectors; raises EncoderError, naming the module, if one cannot be exported."""
+    modules: list[Any] = [*model]
+    for position, module in enumerate(modules):
+        if kind(module) not in _MODULES or getattr(module, "keep_only_token_ids", None):
+            raise EncoderError(
+                f"reranker {name!r}: module {position} ({kind(module)}) cannot be exported, or keeps the tokens of "
+                "images only; choose a model of texts without pooling of tokens"
+            )
+    if kind(modules[-1]) not in {"Normalize", _MASK} or "Normalize" not in map(kind, modules):
+        raise EncoderError(f"reranker {name!r}: does not normalize its vectors; append a Normalize module")
+    return [module for module in modules if kind(module) != _MASK]
+
+
+def _lengths(model: MultiVectorEncoder, max_length: int) -> tuple[dict[Role, int], Expansion | None]:
+    """Return the longest query and document in tokens, and how queries are extended."""
+    transformer: Any = model[0]
+    document, query = transformer.document_length or max_length, transformer.query_length or max_length
+    requested = transformer.query_expansion
+    if requested is None:
+        return {"query": query, "document": document}, None
+    tokenizer, length = model.tokenizer, requested["length"]
+    named = requested["token"]
+    token = tokenizer.mask_token_id if named is None else tokenizer.convert_tokens_to_ids(named)
+    if token is None:
+        token = tokenizer.eos_token_id
+    query = length if requested["strategy"] == "fixed" else max(query, length)
+    expansion = Expansion(token=token, length=length, attended=requested["attend"])
+    return {"query": query, "document": document}, expansion
+
+
+def _skipped(model: MultiVectorEncoder) -> dict[Role, list[int]]:
+    """Return the ids of tokens whose vectors do not count, of queries and of documents."""
+    masks: list[Any] = [module for module in model if kind(module) == _MASK]
+    skipped: dict[Role, list[int]] = {"query": [], "document": []}
+    for mask in masks:
+        ids = model.tokenizer.convert_tokens_to_ids(mask.skiplist_words)
+        for role, tokens in skipped.items():
+            if role in mask.skiplist_tasks:
+                tokens.extend(token for token in ids if token not in {None, model.tokenizer.unk_token_id, *tokens})
+    return skipped
+
+
+def _scores(model: MultiVectorEncoder) -> Float32:
+    """Return the library's scores of all pairs of probes, (n, n), divided by the numbers of the queries' vectors."""
+    queries, documents = model.encode_query(PROBES), model.encode_document(PROBES)
+    counts = np.array([[len(query)] for query in queries], dtype=np.float32)
+    scores: Float32 = model.similarity(queries, documents, length_normalize=False).numpy() / counts
+    return scores
+
+
+def _exported_scores(exported: TokenEncoder) -> Float32:
+    """Return the graph's scores of all pairs of probes, (n, n), from vectors in float32."""
+    documents = exported.encode(PROBES, "document")
+    scores = [
+        [(document.vectors @ query.vectors.T).max(axis=0).mean() for document in documents]
+        for query in exported.encode(PROBES, "query")
+    ]
+    return np.array(scores, dtype=np.float32)
+
+
+class _TokenVectors(torch.nn.Module):
+    """(input_ids, attention_mask) → the vector of every token, (n, tokens, d)."""
+
+    def __init__(self, modules: list[torch.nn.Module]) -> None:
+        super().__init__()
+        self.steps: Any = torch.nn.ModuleList(modules)  # modules with untyped attributes
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        features: Any = {"input_ids": input_ids, "attention_mask": attention_mask}
+        for module in self.steps:
+            features = module(features)
+        vectors: torch.Tensor = features["token_embeddings"]
+        return vectors
+
+
+def _write_config(config: TokenEncoderConfig, target: Path) -> None:
+    (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")

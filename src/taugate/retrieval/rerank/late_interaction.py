@@ -1,0 +1,171 @@
+"""Late interaction: compares the vectors of a query's tokens with those of the candidates' tokens, which are stored.
+
+The score is MaxSim (Khattab and Zaharia, "ColBERT", SIGIR 2020, eq. 3) divided by the number of the query's vectors, so
+that one threshold fits queries of all lengths: the mean, over the query's tokens, of the largest similarity to a token
+of the document. The token vectors of an encoder that was not trained for it count by how rare the token is in the
+documents. A stored vector has one byte per component and one scale.
+"""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.tensors import Arrays, map_tensors, write_tensors
+
+TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
+_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
+
+
+class CodedTokens(NamedTuple):
+    """The vectors of one document: codes (tokens, dimension) int8, of which each row has a step, (tokens,) float32."""
+
+    codes: NDArray[np.int8]
+    steps: Float32
+
+
+def coded(vectors: Float32) -> CodedTokens:
+    """Return codes and steps of the vectors of a document, (tokens, dimension) float32."""
+    steps = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_MAX_CODE)
+    return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
+
+
+class TokenVectors:
+    """The token vectors of N documents, mapped from a file; only those of candidates are read.
+
+    Attributes:
+        weights: (vocabulary,) float32 weights of a query's tokens by their ids; None if all count the same.
+    """
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        """Map the file.
+
+        Args:
+            path: The file.
+            dimension: Dimension of a vector.
+
+        Raises:
+            ReleaseError: If it does not hold token vectors of this dimension.
+        """
+        try:
+            arrays = map_tensors(path)
+            self._codes, self._steps, self._offsets = arrays["codes"], arrays["steps"], arrays["offsets"]
+            self.weights: Float32 | None = arrays.get("weights")
+        except KeyError as error:
+            raise ReleaseError(f"{path}: has no token vectors; calibrate again") from error
+        rows, offsets = len(self._steps), self._offsets
+        fits = (
+            self._codes.dtype == np.int8
+            and self._steps.dtype == np.float32
+            and offsets.dtype == np.int64
+            and self._codes.shape == (rows, dimension)
+            and self._steps.ndim == offsets.ndim == 1
+            and len(offsets) > 1
+            and (offsets[0], offsets[-1]) == (0, rows)
+            and bool((np.diff(offsets) > 0).all())
+            and (self.weights is None or (self.weights.dtype == np.float32 and bool((self.weights > 0).all())))
+        )
+        if not fits:
+            raise ReleaseError(f"{path}: does not hold vectors of {dimension} dimensions by document; calibrate again")
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self._offsets) - 1
+
+    def __getitem__(self, position: int) -> CodedTokens:
+        """Return the vectors of the document at a position."""
+        rows = slice(*self._offsets[position : position + 2].tolist())
+        return CodedTokens(self._codes[rows], self._steps[rows])
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of a vector."""
+        return int(self._codes.shape[1])
+
+    def save(self, path: Path, positions: Iterable[int] | None = None) -> None:
+        """Write the token vectors of some documents to a file, by default of all."""
+        chosen = range(len(self)) if positions is None else positions
+        write_token_vectors(path, (self[position] for position in chosen), self.weights)
+
+    def similarities(self, query: EncodedTokens, positions: NDArray[np.int64]) -> Float32:
+        """Return the weighted means of the largest similarities of a query's tokens, (n,) float32.
+
+        Args:
+            query: The query.
+            positions: (n,) int64 positions of the documents.
+        """
+        codes, steps = zip(*(self[position] for position in positions.tolist()), strict=True)
+        similarities = np.concatenate(codes, dtype=np.float32) @ query.vectors.T * np.concatenate(steps)[:, None]
+        starts = np.cumsum([0, *map(len, steps[:-1])])
+        weights = np.ones(len(query.ids), np.float32) if self.weights is None else self.weights[query.ids]
+        best: Float32 = np.maximum.reduceat(similarities, starts, axis=0) @ (weights / weights.sum())
+        return best
+
+
+def write_token_vectors(path: Path, documents: Iterable[CodedTokens], weights: Float32 | None = None) -> None:
+    """Write the token vectors of documents, which need not be in memory at the same time.
+
+    Args:
+        path: The file to write; two others beside it are written and removed.
+        documents: Vectors of one document after the other, at least one each.
+        weights: See `TokenVectors`.
+    """
+    codes, steps, ends, dimension = path.with_suffix(".codes"), path.with_suffix(".steps"), [0], 0
+    with codes.open("wb") as codes_file, steps.open("wb") as steps_file:
+        for document in documents:
+            codes_file.write(document.codes.data)
+            steps_file.write(document.steps.data)
+            ends.append(ends[-1] + len(document.steps))
+            dimension = document.codes.shape[1]
+    arrays: Arrays = {
+        "codes": np.memmap(codes, np.int8, "r", shape=(ends[-1], dimension)),
+        "steps": np.memmap(steps, np.float32, "r"),
+        "offsets": np.array(ends, dtype=np.int64),
+    }
+    write_tensors(path, arrays if weights is None else arrays | {"weights": weights})
+    codes.unlink()
+    steps.unlink()
+
+
+class LateInteraction:
+    """Scores documents by their stored token vectors.
+
+    Attributes:
+        encoder: Encodes the queries.
+        vectors: Token vectors of the documents.
+    """
+
+    parallel = 1
+
+    def __init__(self, encoder: TokenEncoder, vectors: TokenVectors) -> None:
+        """Combine both; raises ReleaseError if the vectors have no weights for the tokens of a weighted encoder."""
+        weights = None if vectors.weights is None else len(vectors.weights)
+        if weights != (encoder.vocabulary if encoder.config.weighted else None):
+            raise ReleaseError(f"{encoder.folder}: its tokens and their weights do not fit together; calibrate again")
+        self.encoder, self.vectors = encoder, vectors
+
+    def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
+        """Score n documents, (n,) float32; see `Reranker`."""
+        name = self.encoder.config.name
+        if deadline is not None and time.monotonic() >= deadline:
+            raise RerankerUnavailable(f"{name}: the deadline passed before the candidates were scored")
+        if not len(positions):
+            return np.empty(0, dtype=np.float32)
+        try:
+            (encoded,) = self.encoder.encode([query], "query")
+        except EncoderError as error:
+            raise RerankerUnavailable(str(error)) from error
+        return checked_scores(self.vectors.similarities(encoded, positions), len(positions), name)
+
+    def forget(self) -> None:
+        """Do nothing: every score is computed again."""
+
+    def close(self) -> None:
+        """Do nothing: files are unmapped with this object."""

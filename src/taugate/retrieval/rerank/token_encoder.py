@@ -1,0 +1,172 @@
+"""Encodes a text as one vector per token, for late interaction (Khattab and Zaharia, "ColBERT", SIGIR 2020).
+
+The files are those that `taugate.calibration.export.token_encoder` writes. Vectors are those of sentence-transformers'
+MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import Role
+from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
+from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
+from taugate.storage.files import read_bounded, sha256_files
+
+TOKENIZER, CONFIG = "tokenizer.json", "late-interaction.json"
+FILES = (MODEL, DATA, TOKENIZER, CONFIG)  # DATA only beside a graph with large weights
+_MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
+_PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
+_REMEDY = "export the late-interaction model again"
+
+
+class Expansion(BaseModel):
+    """Tokens that are appended to short queries, whose vectors count (ColBERT, section 3.2).
+
+    Attributes:
+        token: Id of the token, usually [MASK].
+        length: Tokens of a query with them.
+        attended: Whether the other tokens attend to them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token: int = Field(ge=0)
+    length: int = Field(ge=1, le=_MAX_TOKENS)
+    attended: bool
+
+
+class TokenEncoderConfig(BaseModel):
+    """What graph and tokenizer of an exported model do not contain.
+
+    Attributes:
+        name: Name of the source model.
+        revision: Digest of its files.
+        dimension: Dimension of a token's vector.
+        prompts: Prefix of queries and of documents.
+        lengths: Longest query and longest document in tokens, including special ones and the prompt.
+        skipped: Ids of tokens of queries and of documents whose vectors do not count, such as punctuation.
+        expansion: Tokens that are appended to queries; None if none are.
+        weighted: Whether a query's tokens count by how rare they are in the documents.
+        max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    revision: str
+    dimension: int = Field(ge=1, le=MAX_DIMENSIONS)
+    prompts: dict[Role, str]
+    lengths: dict[Role, int]
+    skipped: dict[Role, list[int]]
+    expansion: Expansion | None
+    weighted: bool = False
+    max_difference: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Self:
+        for values in (self.prompts, self.lengths, self.skipped):
+            if {*values} != {"query", "document"}:
+                raise ValueError("needs a value for queries and one for documents")
+        if not all(1 <= length <= _MAX_TOKENS for length in self.lengths.values()):
+            raise ValueError(f"needs lengths of 1 to {_MAX_TOKENS} tokens")
+        return self
+
+
+class EncodedTokens(NamedTuple):
+    """The tokens of a text that count: (tokens, dimension) float32 vectors, and (tokens,) int64 ids."""
+
+    vectors: Float32
+    ids: NDArray[np.int64]
+
+
+class TokenEncoder:
+    """An exported model of token vectors, loaded from its folder.
+
+    Attributes:
+        folder: Folder of its files.
+        config: Its configuration.
+        sha256: Digest of its files.
+    """
+
+    def __init__(self, folder: Path, threads: int | None = None) -> None:
+        """Load the files.
+
+        Args:
+            folder: Folder of the files.
+            threads: Threads for a batch, by default the processors that this process may use.
+
+        Raises:
+            EncoderError: If a file is missing or invalid.
+        """
+        from tokenizers import Tokenizer  # slow to load, and only encoding needs it
+
+        self.folder = folder
+        self.config = config = _read_config(folder)
+        try:
+            self.sha256 = sha256_files(folder, [name for name in FILES if name != DATA or (folder / DATA).is_file()])
+            self._tokenizers: dict[Role, Tokenizer] = {}
+            for role, length in config.lengths.items():
+                self._tokenizers[role] = tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+                tokenizer.no_padding()
+                tokenizer.enable_truncation(length)
+        except OSError as error:
+            raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
+        except Exception as error:  # tokenizers raises bare Exception for an unreadable file
+            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
+        longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
+        self._graph = Graph(folder / MODEL, threads or processors(), longest, _PAD_MULTIPLE, pair_lone_texts=False)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        size: int = self._tokenizers["query"].get_vocab_size()
+        return size
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[list[int]]:
+        """Return the token ids of texts of a role, queries or documents, without those of an expansion."""
+        prompted = [self.config.prompts[role] + text for text in texts]
+        return [encoding.ids for encoding in self._tokenizers[role].encode_batch(prompted)]
+
+    def encode(self, texts: Sequence[str], role: Role) -> list[EncodedTokens]:
+        """Encode n texts of a role, queries or documents; a text of which no token counts has a zero vector.
+
+        Raises:
+            EncoderError: If a vector has another dimension, or contains NaN or infinity.
+        """
+        config, expansion = self.config, self.config.expansion if role == "query" else None
+        ids = self.tokenize(texts, role)
+        attended = [len(text) for text in ids]
+        if expansion is not None:
+            ids = [text + [expansion.token] * (expansion.length - len(text)) for text in ids]
+            attended = [len(text) for text in ids] if expansion.attended else attended
+        nothing = EncodedTokens(np.zeros((1, config.dimension), np.float32), np.zeros(1, np.int64))
+        encoded = [nothing] * len(ids)
+        skipped = config.skipped[role]
+        for batch in self._graph.batches([len(text) for text in ids]):
+            output = self._graph.run([ids[place] for place in batch], [attended[place] for place in batch])
+            if output.shape[2:] != (config.dimension,) or not np.isfinite(output).all():
+                raise EncoderError(
+                    f"{self.folder / MODEL}: does not give finite vectors of {config.dimension} dimensions; {_REMEDY}"
+                )
+            for place, tokens in zip(batch, output, strict=True):
+                counted = ~np.isin(ids[place], skipped)
+                if counted.any():
+                    encoded[place] = EncodedTokens(tokens[: len(counted)][counted], np.array(ids[place])[counted])
+        return encoded
+
+
+def _read_config(folder: Path) -> TokenEncoderConfig:
+    try:
+        return TokenEncoderConfig.model_validate_json(read_bounded(folder / CONFIG, _MAX_CONFIG))
+    except (OSError, ValidationError) as error:
+        raise EncoderError(
+            f"{folder / CONFIG}: not the configuration of a late-interaction model; {_REMEDY}"
+        ) from error
