@@ -151,8 +151,8 @@ def _scores(model: MultiVectorEncoder) -> Float32:
     """Return the library's scores of all pairs of probes, (n, n), divided by the numbers of the queries' vectors."""
     queries, documents = model.encode_query(PROBES), model.encode_document(PROBES)
     counts = np.array([[len(query)] for query in queries], dtype=np.float32)
-    scores: Float32 = model.similarity(queries, documents, length_normalize=False).numpy() / counts
-    return scores
+    scores = model.similarity(queries, documents, length_normalize=False).numpy() / counts
+    return np.asarray(scores, dtype=np.float32)
 
 
 def _exported_scores(exported: TokenEncoder) -> Float32:
