@@ -1,6 +1,7 @@
 """A cached reply equals a computed one, under a new id; every option has its own cache entry."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -109,6 +110,17 @@ def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: 
             assert "taugate_redis_up 1.0" in two.http.get("/metrics").text
 
 
+@pytest.fixture(scope="module")
+def shared(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, RedisProcess]]:
+    """A service without a cache of its own, and its Redis."""
+    settings = {"TAUGATE_REDIS_TIMEOUT_MS": "500", "TAUGATE_CACHE_BYTES": "0"}
+    with (
+        RedisProcess(tmp_path_factory.mktemp("redis")) as server,
+        ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as service,
+    ):
+        yield service.ready(), server
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
@@ -121,23 +133,22 @@ def test_replicas_share_redis_entries(releases: Path, tmp_path: Path, uncached: 
     ],
 )
 def test_invalid_redis_value_is_recomputed(
-    releases: Path, tmp_path: Path, uncached: list[dict[str, object]], value: bytes
+    shared: tuple[ServiceProcess, RedisProcess], uncached: list[dict[str, object]], value: bytes
 ) -> None:
-    settings = {"TAUGATE_REDIS_TIMEOUT_MS": "500", "TAUGATE_CACHE_BYTES": "0"}
-    with RedisProcess(tmp_path) as server, ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as one:
-        one.ready()
-        # On a slow machine the first use of Redis may time out, after which nothing is written for a while: ask again.
-        wait_until(
-            lambda: without_id(one.search()) == uncached[0] and len(list(server.client.scan_iter("taugate:5:*"))) == 2
-        )
-        (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
-        server.client.set(found, value)
+    one, server = shared
+    server.client.flushdb()
+    # On a slow machine the first use of Redis may time out, after which nothing is written for a while: ask again.
+    wait_until(
+        lambda: without_id(one.search()) == uncached[0] and len(list(server.client.scan_iter("taugate:5:*"))) == 2
+    )
+    (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
+    server.client.set(found, value)
+    assert without_id(one.search()) == uncached[0]
+    numbers = [np.full(DIMENSION, number, dtype=np.float32).tobytes() for number in (np.nan, 1e30)]
+    unflagged = np.zeros(DIMENSION, dtype=np.float32).tobytes()
+    for strange in (b"x", *(each + b"\0" for each in numbers), unflagged, unflagged + b"\4"):
+        server.client.set(vector, strange)
         assert without_id(one.search()) == uncached[0]
-        numbers = [np.full(DIMENSION, number, dtype=np.float32).tobytes() for number in (np.nan, 1e30)]
-        unflagged = np.zeros(DIMENSION, dtype=np.float32).tobytes()
-        for strange in (b"x", *(each + b"\0" for each in numbers), unflagged, unflagged + b"\4"):
-            server.client.set(vector, strange)
-            assert without_id(one.search()) == uncached[0]
 
 
 def test_unreachable_redis_changes_no_reply(releases: Path, uncached: list[dict[str, object]]) -> None:
