@@ -12,7 +12,7 @@ from taugate.retrieval.documents.store import Document, DocumentStore, DocumentW
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
-from taugate.retrieval.rerank.reranker import KnownPair
+from taugate.retrieval.rerank.reranker import KnownPair, TextReranker
 from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
 from tests.rerank_server import RerankServer
 
@@ -37,7 +37,7 @@ def server() -> Iterator[RerankServer]:
 
 def stage(server: RerankServer, documents: DocumentStore, known: Sequence[KnownPair] = ()) -> SecondStage:
     rule = SecondStageRule(5, Policy("similarity", 2.0, 3), None, None)
-    return SecondStage(rule, endpoint_at(None, server.url, None), documents, known)
+    return SecondStage(rule, TextReranker(endpoint_at(None, server.url, None), documents), documents, known)
 
 
 def outcome(second: SecondStage, query: str, seconds: float = 5.0) -> Ranked | str:
