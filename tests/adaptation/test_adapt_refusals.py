@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from taugate.adaptation import encoder_trainer, job
+from taugate.adaptation import encoder_trainer, reading
 from taugate.adaptation import folder as folders
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.cli import main as cli
@@ -141,7 +141,7 @@ def test_missing_evaluation_split_names_option(
 def test_unwritable_target_is_refused_early(
     target: str, sample: Path, spoilt: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "read_dataset", None)
+    monkeypatch.setattr(reading, "read_dataset", None)
     capfd.readouterr()
     assert cli.main(adapt(sample, spoilt, Path(target))) == 2
     (text,) = capfd.readouterr().err.splitlines()

@@ -1,6 +1,7 @@
 """Converts a time budget into steps, by a short timing pass before the first step."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -32,8 +33,8 @@ _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
 }
 MERGE_WEIGHTS = (0.5, 0.75, 0.25)  # weights of the trained encoder, the most useful first; 0 and 1 are the two encoders
 _LAYERS_DOCUMENTS = 64  # documents in a batch, with as many negatives: a gigabyte of activations for 200 tokens
-_EXPORT_SECONDS = 15.0  # for loading, tracing and checking a model of 22 million weights
-_TIMED = StagePlan(steps=2, batch=32)  # with fewer examples, an example takes less time than in a full batch
+EXPORT_SECONDS = 15.0  # for loading, tracing and checking a model of 22 million weights
+TIMED = StagePlan(steps=2, batch=32)  # with fewer examples, an example takes less time than in a full batch
 _TIMED_TEXTS = 48
 _TIMING_SECONDS = 30.0  # duration of the timing pass itself, including loading PyTorch's trainers
 _FASTER = 0.9  # bfloat16 is used if it takes less than this share of the time of float32
@@ -72,7 +73,7 @@ def plan_within(
         return _plan(work, linear, stages, [*MERGE_WEIGHTS] if merges else [], {}, bfloat16=False)
     with trainer.job.task("timing"):
         text = _text_seconds(trainer)
-        after = _EXPORT_SECONDS + linear_seconds + text.of(*_texts(trainer))
+        after = EXPORT_SECONDS + linear_seconds + text.of(*_texts(trainer))
         # Time is reserved for the final searches, the measures and writing.
         left = float(settings.seconds or 0) - trainer.job.total - 2 * linear_seconds - text.of(TEXTS, 0)
         planner = _Planner(settings, trainer, linear, TimeBudget.of(left, after))
@@ -151,12 +152,24 @@ def _example_seconds(
 
     If `bfloat16` is None, both formats are tried, and the faster one is used.
     """
-    seconds = trainer.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=bool(bfloat16))
-    if bfloat16 is None:
-        fast = trainer.step_seconds(recipe, linear.chosen, _TIMED, bfloat16=True)
-        bfloat16 = fast < _FASTER * seconds
-        seconds = min(fast, seconds)
-    return seconds / _TIMED.batch, bfloat16
+
+    def step_seconds(fast: bool) -> float:
+        return trainer.step_seconds(recipe, linear.chosen, TIMED, bfloat16=fast)
+
+    if bfloat16 is not None:
+        return step_seconds(bfloat16) / TIMED.batch, bfloat16
+    seconds, bfloat16 = faster_format(step_seconds)
+    return seconds / TIMED.batch, bfloat16
+
+
+def faster_format(step_seconds: Callable[[bool], float]) -> tuple[float, bool]:
+    """Return the seconds of a step in the faster format, and whether that is bfloat16.
+
+    Args:
+        step_seconds: Measures a step, in bfloat16 if its argument is true.
+    """
+    seconds, fast = step_seconds(False), step_seconds(True)
+    return min(seconds, fast), fast < _FASTER * seconds
 
 
 def _plan(

@@ -157,16 +157,27 @@ def _gain(loss: PairedLoss) -> Interval:
 
 def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
     """State why a recipe is not accepted, and what would help."""
-    gain, loss = -record.ndcg.loss.mean, record.accuracy.loss.mean
     if not better:
         return (
             "no recipe raises NDCG@10 of the validation queries; keep the base encoder, or learn from other pairs: "
             "label more queries, or give another --split"
         )
+    return why_refused(record, units, "the base encoder")
+
+
+def why_refused(record: GateRecord, units: SamplingUnits, instead: str) -> str:
+    """State why the gate refuses what was trained, and what would help.
+
+    Args:
+        record: Record of the gate.
+        units: Sampling units of the unseen queries.
+        instead: What to keep.
+    """
+    gain, loss = -record.ndcg.loss.mean, record.accuracy.loss.mean
     if gain <= 0:
-        return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep the base encoder, or learn from more queries"
+        return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep {instead}, or learn from more queries"
     if loss >= record.margin:
-        return f"accuracy@{K} falls by {loss:.4f}, and {record.margin:g} is the margin; keep the base encoder"
+        return f"accuracy@{K} falls by {loss:.4f}, and {record.margin:g} is the margin; keep {instead}"
     shown = f"NDCG@10 rises by {gain:.4f} on {units.words}, which may be chance (p = {record.p_adjusted:.2g})"
     if record.accuracy.p > record.ndcg.p:
         shown = (
@@ -174,7 +185,7 @@ def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
             f"{record.margin:g} is the margin"
         )
     if record.queries_needed is None:
-        return f"{shown}; more queries like these would not show it: keep the base encoder"
+        return f"{shown}; more queries like these would not show it: keep {instead}"
     needed = math.ceil(record.queries_needed / 10) * 10
     return (
         f"{shown}; about {needed:,} unseen queries like these would show it, and there are {len(units):,}: label more"

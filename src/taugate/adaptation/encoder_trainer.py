@@ -243,20 +243,35 @@ def check_trainable(model: Path, base: str) -> None:
         InputError: If the extra `adaptation` is not installed.
         EncoderError: If the base cannot be trained.
     """
-    if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
-        raise InputError(
-            f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
-            "'taugate[adaptation]', or choose --recipe adapter"
-        )
-    if is_exported(model):
-        raise EncoderError(
-            f"encoder {base!r}: is an exported graph, whose weights cannot be trained; use the "
-            "sentence-transformers folder from which it was exported, or choose --recipe adapter"
-        )
+    check_weights(model, base, ", or choose --recipe adapter")
     from taugate.adaptation.training.upper_layers import transformer_layers
     from taugate.calibration.export.torch_model import load_model
 
     transformer_layers(load_model(model, base), base)
+
+
+def check_weights(model: Path, base: str, instead: str) -> None:
+    """Check that a base has weights, and that what trains them is installed.
+
+    Args:
+        model: Folder of the base.
+        base: Name of the base, for messages.
+        instead: What else the user can do, the end of a sentence.
+
+    Raises:
+        InputError: If the extra `adaptation` is not installed.
+        EncoderError: If the base is an exported graph.
+    """
+    if missing := [name for name in ("accelerate", "datasets") if find_spec(name) is None]:
+        raise InputError(
+            f"{missing[0]} is not installed, and training through the encoder needs it: pip install "
+            f"'taugate[adaptation]'{instead}"
+        )
+    if is_exported(model):
+        raise EncoderError(
+            f"encoder {base!r}: is an exported graph, whose weights cannot be trained; use the "
+            f"sentence-transformers folder from which it was exported{instead}"
+        )
 
 
 def graph_of(transformer: Path) -> Path:

@@ -71,12 +71,29 @@ def write_encoder(
         write = _folded(base, learned, record)
     else:
         write = _with_dense_layer(base, name, learned)
+
+    def write_all(staging: Path) -> None:
+        write(staging)
+        if learned is not None and learned.keeps_documents:
+            copy_encoder(exported.folder, staging / DOCUMENTS)
+        write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
+
+    write_folder(target, write_all)
+
+
+def write_folder(target: Path, write: Callable[[Path], None]) -> None:
+    """Create a folder with everything in it, or not at all.
+
+    Args:
+        target: The folder.
+        write: Writes its files into an empty folder.
+
+    Raises:
+        InputError: If the folder cannot be written.
+    """
     try:
         with staging_folder(target.absolute().parent, f".{target.name}-") as staging:
             write(staging)
-            if learned is not None and learned.keeps_documents:
-                copy_encoder(exported.folder, staging / DOCUMENTS)
-            write_synced(staging / ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
             set_mode(staging, 0o755)
             staging.rename(target)
     except Exception as error:

@@ -1,30 +1,21 @@
 """Runs an adaptation from a data set to an encoder; `adapt` shows the steps in order."""
 
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.measures import Encode, EncoderComparison, OtherTexts, ParaphrasedQueries
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.measures import EncoderComparison, OtherTexts, ParaphrasedQueries
+from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
-from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.try_recipes import try_recipes, why_untrainable
 from taugate.adaptation.unfinished import sole_worker
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode
-from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.encoding.source import document_encoder, exported_encoder, model_folder
+from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Job
-from taugate.errors import EncoderError
-from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
-from taugate.ingestion.dataset.location import default_split, local_folder
-from taugate.ingestion.queries.accounting import read_accounting
 from taugate.ingestion.queries.replies import LanguageModel
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
@@ -77,25 +68,25 @@ def adapt(
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
-            evaluation, queries = _read(data, settings, Path(spool), job)
+            evaluation, queries = read_queries(data, settings, Path(spool), job)
         with job.stage("export"):
-            encoder = _load(base)
+            encoder = load_base(base)
         # Measured first, so that the remaining budget for recipes is known.
         with job.stage("measure"):
             with job.task("writing paraphrases") as task:
                 paraphrased = ParaphrasedQueries.write(queries.unseen, settings.seed, writer, task.advance)
-            before = OtherTexts.encode(paraphrased, _encode_with(encoder, job))
+            before = OtherTexts.encode(paraphrased, encode_with(encoder, job))
         work, model = target.absolute().parent / f".{target.name}.work", model_folder(base)
         with sole_worker(work, job):
             untrainable = why_untrainable(model, base, settings.recipe)  # before encoding, which takes minutes
-            pairs = _encode(evaluation, queries, encoder, job)
+            pairs = encode_pairs(evaluation, queries, encoder, job)
             trainer = EncoderTrainer(pairs, encoder, base, model, work, settings.seed, job)
             adaptation = _learn_and_judge(trainer, settings, untrainable)
             with job.stage("measure"):
                 after = before
                 if adaptation.transformer is not None:
                     trained = ExportedEncoder.load(graph_of(adaptation.transformer))
-                    after = OtherTexts.encode(paraphrased, _encode_with(trained, job))
+                    after = OtherTexts.encode(paraphrased, encode_with(trained, job))
                 if adaptation.learned is not None:
                     after = after.through(adaptation.learned.apply, adaptation.learned.apply_to_documents)
                 measures = adaptation.comparison.measure(adaptation.record.recipe, paraphrased, before, after)
@@ -115,71 +106,6 @@ def _learn_and_judge(trainer: EncoderTrainer, settings: AdaptationSettings, untr
         record = _record(pairs, learned, decision, trainer.encoder, settings)
         comparison = EncoderComparison(pairs.queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
-
-
-def _load(base: str) -> ExportedEncoder:
-    if document_encoder(base) is not None:
-        raise EncoderError(
-            f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
-            "was adapted"
-        )
-    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
-    if encoder.config.precision != "float32":
-        raise EncoderError(
-            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
-            "encoder from which it was quantised"
-        )
-    return encoder
-
-
-def _read(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
-    """Read the evaluation split and the training split, if there is one, and divide their queries."""
-    deciding = settings.eval_split
-    if deciding is None:
-        deciding = default_split(data, job.report, "admission is decided by", "--eval-split")
-    named = [] if settings.split is None or settings.split == deciding else [settings.split]
-    with local_folder(data, deciding, *named, optional=(TRAIN,) if settings.split is None else ()) as folder:
-        split = TRAIN if settings.split is None and TRAIN in splits_in(folder) else settings.split
-        spools = [spool / name for name in ("evaluation", "training")]
-        for path in spools:
-            path.mkdir()
-        check_split(folder / qrels_of(deciding), "--eval-split")
-        evaluation = read_dataset(folder, deciding, spools[0])
-        for note in evaluation.notes:
-            job.report(note)
-        if len({query.weight for query in evaluation.answerable}) > 1:
-            job.report(
-                f"warning: the queries of split {evaluation.split} have weights, which acceptance does not use: the "
-                "gain is that of the judged queries, not of all queries"
-            )
-        if split is None:
-            job.report("no split train: learning from crops of the documents")
-            return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
-        training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
-        origins = {query.origin for query in training.answerable}
-        accounts = [account for origin, account in read_accounting(folder).items() if origin in origins]
-        lost = sum((Counter(account.lost) for account in accounts), Counter[str]())
-        return evaluation, AdaptationQueries.collect(evaluation, training, settings.seed, lost if accounts else None)
-
-
-def _encode(
-    dataset: Dataset,
-    queries: AdaptationQueries,
-    encoder: ExportedEncoder,
-    job: Job,
-) -> EncodedPairs:
-    """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, job)
-    if cache.failure:
-        job.report(f"warning: no embedding cache: {cache.failure}")
-    return encoded
-
-
-def _encode_with(encoder: ExportedEncoder, job: Job) -> Encode:
-    """Return a function that encodes texts, or reads their embeddings from the cache."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, job).vectors
 
 
 def _record(

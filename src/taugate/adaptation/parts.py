@@ -3,6 +3,7 @@
 Documents are not divided: all chunks of a parent are in one part, and so are all documents that answer the same query.
 """
 
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -84,6 +85,17 @@ class CorpusParts:
     def queries(self, part: int, queries: Collection[LabelledQuery]) -> list[LabelledQuery]:
         """Return the queries whose documents are all in a part."""
         return [query for query in queries if (self.part[list(query.relevant)] == part).all()]
+
+    def of_unanswerable(self, query: LabelledQuery, seed: int) -> int | None:
+        """Return the part of a query without an answer: that of the documents that it was judged against.
+
+        None if these are in several parts. A query without any is assigned by its id and the seed.
+        """
+        if not query.judged:
+            share = np.random.default_rng([seed, _STREAM, zlib.crc32(query.id.encode())]).random()
+            return int(np.searchsorted(np.cumsum(_SHARES)[:2], share, side="right"))
+        judged = {int(part) for part in self.part[list(query.judged)]}
+        return judged.pop() if len(judged) == 1 else None
 
 
 def _groups(passages: int, parents: Parents, queries: Sequence[LabelledQuery]) -> NDArray[np.int64]:

@@ -28,6 +28,10 @@ def _budget(text: str) -> str:
 class AdaptationSettings(Options):
     """Settings of an adaptation. Constructors raise InputError for an invalid value."""
 
+    stage: Literal["encoder", "rerank"] = Field(
+        default="encoder",
+        description="what to train: the encoder, or a cross-encoder that ranks its results anew (a second stage)",
+    )
     recipe: Recipe = Field(
         default="auto",
         description="recipe to learn; auto tries them in order of cost and keeps the best",
@@ -67,6 +71,13 @@ class AdaptationSettings(Options):
     )
 
     def __post_init__(self) -> None:
+        if self.stage == "rerank":
+            for option, given, default in (
+                ("--recipe", self.recipe, "auto"),
+                ("--paraphrases", self.paraphrases, "rules"),
+            ):
+                if given != default:
+                    raise InputError(f"{option} {given}: is for encoders; leave it out with --stage rerank")
         if self.keep_documents and self.recipe != "adapter":
             raise InputError(
                 f"--keep-documents: works only with --recipe adapter, because --recipe {self.recipe} changes how "

@@ -6,18 +6,17 @@ fitted again.
 
 import time
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from taugate.adaptation.budget import plan_within
 from taugate.adaptation.encoder_trainer import EncoderTrainer, check_trainable
+from taugate.adaptation.reading import work_digest
 from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
 from taugate.adaptation.settings import LINEAR, AdaptationSettings, Recipe
 from taugate.adaptation.training.plan import NothingToLearn, TrainingPlan
 from taugate.adaptation.unfinished import writing_to
 from taugate.errors import EncoderError, TaugateError
 from taugate.retrieval.release.adaptation import RecipeTrial, StageRecord, TrainingRecord
-from taugate.storage.files import sha256_json
 
 
 def try_recipes(trainer: EncoderTrainer, settings: AdaptationSettings, untrainable: str | None) -> LearnedRecipes:
@@ -33,7 +32,7 @@ def try_recipes(trainer: EncoderTrainer, settings: AdaptationSettings, untrainab
         InputError: If the folder of the work belongs to another command or cannot be written, or if there is nothing
             to learn from.
     """
-    work = _digest(trainer, settings)
+    work = work_digest(trainer.pairs, trainer.encoder, settings)
     plan = TrainingPlan.read(trainer.work, work)
     if plan is not None:
         trainer.job.report(f"resuming the unfinished work in {trainer.work}")
@@ -146,17 +145,3 @@ def _merged(
         curve.append(RecipeTrial(recipe="merge", merge_weight=weight, ndcg=recipe.ndcg))
         trainer.job.report(f"merge: NDCG@10 {recipe.ndcg:.4f} with {weight:g} of the trained weights")
     return merged
-
-
-def _digest(trainer: EncoderTrainer, settings: AdaptationSettings) -> str:
-    """Return the digest of everything that determines the result: encoder, texts, settings and versions."""
-    pairs = trainer.pairs
-    queries = [
-        [query.id, query.text, [int(position) for position in query.relevant]]
-        for part in (pairs.queries.train, pairs.queries.validation, pairs.queries.unseen)
-        for query in part
-    ]
-    versions = [version(name) for name in ("taugate", "onnxruntime")]
-    values = [str(getattr(settings, name)) for name in AdaptationSettings.fields()]
-    texts = [pairs.corpus[row].encoded_text for row in range(len(pairs.documents))]
-    return sha256_json([trainer.encoder.sha256, queries, texts, values, versions])

@@ -12,7 +12,8 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.language_model import ModelOptions
 from taugate.cli.terminal.options import LEXICAL, Appearance, AsJson, Data, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_labelled
-from taugate.retrieval.release.adaptation import AdaptationRecord
+from taugate.retrieval.release.adaptation import AdaptationRecord, PairsRecord
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 
 if TYPE_CHECKING:
     from taugate.ingestion.queries.replies import LanguageModel
@@ -56,6 +57,12 @@ def run(options: AdaptOptions) -> int:
         with job.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
+        if options.stage == "rerank":
+            from taugate.adaptation.reranker import adapt_reranker  # imports PyTorch
+
+            trained = adapt_reranker(options.data, options.encoder, options.to, settings, job)
+            _report_reranker(trained, options, job.total)
+            return 0 if trained.admitted else _NOT_ACCEPTED
         record = adapt(options.data, options.encoder, options.to, settings, job, writer)
     _report(record, options, job.total)
     return 0 if record.admitted else _NOT_ACCEPTED
@@ -68,15 +75,9 @@ def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> 
     from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain
-    source = {
-        "labels": f"queries of the split {pairs.split}",
-        "generated": f"generated queries of the split {pairs.split}",
-        "crops": "crops of the documents",
-        "labels and crops": f"queries of the split {pairs.split} and crops of the documents",
-    }[pairs.source]
     recipe = f"{record.recipe} of queries alone" if record.keeps_documents else record.recipe
     rows = {
-        "Recipe": f"{recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
+        "Recipe": f"{recipe}, learned from {_source(pairs)} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
         f"accuracy {_points(gain.accuracy.mean)} ({_points(gain.accuracy.lower)} to {_points(gain.accuracy.upper)})",
         "Recall": f"recall@100 {record.recall.before:.3f} before, {record.recall.after:.3f} after",
@@ -96,10 +97,51 @@ def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> 
         rows["Evidence"] += "; all of them generated"
     if record.admitted:
         rows["Next"] = f"taugate calibrate {quote(options.data)} --releases releases --encoder {quote(str(target))}"
+    _say_result(rows, record.reason, target)
+
+
+def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds: float) -> None:
+    """Print the path of the cross-encoder to stdout, and the result to stderr."""
+    target = options.to
+    print_result({"reranker": str(target), "adaptation": record.model_dump()} if options.as_json else target)
+    from taugate.calibration.gate.reranking import separation_in_words  # loads scikit-learn
+
+    gain, pairs, training = record.gate.ndcg.loss, record.pairs, record.training
+    also = f" and {record.unanswerable:,} unanswerable ones" if record.unanswerable else ""
+    rows = {
+        "Training": f"{training.steps:,} steps of {training.batch} from {_source(pairs)}{also} in {seconds:.0f} s",
+        "Gain": f"NDCG@10 {_points(-gain.mean)} points ({_points(-gain.upper)} to {_points(-gain.lower)}) over the "
+        "first stage",
+        "Score": f"cross-encoder + {record.first_stage_weight:.3g} · score of the first stage",
+        "Evidence": f"{record.gate.n:,} unseen queries about documents held out from training"
+        + ("; all of them generated" if record.evidence == "generated" else ""),
+    }
+    if record.separation is not None:
+        rows["Unanswerable"] = separation_in_words(record.separation)
+    if record.admitted:
+        rows["Next"] = (
+            f"taugate calibrate {quote(options.data)} --releases releases --encoder {quote(options.encoder)} --rerank "
+            f"auto:{quote(str(target))}"
+        )
+    _say_result(rows, record.reason, target)
+
+
+def _say_result(rows: dict[str, str], reason: str | None, target: Path) -> None:
     say("")
     say_labelled(rows)
-    if record.reason is not None:
-        say(f"taugate: not accepted: {record.reason}. {target} is written for inspection")
+    if reason is not None:
+        say(f"taugate: not accepted: {reason}. {target} is written for inspection")
+
+
+def _source(pairs: PairsRecord) -> str:
+    """Return the number of training queries and where they come from."""
+    source = {
+        "labels": f"queries of the split {pairs.split}",
+        "generated": f"generated queries of the split {pairs.split}",
+        "crops": "crops of the documents",
+        "labels and crops": f"queries of the split {pairs.split} and crops of the documents",
+    }[pairs.source]
+    return f"{pairs.train:,} {source}"
 
 
 def _points(share: float) -> str:

@@ -13,7 +13,7 @@ def words() -> list[str]:
     )
 
 
-def write_small_bert(folder: Path, layers: int = 3) -> Path:
+def write_small_bert(folder: Path, layers: int = 3, spread: float = 0.3) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -32,7 +32,7 @@ def write_small_bert(folder: Path, layers: int = 3) -> Path:
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=48,
-        initializer_range=0.3,
+        initializer_range=spread,
     )
     BertModel(config).save_pretrained(parts)
     tokenizer.save_pretrained(parts)

@@ -49,7 +49,7 @@ class PairedTexts:
     Attributes:
         queries: (n, d) float32 of unit length.
         texts: n texts of the queries.
-        relevant: Rows of `documents` that answer each query, at least one.
+        relevant: Rows of `documents` that answer each query, none of an unanswerable one.
         documents: (N, d) float32 of unit length.
         document_texts: N texts of the documents.
     """
@@ -81,8 +81,10 @@ class PairedTexts:
             retrieved, scores = nearest.positions[row], nearest.scores[row]
             other = ~np.isin(retrieved, answers)
             retrieved, scores = retrieved[other], scores[other]
-            suspect = scores > (self.documents[answers] @ self.queries[row]).max() - _MARGIN
-            suspect &= lexical.shares(words, retrieved) >= max(lexical.shares(words, answers).max(), _SMALLEST)
+            suspect = np.zeros(len(retrieved), dtype=np.bool_)  # no document answers an unanswerable query
+            if len(answers):
+                suspect = scores > (self.documents[answers] @ self.queries[row]).max() - _MARGIN
+                suspect &= lexical.shares(words, retrieved) >= max(lexical.shares(words, answers).max(), _SMALLEST)
             suspects.append(retrieved[suspect])
             seen = np.concatenate([answers, retrieved])
             positions[row] = _filled(retrieved[~suspect][:count], count, seen, answers, len(self.documents), rng)

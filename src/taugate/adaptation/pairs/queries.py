@@ -43,6 +43,7 @@ class AdaptationQueries:
         train: Training queries.
         validation: Validation queries.
         unseen: Unseen queries.
+        unanswerable: Unanswerable queries of each part.
     """
 
     parts: CorpusParts
@@ -52,6 +53,7 @@ class AdaptationQueries:
     train: list[LabelledQuery]
     validation: list[LabelledQuery]
     unseen: list[LabelledQuery]
+    unanswerable: Mapping[int, list[LabelledQuery]]
 
     @classmethod
     def collect(
@@ -81,16 +83,21 @@ class AdaptationQueries:
                 learned[part] = sorted(parts.queries(part, labelled), key=lambda query: sampling_key(query.id, seed))
                 learned[part] = learned[part][:max_queries]
         unseen = parts.queries(UNSEEN, judged)
+        unanswerable = _unanswerable(parts, training, evaluation, seed)
         _check(evaluation.name, {**learned, UNSEEN: unseen}, training)
         if training is None:
-            return cls(parts, "crops", None, {"empty": empty}, learned[TRAIN], learned[VALIDATION], unseen)
+            return cls(
+                parts, "crops", None, {"empty": empty}, learned[TRAIN], learned[VALIDATION], unseen, unanswerable
+            )
         train, split = learned[TRAIN], training.split
         if all(query.origin not in PEOPLE for query in train):
-            return cls(parts, "generated", split, lost, train, learned[VALIDATION], unseen)
+            return cls(parts, "generated", split, lost, train, learned[VALIDATION], unseen, unanswerable)
         if len(train) >= _MIN_LABELLED:
-            return cls(parts, "labels", split, None, train, learned[VALIDATION], unseen)
+            return cls(parts, "labels", split, None, train, learned[VALIDATION], unseen, unanswerable)
         crops, empty = _crops(documents, parts.passages(TRAIN), _MIN_LABELLED - len(train), seed)
-        return cls(parts, "labels and crops", split, {"empty": empty}, train + crops, learned[VALIDATION], unseen)
+        return cls(
+            parts, "labels and crops", split, {"empty": empty}, train + crops, learned[VALIDATION], unseen, unanswerable
+        )
 
     @property
     def evidence(self) -> Literal["human", "generated"]:
@@ -120,6 +127,19 @@ def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
     """Return the queries by people, or all queries if there are none by people."""
     human = [query for query in queries if query.origin in PEOPLE]
     return human or list(queries)
+
+
+def _unanswerable(
+    parts: CorpusParts, training: Dataset | None, evaluation: Dataset, seed: int
+) -> dict[int, list[LabelledQuery]]:
+    """Divide the unanswerable queries by the documents that they were judged against, at random without any."""
+    divided: dict[int, list[LabelledQuery]] = {}
+    for part in (TRAIN, VALIDATION, UNSEEN):
+        source = evaluation if part == UNSEEN else training
+        queries = sorted([] if source is None else source.unanswerable, key=lambda query: sampling_key(query.id, seed))
+        divided[part] = [query for query in queries if parts.of_unanswerable(query, seed) == part]
+        divided[part] = divided[part][: _MAX_QUERIES.get(part)]
+    return divided
 
 
 def _crops(

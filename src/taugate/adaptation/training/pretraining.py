@@ -17,18 +17,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import Dataset
 from transformers import (
     AutoModelForMaskedLM,
     DataCollatorForLanguageModeling,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
 )
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from taugate.adaptation.training.plan import NothingToLearn
-from taugate.adaptation.training.run import Schedule, TrainingRun
+from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
 from taugate.calibration.export.torch_model import is_transformer
 from taugate.errors import EncoderError
 from taugate.ingestion.chunks.sentences import sentences
@@ -65,17 +64,9 @@ def pretrain(
     longest = int(model.max_seq_length or masked.config.max_position_embeddings)
     shown = MaskedSentences(model.tokenizer, texts, longest, schedule.steps, schedule.batch, run.seed)
     collator = MaskingCollator(model.tokenizer, run.seed)
-    losses = run.train("pt", _InOrder, masked, schedule, train_dataset=shown, data_collator=collator)
+    losses = run.train("pt", InOrder, masked, schedule, train_dataset=shown, data_collator=collator)
     model.eval()
     return losses
-
-
-class _InOrder(Trainer):
-    """Shows the sentences in the order of MaskedSentences, which is already random."""
-
-    def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
-        shown: Any = self.train_dataset if train_dataset is None else train_dataset
-        return SequentialSampler(shown)
 
 
 def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> Iterator[str]:
@@ -185,7 +176,7 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
         )
     first: Any = model[0]
     transformer = first.auto_model
-    weights = _weights(Path(transformer.name_or_path))
+    weights = transformer_folder(Path(transformer.name_or_path))
     logging.getLogger("transformers").setLevel(logging.ERROR)  # hides a table of the head's missing weights
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stderr(io.StringIO()):
         torch.manual_seed(_state(seed, -1))
@@ -210,7 +201,7 @@ def masked_language_model(model: SentenceTransformer, name: str, seed: int) -> P
     return placed
 
 
-def _weights(folder: Path) -> Path | None:
+def transformer_folder(folder: Path) -> Path | None:
     """Return the folder of the transformer in the folder of a model; None if the model was not read from a folder.
 
     Older versions of sentence-transformers put it below the folder of the model, in 0_Transformer.

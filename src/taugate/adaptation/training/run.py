@@ -19,6 +19,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers
+from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from taugate.adaptation.unfinished import writing_to
@@ -193,6 +194,14 @@ class TrainingRun:
         save = SAVE_SECONDS if self.save is None else self.save
         trainer.add_callback(_Progress(folder.name, task, save, self.on_step))
         return trainer
+
+
+class InOrder(Trainer):
+    """Shows the examples in the order of the data set, which is already random."""
+
+    def _get_train_sampler(self, train_dataset: Dataset[dict[str, Any]] | None = None) -> SequentialSampler:
+        shown: Any = self.train_dataset if train_dataset is None else train_dataset
+        return SequentialSampler(shown)
 
 
 class _Progress(TrainerCallback):

@@ -21,6 +21,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.release.layout import RERANKER_FOLDER
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.second_stage import TokenVectorsRecord
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -50,11 +51,13 @@ class RequestedReranker:
         reranker: The model or the endpoint, to which `over` gives the documents.
         model: Name of the model in requests to an endpoint; None without an endpoint, or if they name none.
         gated: Whether it is used only if the gate accepts it.
+        adaptation: Record of a reranker that `taugate adapt` trained; None for others.
     """
 
     reranker: CrossEncoder | TokenEncoder | RerankerEndpoint
     model: str | None
     gated: bool
+    adaptation: RerankerAdaptation | None = None
 
     @classmethod
     def find(cls, choice: str, encoder: str, releases: Path) -> Self | None:
@@ -76,13 +79,16 @@ class RequestedReranker:
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
             folder = _own_reranker(Path(encoder), releases)
-            return None if folder is None else cls(_loaded(exported_reranker(str(folder))), None, True)
+            if folder is None:
+                return None
+            return cls(_loaded(exported_reranker(str(folder))), None, True, read_reranker_adaptation(folder))
         if named == _LATE:
             return cls(_loaded(exported_reranker(encoder, of_encoder=True)), None, bool(automatic))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
             return cls(reranker_endpoint(model or None), model or None, bool(automatic))
-        return cls(_loaded(exported_reranker(named)), None, bool(automatic))
+        adaptation = read_reranker_adaptation(Path(named))
+        return cls(_loaded(exported_reranker(named)), None, bool(automatic), adaptation)
 
     @classmethod
     def of(cls, reranker: Reranker, model: str | None) -> Self:
@@ -112,6 +118,11 @@ class RequestedReranker:
     def folder(self) -> Path | None:
         """Folder of the model's files; None for an endpoint."""
         return None if isinstance(self.reranker, RerankerEndpoint) else self.reranker.folder
+
+    @property
+    def first_stage_weight(self) -> float:
+        """Weight of the first stage's score in the score that ranks."""
+        return self.reranker.config.first_stage_weight if isinstance(self.reranker, CrossEncoder) else 0.0
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""

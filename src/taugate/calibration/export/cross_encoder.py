@@ -14,6 +14,7 @@ from taugate.calibration.export.torch_model import tokenizer_of, trace
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.reranker_adaptation import read_reranker_adaptation
 from taugate.retrieval.rerank.cross_encoder import (
     CONFIG,
     TOKENIZER,
@@ -49,6 +50,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
             f"reranker {name!r}: has {model.num_labels} labels and the activation {function}; choose a "
             "cross-encoder with one label and Sigmoid or Identity"
         )
+    adaptation = read_reranker_adaptation(folder)
     pair_model: Any = model  # has what `tokenizer_of` reads of an encoder
     tokenizer, max_length = tokenizer_of(pair_model, name)
     (target / TOKENIZER).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
@@ -59,6 +61,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
         max_length=max_length,
         activation=activation,
         max_difference=0.0,
+        first_stage_weight=0.0 if adaptation is None else adaptation.first_stage_weight,
     )
     _write_config(config, target)
     texts = [[PROBES[(place + step) % len(PROBES)] for step in _STEPS] for place in range(len(PROBES))]

@@ -1,11 +1,13 @@
 """Judges a second stage: it has to raise NDCG@10 without losing accuracy@K, nor the power to tell unanswerable queries.
 
-All labelled queries judge, as for the lexical share; a reranker is not fitted on them. Of two stages, the second one
-costs more, so it has to be better. Whether the best score tells answerable from unanswerable queries is measured by
-AUROC, the share of pairs of both kinds in the right order: the loss of an unanswerable query is the difference between
-the stages in the share of answerable queries that score higher than it does.
+A calibration judges by all labelled queries, as for the lexical share; a reranker is not fitted on them. An adaptation
+judges by those about unseen documents. Of two stages, the second one costs more, so it has to be better. Whether the
+best score tells answerable from unanswerable queries is measured by AUROC, the share of pairs of both kinds in the
+right order: the loss of an unanswerable query is the difference between the stages in the share of answerable queries
+that score higher than it does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,9 +16,10 @@ import numpy as np
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.inputs import CalibrationInputs
+from taugate.calibration.metrics.documents import Parents
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses
 from taugate.calibration.settings.settings import MARGIN, WIDEST_MARGIN, GateSettings, default_margin
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Interval
@@ -64,43 +67,57 @@ class JudgedStage:
     separation: PairedLoss | None
 
 
-def judge_second_stage(
-    inputs: CalibrationInputs,
-    name: str,
-    stages: tuple[StageResults, StageResults],
-    clusters: SamplingUnits | None,
-    cheaper: CheaperStage | None = None,
-) -> JudgedStage:
-    """Compare a second stage with the first one alone, or a cheaper one with what it would replace.
+@dataclass(frozen=True)
+class JudgingQueries:
+    """The queries that judge a second stage.
 
-    Args:
-        inputs: The data set and the settings.
-        name: Name of the reranker.
-        stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second one.
-        clusters: Sampling units of the u unanswerable queries; None without any.
-        cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than the first.
+    Attributes:
+        answerable: The n answerable queries.
+        parents: Parents of the corpus.
+        units: Sampling units of the answerable queries.
+        unanswerable: Sampling units of the u unanswerable queries; None without any.
+        k: K of accuracy@K.
+        gate: The requested margin, None for the default, and the confidence.
     """
-    (before, after), units, dataset = stages, inputs.units, inputs.dataset
-    requested = inputs.settings.candidates.gate
-    confidence = requested.confidence
 
-    def outcomes(top: TopK) -> RankingOutcomes:
-        parents = dataset.documents.parents
-        return RankingOutcomes.judge(dataset.answerable, top.positions, inputs.settings.k, parents)
+    answerable: Sequence[LabelledQuery]
+    parents: Parents
+    units: SamplingUnits
+    unanswerable: SamplingUnits | None
+    k: int
+    gate: GateSettings
 
-    gate = GateSettings(requested.margin or default_margin(MARGIN, min_detectable_loss(units, confidence)), confidence)
-    size, precision = after.answerable.scores.shape[1], "float32" if cheaper is None else cheaper.precision
-    candidate = GateCandidate(candidate_name(name, size, precision), "rerank", outcomes(after.answerable))
-    if cheaper is not None:
-        candidate = replace(candidate, gain=cheaper.gain, processor=cheaper.processor)
-    (record,) = judge(outcomes(before.answerable), [candidate], units, gate, superior=cheaper is None)
-    if clusters is None:
-        return JudgedStage(record, None)
-    separation, limit = _separation(before, after, clusters, requested.margin, confidence)
-    if record.admitted and limit is not None and separation.loss.upper > limit:
-        verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
-        record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
-    return JudgedStage(record, separation)
+    def outcomes(self, top: TopK) -> RankingOutcomes:
+        """Return the outcomes of the answerable queries, given their (n, N) candidates in the order of a stage."""
+        return RankingOutcomes.judge(self.answerable, top.positions, self.k, self.parents)
+
+    def judge(
+        self, name: str, stages: tuple[StageResults, StageResults], cheaper: CheaperStage | None = None
+    ) -> JudgedStage:
+        """Compare a second stage with the first one alone, or a cheaper one with what it would replace.
+
+        Args:
+            name: Name of the reranker.
+            stages: Results of the first stage, or of what a cheaper second stage would replace, and of the second one.
+            cheaper: What is cheaper, which must not be worse; None for a second stage that has to be better than the
+                first.
+        """
+        before, after = stages
+        requested, confidence = self.gate.margin, self.gate.confidence
+        margin = requested or default_margin(MARGIN, min_detectable_loss(self.units, confidence))
+        size, precision = after.answerable.scores.shape[1], "float32" if cheaper is None else cheaper.precision
+        candidate = GateCandidate(candidate_name(name, size, precision), "rerank", self.outcomes(after.answerable))
+        if cheaper is not None:
+            candidate = replace(candidate, gain=cheaper.gain, processor=cheaper.processor)
+        gate, first = GateSettings(margin, confidence), self.outcomes(before.answerable)
+        (record,) = judge(first, [candidate], self.units, gate, superior=cheaper is None)
+        if self.unanswerable is None:
+            return JudgedStage(record, None)
+        separation, limit = _separation(before, after, self.unanswerable, requested, confidence)
+        if record.admitted and limit is not None and separation.loss.upper > limit:
+            verdict = "worse" if separation.loss.mean >= limit else "cannot tell"
+            record = record.model_copy(update={"admitted": False, "verdict": verdict, "statement": None})
+        return JudgedStage(record, separation)
 
 
 def _separation(

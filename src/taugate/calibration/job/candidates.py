@@ -5,7 +5,7 @@ import time
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import CheaperStage, judge_second_stage
+from taugate.calibration.gate.reranking import CheaperStage
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.retrieval.release.search_records import GateRecord
 
@@ -45,7 +45,7 @@ def fewest_candidates(
         each = 1000 * seconds / searching.size
         gain = {"baseline_milliseconds": each * most.size, "milliseconds": each * size}
         stages, cheaper = (most.results, fewer.results), CheaperStage("float32", gain, None)
-        record = judge_second_stage(inputs, requested.name, stages, most.unanswerable_units, cheaper).record
+        record = most.judging.judge(requested.name, stages, cheaper).record
         inputs.job.report(gate_line(record))
         records.append(record)
         if not record.admitted:

@@ -11,7 +11,7 @@ from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.precision import FASTER
-from taugate.calibration.gate.reranking import CheaperStage, JudgedStage, judge_second_stage
+from taugate.calibration.gate.reranking import CheaperStage, JudgedStage
 from taugate.calibration.gate.speeds import speeds
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.reranked import RerankedSearch
@@ -58,10 +58,8 @@ def try_precision(
         bound = TextReranker(cheaper, documents)
         searching = RerankedSearch.score(first, moved, bound, exact.size)
         gain = _gain(exact, reranker, cheaper)
-        stages, units = (exact.results, searching.results), searching.unanswerable_units
-        judged = judge_second_stage(
-            inputs, requested.name, stages, units, CheaperStage(precision, gain, processor_path(precision))
-        )
+        cheaper_stage = CheaperStage(precision, gain, processor_path(precision))
+        judged = exact.judging.judge(requested.name, (exact.results, searching.results), cheaper_stage)
     record = judged.record
     job.report(
         f"{gate_line(record)}; {gain['baseline_milliseconds']:.0f} → {gain['milliseconds']:.0f} ms for "

@@ -1,13 +1,13 @@
 """Adds a second stage to a calibration, which also calibrates the first stage alone, on the same queries."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
-from taugate.calibration.gate.reranking import JudgedStage, judge_second_stage, separation_in_words
+from taugate.calibration.gate.reranking import JudgedStage, separation_in_words
 from taugate.calibration.job.candidates import SIZES, fewest_candidates
 from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs
@@ -19,6 +19,7 @@ from taugate.calibration.study.study import Study, study
 from taugate.errors import InputError
 from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
@@ -99,6 +100,8 @@ def try_second_stage(
             "--policy gap, the difference from the best score"
         )
     judged = _against_first(searching, requested)
+    if requested.adaptation is not None:
+        judged = _judge_adapted(judged, requested.adaptation, inputs)
     line = gate_line(judged.record)
     if judged.separation is not None:
         line += f"; {separation_in_words(judged.separation)}"
@@ -124,8 +127,21 @@ def try_second_stage(
 
 def _against_first(searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
     """Compare the second stage with the first one."""
-    stages = searching.first_results, searching.results
-    return judge_second_stage(searching.inputs, requested.name, stages, searching.unanswerable_units)
+    return searching.judging.judge(requested.name, (searching.first_results, searching.results))
+
+
+def _judge_adapted(judged: JudgedStage, adaptation: RerankerAdaptation, inputs: CalibrationInputs) -> JudgedStage:
+    """Refuse a reranker that `taugate adapt` did not accept, and warn of one that learned from these queries."""
+    if adaptation.pairs.split == inputs.dataset.split:
+        inputs.job.report(
+            f"warning: the reranker was trained on the split {inputs.dataset.split}, so figures measured on its "
+            "queries look too good; calibrate on a split that it was not trained on"
+        )
+    if adaptation.admitted:
+        return judged
+    inputs.job.report(f"warning: taugate adapt did not accept the reranker: {adaptation.reason}")
+    refused = {"admitted": False, "verdict": adaptation.gate.verdict, "statement": None}
+    return replace(judged, record=judged.record.model_copy(update=refused))
 
 
 def study_first_stage(
@@ -171,6 +187,7 @@ def _record(
         sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
         scores=searching.scale,
         candidates=searching.size,
+        first_stage_weight=searching.first_stage_weight,
         precision=model.config.precision if isinstance(model, CrossEncoder) else "float32",
         tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.encoding.rerankers import RequestedReranker
-from taugate.calibration.gate.reranking import StageResults
+from taugate.calibration.gate.reranking import JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.documents import ResultDocuments, grades_of, relevant_passages
 from taugate.calibration.metrics.measure import QueryPart
@@ -37,7 +37,7 @@ from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
-from taugate.retrieval.rerank.stage import FIRST_SCORE, rank
+from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -121,6 +121,7 @@ class RerankedSearch(CorpusSearch):
         off_topic: Candidates of the questions about other subjects.
         correct: (n,) float32 scores of the most similar relevant passage, retrieved or not.
         scale: What the second stage's scores are.
+        first_stage_weight: Weight of the first stage's score in the second stage's.
     """
 
     reranker: Reranker
@@ -129,6 +130,7 @@ class RerankedSearch(CorpusSearch):
     off_topic: Candidates
     correct: Float32
     scale: Literal["similarity", "logit"]
+    first_stage_weight: float
 
     @classmethod
     def score(cls, first: CorpusSearch, requested: RequestedReranker, reranker: Reranker, candidates: int) -> Self:
@@ -144,6 +146,7 @@ class RerankedSearch(CorpusSearch):
             RerankerUnavailable: If there are no scores.
         """
         dataset, encoded = first.inputs.dataset, first.encoded
+        weight = requested.first_stage_weight
 
         def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
@@ -151,7 +154,7 @@ class RerankedSearch(CorpusSearch):
 
         def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
             scores = score_pairs(reranker, texts, top.positions, first.inputs.job, name)
-            return Candidates(top, scores)
+            return Candidates(top, combined(scores, top.scores, weight))
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
         return cls(
@@ -164,8 +167,9 @@ class RerankedSearch(CorpusSearch):
             first_scored(
                 dataset.off_topic, first.index.search(encoded.off_topic, candidates), "ranking other questions"
             ),
-            _correct_scores(first, reranker, answerable),
+            _correct_scores(first, reranker, answerable, weight),
             requested.scale(answerable.scores),
+            weight,
         )
 
     @property
@@ -193,10 +197,13 @@ class RerankedSearch(CorpusSearch):
         return StageResults(self.answerable.second, self.unanswerable.second)
 
     @property
-    def unanswerable_units(self) -> SamplingUnits | None:
-        """The sampling units of the unanswerable queries; None without any."""
+    def judging(self) -> JudgingQueries:
+        """The labelled queries, which judge the second stage."""
+        dataset, settings = self.inputs.dataset, self.inputs.settings
         ids = self.queries.cluster_ids[len(self.answerable.scores) :]
-        return SamplingUnits.from_clusters(ids) if len(ids) else None
+        unanswerable = SamplingUnits.from_clusters(ids) if len(ids) else None
+        gate = settings.candidates.gate
+        return JudgingQueries(dataset.answerable, dataset.parents, self.inputs.units, unanswerable, settings.k, gate)
 
     @property
     def queries(self) -> RerankedQueries:
@@ -233,7 +240,8 @@ class RerankedSearch(CorpusSearch):
         """Score the random documents of a part of the queries, (q,) float32, by the second stage."""
         texts = [self.inputs.dataset.answerable[row].text for row in part.members.tolist()]
         positions = part.resamples.random_documents[:, None]
-        return score_pairs(self.reranker, texts, positions, self.inputs.job, "ranking random documents")[:, 0]
+        scores = score_pairs(self.reranker, texts, positions, self.inputs.job, "ranking random documents")[:, 0]
+        return combined(scores, super().random_scores(part), self.first_stage_weight)
 
     def relevance(
         self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None, *, refuses: bool
@@ -306,7 +314,7 @@ def score_pairs(
     return scores
 
 
-def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates) -> Float32:
+def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates, weight: float) -> Float32:
     """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
 
     Scoring all relevant passages would cost more than everything else if a query has hundreds of them.
@@ -317,13 +325,13 @@ def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candida
     correct: Float32 = np.where(relevant, candidates.scores, -np.inf).max(axis=1).astype(np.float32)
     missed = np.flatnonzero(~relevant.any(axis=1))
     passages = relevant_passages(queries, parents)
-    nearest = np.zeros((len(missed), 1), dtype=np.int64)
+    nearest, similarities = np.zeros((len(missed), 1), dtype=np.int64), np.zeros(len(missed), dtype=np.float32)
     for place, row in enumerate(missed.tolist()):
         similar = first.index.score(first.encoded.answerable[[row]], passages[row][None])[0]
-        nearest[place] = passages[row][int(similar.argmax())]
+        nearest[place], similarities[place] = passages[row][int(similar.argmax())], similar.max()
     texts = [queries[row].text for row in missed.tolist()]
     scores = score_pairs(reranker, texts, nearest, first.inputs.job, "ranking missed answers")
-    correct[missed] = scores[:, 0]
+    correct[missed] = combined(scores[:, 0], similarities, weight)
     return correct
 
 

@@ -15,7 +15,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage
+from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -49,7 +49,7 @@ class SecondStageBefore:
         first, k = _searched(self.release, paired, rule.candidates), rule.policy.k
         job, known = self.after.inputs.job, self._known(paired, first)
         scores = score_pairs(self.second.reranker, texts, first.positions, job, "ranking earlier documents", known)
-        candidates = Candidates(first, scores)
+        candidates = Candidates(first, combined(scores, first.scores, rule.first_stage_weight))
         top = TopK(candidates.second.scores[:, :k], candidates.second.positions[:, :k])
         relevance = None
         if rule.relevance is not None:
@@ -61,7 +61,8 @@ class SecondStageBefore:
         new = self.after.answerable
         sources = self.changes.sources[new.first.positions[paired.rows]]
         same = (first.positions[:, :, None] == sources[:, None, :]) & (sources != UNKNOWN)[:, None, :]
-        scores = np.take_along_axis(new.scores[paired.rows], same.argmax(axis=2), axis=1)
+        alone = combined(new.scores, new.first.scores, -self.after.first_stage_weight)  # shares depend on the corpus
+        scores = np.take_along_axis(alone[paired.rows], same.argmax(axis=2), axis=1)
         return np.where(same.any(axis=2), scores, np.float32(np.nan))
 
 

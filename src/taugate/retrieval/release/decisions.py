@@ -64,7 +64,7 @@ def load_second_stage(
         score, threshold = manifest.answer_threshold
         loaded = AnswerScore.load(release / ABSTENTION, score, 0, ())
         abstention = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
-    rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention)
+    rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention, record.first_stage_weight)
     if record.kind == "endpoint":
         reranker: Reranker = TextReranker(open_reranker(record.model), corpus.documents)
     else:

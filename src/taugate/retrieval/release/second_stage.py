@@ -73,6 +73,8 @@ class SecondStageRecord(Record):
         sha256: Digest of the files of the model, or of the scores that an endpoint gave the known pairs.
         scores: Whether scores are at least 0, or any numbers, such as log-odds.
         candidates: Number of the first stage's results that are scored.
+        first_stage_weight: Weight of the first stage's score in the score that ranks; 0, and not written, if the
+            reranker's score alone does.
         precision: Precision of a cross-encoder; not written if it is float32.
         tolerance: Largest allowed difference of a known pair's score.
         separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
@@ -87,6 +89,7 @@ class SecondStageRecord(Record):
     sha256: str
     scores: Literal["similarity", "logit"]
     candidates: int = Field(ge=1)
+    first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
     tolerance: float = Field(gt=0, lt=1)
     separation: PairedLoss | None

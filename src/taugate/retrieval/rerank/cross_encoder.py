@@ -41,6 +41,8 @@ class CrossEncoderConfig(BaseModel):
         max_length: Longest pair in tokens, including special ones.
         activation: Function of the graph's output that gives the score.
         max_difference: Largest difference between PyTorch's scores and the graph's over the pairs checked at export.
+        first_stage_weight: Weight of the first stage's score in the score that ranks: of a model that learned what to
+            add to it. 0, and not written, if the model ranks alone.
         precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
     """
 
@@ -51,6 +53,7 @@ class CrossEncoderConfig(BaseModel):
     max_length: int = Field(ge=8, le=_MAX_TOKENS)
     activation: Activation
     max_difference: float = Field(ge=0)
+    first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
 
 

@@ -54,6 +54,11 @@ class Ranked:
         return self.first_scores[[places[position] for position in positions.tolist()]]
 
 
+def combined(scores: Float32, first: Float32, weight: float) -> Float32:
+    """Return the scores that rank: a reranker's, and the first stage's of the same shape times its weight."""
+    return scores + np.float32(weight) * first if weight else scores
+
+
 def rank(scores: Float32, top: TopK) -> TopK:
     """Order the (n, c) candidates of n queries by new scores; equal scores keep the order of the first stage."""
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -69,12 +74,14 @@ class SecondStageRule:
         policy: The cut.
         relevance: Model of relevance; None without one.
         abstention: Rule that refuses queries; None if none is refused.
+        first_stage_weight: Weight of the first stage's score in the score of this stage.
     """
 
     candidates: int
     policy: Policy
     relevance: ScoreRelevance | None
     abstention: AnswerRule | None
+    first_stage_weight: float = 0.0
 
 
 class SecondStage:
@@ -192,6 +199,7 @@ class SecondStage:
             self._pause = 0.0
             if len(positions) > 1:  # the random document of ROE takes less time than candidates do
                 self._typical += _SMOOTHING * (time.monotonic() - began - self._typical)
+        scores = combined(scores, first, self.rule.first_stage_weight)
         order = np.argsort(-scores, kind="stable")
         return Ranked(positions[order], scores[order], first[order])
 

@@ -249,7 +249,8 @@ class SearchPipeline:
         rows = [row for row, answer in enumerate(answers) if answer.uncut is not None]
         if rows:
             positions = rng.integers(0, len(index), size=(len(rows), self._random_documents))
-            top = TopK(np.zeros(positions.shape, dtype=np.float32), positions)
+            compared = self._retriever.with_words([group[row].query.text for row in rows], vectors[rows])
+            top = TopK(index.score(compared, positions), positions)
             # By the queries' own deadlines, because their replies wait for this.
             limits = [self._two_stages.deadline(group[row].arrived) for row in rows]
             ranked = second.rank([group[row].query.text for row in rows], top, limits)

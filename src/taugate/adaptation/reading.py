@@ -1,0 +1,116 @@
+"""Reads and encodes what an adaptation learns from."""
+
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+from taugate.adaptation.measures import Encode
+from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.recipes import EncodedPairs
+from taugate.adaptation.settings import TRAIN, AdaptationSettings
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.input_options import InputOptions
+from taugate.calibration.encoding.source import document_encoder, exported_encoder
+from taugate.calibration.progress import Job
+from taugate.errors import EncoderError
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_in
+from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.queries.accounting import read_accounting
+from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.storage.files import sha256_json
+
+
+def load_base(base: str) -> ExportedEncoder:
+    """Load the encoder to adapt, exported.
+
+    Raises:
+        EncoderError: If it cannot be adapted.
+    """
+    if document_encoder(base) is not None:
+        raise EncoderError(
+            f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
+            "was adapted"
+        )
+    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
+    if encoder.config.precision != "float32":
+        raise EncoderError(
+            f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
+            "encoder from which it was quantised"
+        )
+    return encoder
+
+
+def read_queries(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
+    """Read the evaluation split and the training split, if there is one, and divide their queries.
+
+    Args:
+        data: Folder of the data set, or its URL.
+        settings: Settings of the adaptation.
+        spool: Empty folder for the documents.
+        job: Reports warnings.
+
+    Raises:
+        InputError: If the data set cannot be used.
+    """
+    deciding = settings.eval_split
+    if deciding is None:
+        deciding = default_split(data, job.report, "admission is decided by", "--eval-split")
+    named = [] if settings.split is None or settings.split == deciding else [settings.split]
+    with local_folder(data, deciding, *named, optional=(TRAIN,) if settings.split is None else ()) as folder:
+        split = TRAIN if settings.split is None and TRAIN in splits_in(folder) else settings.split
+        spools = [spool / name for name in ("evaluation", "training")]
+        for path in spools:
+            path.mkdir()
+        check_split(folder / qrels_of(deciding), "--eval-split")
+        evaluation = read_dataset(folder, deciding, spools[0])
+        for note in evaluation.notes:
+            job.report(note)
+        if len({query.weight for query in evaluation.answerable}) > 1:
+            job.report(
+                f"warning: the queries of split {evaluation.split} have weights, which acceptance does not use: the "
+                "gain is that of the judged queries, not of all queries"
+            )
+        if split is None:
+            job.report("no split train: learning from crops of the documents")
+            return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
+        training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
+        origins = {query.origin for query in training.answerable}
+        accounts = [account for origin, account in read_accounting(folder).items() if origin in origins]
+        lost = sum((Counter(account.lost) for account in accounts), Counter[str]())
+        return evaluation, AdaptationQueries.collect(evaluation, training, settings.seed, lost if accounts else None)
+
+
+def encode_pairs(
+    dataset: Dataset,
+    queries: AdaptationQueries,
+    encoder: ExportedEncoder,
+    job: Job,
+) -> EncodedPairs:
+    """Encode documents and queries with the base encoder, or read their embeddings from the cache."""
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    encoded = EncodedPairs.encode(dataset.documents, queries, encoder, cache, job)
+    if cache.failure:
+        job.report(f"warning: no embedding cache: {cache.failure}")
+    return encoded
+
+
+def encode_with(encoder: ExportedEncoder, job: Job) -> Encode:
+    """Return a function that encodes texts, or reads their embeddings from the cache."""
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, job).vectors
+
+
+def work_digest(pairs: EncodedPairs, encoder: ExportedEncoder, settings: AdaptationSettings) -> str:
+    """Return the digest of everything that determines the result: encoder, texts, settings and versions."""
+    parts = pairs.queries
+    queries = [
+        [query.id, query.text, [int(position) for position in query.relevant]]
+        for part in (parts.train, parts.validation, parts.unseen, *parts.unanswerable.values())
+        for query in part
+    ]
+    versions = [version(name) for name in ("taugate", "onnxruntime")]
+    values = [str(getattr(settings, name)) for name in AdaptationSettings.fields()]
+    texts = [pairs.corpus[row].encoded_text for row in range(len(pairs.documents))]
+    return sha256_json([encoder.sha256, queries, texts, values, versions])

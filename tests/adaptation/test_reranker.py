@@ -1,0 +1,183 @@
+"""`taugate adapt --stage rerank`: what a cross-encoder learns, when it is accepted, and what a calibration makes of it.
+
+The data are the sample with two copies of every answer, one of which has been appealed. The first stage cannot tell
+them apart, and only the active one answers. Some questions have only the appealed copy, and so no answer.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("accelerate")
+import zaragoza_construction_faq
+
+from taugate.adaptation import reranker
+from taugate.adaptation.training.cross_encoding import ScoredPairs
+from taugate.adaptation.training.plan import NothingToLearn
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
+from taugate.retrieval.release.verify import verify_searchable
+from tests.adaptation.training.encoders import write_small_bert
+from tests.calibration.commands import refusal
+
+pytestmark = pytest.mark.model
+FAQ = zaragoza_construction_faq.load(lang="en")
+UNANSWERABLE = 4  # every fourth question has no answer
+MARKS = ("active", "appealed")  # first words of the copies, each rare in the sample
+
+
+def write_copies(folder: Path, *, meaningful: bool = True) -> Path:
+    """Write the data set with every question in two forms; unless meaningful, chance says which copy answers."""
+    swapped = np.random.default_rng(0).random(len(FAQ)) < (0.0 if meaningful else 0.5)
+    documents, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
+    for row, entry in enumerate(FAQ):
+        answered = row % UNANSWERABLE > 0
+        valid, other = MARKS[:: -1 if swapped[row] else 1]
+        kinds = [valid, other] if answered else [other]
+        documents += [{"_id": f"d{row}-{kind}", "text": f"{8 * f'{kind} '}{entry['a']}"} for kind in kinds]
+        for form in ("", "?"):
+            queries.append({"_id": f"q{row}{form}", "text": entry["q"] + form, "answerable": answered})
+            qrels.append(f"q{row}{form}\td{row}-{kinds[0]}\t{int(answered)}")
+    (folder / "qrels").mkdir(parents=True)
+    for name, lines in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_bert(tmp_path_factory.mktemp("small"), layers=2, spread=0.05)
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_copies(tmp_path_factory.mktemp("data") / "copies")
+
+
+def arguments(data: Path, small: Path, target: Path, *more: str) -> list[str]:
+    command = ["adapt", str(data), "--stage", "rerank", "--encoder", str(small), "--to", str(target)]
+    return [*command, "--split", "test", "--budget", "160steps", *more]
+
+
+@pytest.fixture(scope="module")
+def trained(copies: Path, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("trained") / "reranker"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reranker, "_RATE", 2e-3)  # a model of 32 dimensions needs larger steps
+        assert cli.main(arguments(copies, small, target)) == 0
+    return target
+
+
+def record_of(folder: Path) -> RerankerAdaptation:
+    record = read_reranker_adaptation(folder)
+    assert record is not None
+    return record
+
+
+def test_model_that_learned_is_accepted_on_unseen_documents(trained: Path) -> None:
+    record = record_of(trained)
+    assert (record.admitted, record.reason, record.evidence) == (True, None, "human")
+    assert -record.gate.ndcg.loss.upper > 0.02
+    assert record.separation is not None
+    assert record.separation.candidate > record.separation.baseline + 0.05
+    assert 50 < record.unanswerable < len(FAQ) / UNANSWERABLE + 1
+    assert len(record.training.losses) == record.training.steps == 160
+    assert record.first_stage_weight > 0
+
+
+def test_release_serves_the_calibrated_sum_of_both_scores(
+    trained: Path, copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--releases", str(tmp_path), "--encoder", str(small), "--rerank", f"auto:{trained}", "--no-refusal"]
+    options += ["--rerank-candidates", "5"]
+    assert cli.main(["calibrate", str(copies), *options]) == 0
+    assert "the reranker was trained on the split test" in capfd.readouterr().err
+    folder = find(tmp_path)
+    record = verify_searchable(folder).second_stage
+    assert record is not None
+    weight = record_of(trained).first_stage_weight
+    assert record.first_stage_weight == pytest.approx(weight)
+    release = load(folder)
+    second = release.retriever.second
+    assert second is not None
+    query = FAQ[1]["q"]
+    (answer,) = release.retriever.search([Query(query, 5)])
+    assert answer.stage == "second"
+    assert answer.read(release.documents)[0].id.endswith("-active")
+    assert answer.first_scores is not None
+    alone = second.reranker.score(query, answer.positions)
+    np.testing.assert_allclose(answer.scores, alone + weight * answer.first_scores, atol=1e-3)
+
+
+def test_model_of_meaningless_labels_is_refused_by_adapt_and_by_auto(
+    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, target, releases = (
+        write_copies(tmp_path / "data", meaningful=False),
+        tmp_path / "model",
+        tmp_path / "releases",
+    )
+    assert cli.main(arguments(data, small, target, "--budget", "40steps")) == 4
+    assert "taugate: not accepted: " in capfd.readouterr().err
+    assert not record_of(target).admitted
+    options = ["--releases", str(releases), "--encoder", str(small), "--rerank", f"auto:{target}", "--no-refusal"]
+    options += ["--rerank-candidates", "5"]
+    assert cli.main(["calibrate", str(data), *options]) == 0
+    assert "taugate adapt did not accept the reranker: " in capfd.readouterr().err
+    manifest = verify_searchable(find(releases))
+    assert manifest.second_stage is None
+    assert not manifest.gate[-1].admitted
+
+
+def test_interrupted_training_resumes_to_same_bytes(
+    copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    complete, again = tmp_path / "complete", tmp_path / "again"
+    steps = ("--budget", "6steps")
+    cli.main(arguments(copies, small, complete, *steps))
+    with monkeypatch.context() as patched:
+        patched.setattr(reranker, "export_cross_encoder", interrupted)
+        assert cli.main(arguments(copies, small, again, *steps)) == 130
+    assert not again.exists()
+    capfd.readouterr()
+    cli.main(arguments(copies, small, again, *steps))
+    assert "resuming the unfinished work" in capfd.readouterr().err
+    for name in ("model.safetensors", "reranker-adaptation.json"):
+        assert (again / name).read_bytes() == (complete / name).read_bytes()
+
+
+def test_option_of_encoders_and_exported_base_are_refused(
+    copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = refusal(arguments(copies, small, tmp_path / "model", "--recipe", "ft"), tmp_path / "model", capfd)
+    assert text == "--recipe ft: is for encoders; leave it out with --stage rerank"
+    exported = exported_encoder(str(small))
+    text = refusal(arguments(copies, exported, tmp_path / "model"), tmp_path / "model", capfd)
+    assert text.endswith("use the sentence-transformers folder from which it was exported")
+
+
+def test_draws_show_every_query_with_an_answer_and_a_negative() -> None:
+    relevant = [np.array([0, 1]), np.array([2]), np.zeros(0, dtype=np.int64)]
+    scores = [np.array([0.9, 0.8], np.float32), np.array([0.7], np.float32), np.zeros(0, np.float32)]
+    negatives = np.array([[2, 3], [0, 3], [1, 3]])
+    pairs = ScoredPairs("abc", ["0", "1", "2", "3"], relevant, scores, negatives, negatives.astype(np.float32))
+    assert len(pairs) == 5
+    drawn = pairs.draw(500, seed=0)
+    shown = [(example.query, example.document, example.label) for example in drawn]
+    assert sorted({query for query, _, label in shown if label}) == ["a", "b"]
+    assert {("c", "1", 0.0), ("a", "0", 1.0), ("a", "1", 1.0)} <= {*shown}
+    assert shown.count(("a", "2", 0.0)) > shown.count(("a", "3", 0.0)) > 0  # the harder one more often
+    assert ("c", "3", 0.0) not in shown
+    everything = ScoredPairs("a", ["0"], relevant[:1], scores[:1], np.full((1, 2), -1), np.zeros((1, 2), np.float32))
+    with pytest.raises(NothingToLearn, match="add documents"):
+        everything.draw(4, seed=0)
