@@ -56,7 +56,7 @@ class Ranked:
 
 def combined(scores: Float32, first: Float32, weight: float) -> Float32:
     """Return the scores that rank: a reranker's, and the first stage's of the same shape times its weight."""
-    return scores + np.float32(weight) * first if weight else scores
+    return scores + (np.float32(weight) * first).astype(np.float32) if weight else scores
 
 
 def rank(scores: Float32, top: TopK) -> TopK:
