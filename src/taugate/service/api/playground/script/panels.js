@@ -79,7 +79,7 @@ function showRelease(release) {
   const show = (...shown) => part("release-facts").replaceChildren(...shown);
   if (release instanceof Error) return show(hint(`The release cannot be shown: ${release.message}.`));
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
-  const { tau, kind, k, method, guarantee } = manifest.policy;
+  const { tau, kind, k, method, guarantee } = manifest.policy, second = manifest.second_stage;
   const facts = {
     State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
     Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
@@ -88,6 +88,7 @@ function showRelease(release) {
     Method: method, Evidence: guarantee,
     Queries: `${manifest.data.answerable.toLocaleString("en")} with an answer, ${manifest.data.unanswerable} without`,
     Score: manifest.lexical && `similarity + ${manifest.lexical.weight} · share of common words`,
+    "Second stage": second && `${second.name} (${second.kind}), best ${second.candidates}`,
     Encoder: `${manifest.encoder.name} (${release.precision})`, Loaded: new Date(release.loaded_at).toLocaleString(),
   };
   const given = Object.entries(facts).filter(([, value]) => value);
