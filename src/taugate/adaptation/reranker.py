@@ -26,7 +26,7 @@ from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.export.cross_encoder import export_cross_encoder
-from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults, separation_in_words
+from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
@@ -238,9 +238,7 @@ class _Trainer:
 
 def _reason(judged: JudgedStage, judging: JudgingQueries) -> str:
     """State why the gate refuses a second stage, and what would help."""
-    if judged.separation is not None and judged.record.p_adjusted <= 1 - judged.record.confidence:
-        return f"it may tell unanswerable queries worse: {separation_in_words(judged.separation)}"
-    return why_refused(judged.record, judging.units, "one stage")
+    return judged.worse_separation or why_refused(judged.record, judging.units, "one stage")
 
 
 def _divided(top: TopK, answerable: int) -> StageResults:

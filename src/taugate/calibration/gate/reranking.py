@@ -66,6 +66,14 @@ class JudgedStage:
     record: GateRecord
     separation: PairedLoss | None
 
+    @property
+    def worse_separation(self) -> str | None:
+        """AUROC of both stages in words, if the stage is refused for it although the results are better; else None."""
+        better = self.record.p_adjusted <= 1 - self.record.confidence
+        if self.record.admitted or self.separation is None or not better:
+            return None
+        return f"the second one may tell unanswerable queries worse: {separation_in_words(self.separation)}"
+
 
 @dataclass(frozen=True)
 class JudgingQueries:

@@ -111,6 +111,10 @@ def try_second_stage(
         job.report("warning: the second stage is not shown to help; --rerank auto:MODEL would leave it out")
     records.append(judged.record)
     if not used:
+        ndcg = judged.record.ndcg
+        change = f"NDCG@10 {ndcg.baseline:.3f} → {ndcg.candidate:.3f}, loss ≤ {ndcg.loss.upper:+.3f}"
+        why = judged.worse_separation or f"the second one is not shown to help: {change}"
+        job.report(f"warning: one stage is used, because {why}")
         return records, None
     cheaper = try_precision(first, searching, requested)
     if cheaper is not None:
