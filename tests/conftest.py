@@ -1,10 +1,9 @@
 """Fixtures: the sample data set, an encoder without PyTorch, a release of both, and a real service with it."""
 
 import os
-import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import zaragoza_construction_faq
@@ -43,31 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: _FIRST.index(file) if (file := item.nodeid.partition("::")[0]) in _FIRST else len(_FIRST)
     )
-
-
-_lasting: set[Path] = set()  # folders of fixtures that outlive a module
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> Generator[None, object, object]:
-    """Remove the folders that a fixture of a module made, when the module ends.
-
-    pytest keeps them until the end of the run, by when releases of all modules would take 10 GB.
-    """
-    if fixturedef.scope == "function" or fixturedef.argname == "tmp_path_factory":
-        return (yield)
-    base = request.getfixturevalue("tmp_path_factory").getbasetemp()
-    before, made = {*base.iterdir()}, set[Path]()
-    if fixturedef.scope == "module":  # added before the fixture's own finalizer, so it runs after it
-        fixturedef.addfinalizer(lambda: [shutil.rmtree(folder, ignore_errors=True) for folder in made])
-    try:
-        return (yield)
-    finally:
-        made |= {*base.iterdir()} - before - _lasting
-        if fixturedef.scope != "module":
-            _lasting.update(made)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -94,7 +94,7 @@ def folder_of_files(folder: Path) -> Path:
 @pytest.mark.slow
 def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     files = folder_of_files(tmp_path / "my manuals")
-    command = [sys.executable, "-m", "taugate", "quickstart", str(files), "--no-serve"]
+    command = [sys.executable, "-m", "taugate", "quickstart", files.name, "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr

@@ -76,7 +76,7 @@ def served(
     second = clone(find(folder), minute=0)
     with Reloading(folder, TAUGATE_QUERY_LOG=str(log), **settings.get(request.param, {})) as service:
         send(service.ready(), foreign_queries(500))
-        until(lambda: all(ask(service, "permit")["drift"]["alarm"] for _ in range(8)))
+        until(lambda: all(SIGNAL in ask(service, "permit")["drift"]["signals"] for _ in range(8)))  # in every worker
         yield Served(service, first, second, log)
 
 

@@ -41,6 +41,7 @@ def drifted(releases: Path) -> Iterator[ServiceProcess]:
     with FastDriftService(releases) as service:
         assert ask(service.ready(), ASKED_BEFORE)["drift"] == NO_ALARM
         send(service, foreign_queries(1000))
+        until(lambda: metrics(service)["blocks_total"] >= 5)  # as a later block may add a signal
         until(lambda: told(service)["alarm"])
         yield service
 
