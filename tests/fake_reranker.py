@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.rerank.cross_encoder import CONFIG, TOKENIZER, Activation, CrossEncoderConfig
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.rerank.cross_encoder import CONFIG, Activation, CrossEncoderConfig
 from taugate.retrieval.rerank.pair_models import INPUTS
 
 UNKNOWN = "[UNK]"

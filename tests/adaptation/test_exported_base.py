@@ -14,8 +14,9 @@ from taugate.calibration.encoding.precisions import cheaper_encoder
 from taugate.calibration.export.linear_layer import fold_linear_map
 from taugate.cli import main as cli
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.reader import load
 from tests.calibration.commands import refusal
 from tests.fake_encoder import DIMENSION

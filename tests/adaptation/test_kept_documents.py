@@ -23,8 +23,9 @@ from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS

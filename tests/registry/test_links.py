@@ -6,7 +6,8 @@ import pytest
 
 from taugate.registry.catalog import current_id
 from taugate.registry.writer import copy_encoder
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER
+from taugate.retrieval.encoder.encoder import CONFIG
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.reader import load
 from taugate.service.access.authorization import _stamp
 from tests.calibration.commands import Capture, small

@@ -163,7 +163,7 @@ def _example_seconds(
 
 
 def faster_format(step_seconds: Callable[[bool], float]) -> tuple[float, bool]:
-    """Return the seconds of a step in the faster format, and whether that is bfloat16.
+    """Time a training step in float32 and in bfloat16; return the shorter time, and whether it is bfloat16's.
 
     Args:
         step_seconds: Measures a step, in bfloat16 if its argument is true.

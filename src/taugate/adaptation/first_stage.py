@@ -1,4 +1,4 @@
-"""The first stage of a search, whose results a reranker learns to rank anew: the base encoder, and shared words."""
+"""The first stage of a search: the base encoder and shared words. A reranker learns to reorder its results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -18,8 +18,9 @@ from taugate.calibration.export.onnx_export import depends_on_company, write_con
 from taugate.calibration.export.torch_model import load_model, refuse_unknown_modules
 from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
-from taugate.retrieval.encoder.encoder import TOKENIZER, ExportedEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
 from taugate.storage.folders import staging_folder
@@ -82,7 +83,7 @@ def write_encoder(
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Create a folder with everything in it, or not at all.
+    """Create a folder atomically: with all of its files, or not at all.
 
     Args:
         target: The folder.

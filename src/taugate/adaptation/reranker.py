@@ -217,7 +217,7 @@ class _Trainer:
         return best
 
     def _queries(self, part: int) -> list[LabelledQuery]:
-        """Return the queries to choose or to judge by: answerable ones, then unanswerable ones."""
+        """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
         parts, most = self.first.pairs.queries, _CHOOSING if part == VALIDATION else _JUDGING
         answerable = parts.validation if part == VALIDATION else parts.unseen
         order = np.random.default_rng([self.settings.seed, part]).permutation(len(answerable))[:most]

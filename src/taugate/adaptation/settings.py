@@ -30,7 +30,7 @@ class AdaptationSettings(Options):
 
     stage: Literal["encoder", "rerank"] = Field(
         default="encoder",
-        description="what to train: the encoder, or a cross-encoder that ranks its results anew (a second stage)",
+        description="what to train: the encoder, or a cross-encoder that reranks its results (a second stage)",
     )
     recipe: Recipe = Field(
         default="auto",

@@ -19,7 +19,7 @@ _STAGES = {
     "admit": ("judging on unseen queries", "Judged on unseen queries"),
     "measure": ("measuring what changed in the encoder", "Measured what changed in the encoder"),
     "gate": ("trying cheaper ways to search", "Tried cheaper ways to search"),
-    "rerank": ("ranking candidates anew", "Ranked candidates anew"),
+    "rerank": ("reranking candidates", "Reranked candidates"),
     "index": ("building the index", "Built the index"),
     "search": ("searching all queries", _MEASURED),
     "model": ("estimating relevance", _MEASURED),

@@ -69,7 +69,7 @@ class Retriever:
         abstention: Rule that refuses queries; None if none is refused.
         parents: (N,) int32 as in DocumentStore.parents; None if every passage is a document.
         remote_passages: Searches passages in an engine; None if they are in this process, in `index` and `metadata`.
-        second: Ranks the first stage's candidates anew, and has a policy, a relevance model and a rule that refuses
+        second: Reranks the first stage's candidates, and has a policy, a relevance model and a rule that refuses
             queries of its own. None with one stage, which the other attributes describe.
     """
 
@@ -182,7 +182,7 @@ class Retriever:
         observe: Observe = unobserved,
         deadlines: Sequence[float | None] | None = None,
     ) -> list[Answer]:
-        """Answer queries from their vectors: search, rank anew if there is a second stage, then cut.
+        """Answer queries from their vectors: search, rerank if there is a second stage, then cut.
 
         Args:
             queries: n queries, marked by `Query.as_read`.

@@ -15,8 +15,9 @@ from taugate.calibration.encoding import source
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError, InputError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 
 pytestmark = pytest.mark.model
 

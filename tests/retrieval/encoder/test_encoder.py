@@ -9,8 +9,9 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 
 TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]

@@ -8,7 +8,8 @@ import pytest
 
 from taugate.errors import EncoderError, RerankerUnavailable
 from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.rerank.cross_encoder import CONFIG, TOKENIZER, CrossEncoder
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.rerank.cross_encoder import CONFIG, CrossEncoder
 from tests.fake_reranker import write_fake_reranker
 
 TEXTS = ["a permit for a roof", "the roof of a house", "who pays", "a garden wall " * 90]

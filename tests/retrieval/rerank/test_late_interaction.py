@@ -8,6 +8,7 @@ import pytest
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
     LateInteraction,
@@ -15,7 +16,7 @@ from taugate.retrieval.rerank.late_interaction import (
     coded,
     write_token_vectors,
 )
-from taugate.retrieval.rerank.token_encoder import CONFIG, TOKENIZER, TokenEncoder
+from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder
 from taugate.storage.tensors import read_tensors, write_tensors
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 

@@ -37,7 +37,7 @@ _STREAM = 8  # random stream of the seed for the draws
 
 
 class Example(NamedTuple):
-    """A query and a document, 1 if it answers the query, else 0, and the first stage's score."""
+    """A training pair: query, document, label (1 if relevant, else 0) and score of the first stage."""
 
     query: str
     document: str
@@ -70,7 +70,7 @@ class ScoredPairs:
         return sum(1 + bool(len(rows)) for rows in self.relevant)
 
     def draw(self, count: int, seed: int) -> list[Example]:
-        """Draw pairs until there are enough: for each query a document that answers it, if any does, and a negative.
+        """Draw `count` training pairs: for each query a relevant document, if there is one, and a negative.
 
         Args:
             count: Number of pairs.
@@ -132,7 +132,7 @@ class _PairDataset(Dataset[dict[str, Any]]):
 
 
 class _Loss(torch.nn.Module):
-    """The loss of a batch of `_PairDataset`, with the cross-encoder's weights."""
+    """Binary cross-entropy of a batch of `_PairDataset`; a module, so that the trainer finds the weights to learn."""
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()

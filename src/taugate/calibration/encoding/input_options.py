@@ -31,7 +31,7 @@ _Prompt = Annotated[
 
 @dataclass(frozen=True)
 class InputOptions(Options):
-    """What an encoder reads, and how its vectors are compared, as far as the user decides it.
+    """Options of an encoder that users set: prompts, length in tokens, similarity.
 
     The constructor raises InputError for an invalid value.
     """

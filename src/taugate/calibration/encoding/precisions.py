@@ -8,8 +8,9 @@ from typing import Literal
 from taugate.calibration.encoding.source import write_cached
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, ExportedEncoder, Runtime, read_config
+from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, read_config
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy
 from taugate.storage.tensors import write_tensors

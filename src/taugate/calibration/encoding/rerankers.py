@@ -20,6 +20,7 @@ from taugate.errors import EncoderError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.layout import RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.second_stage import TokenVectorsRecord
@@ -233,7 +234,7 @@ def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts:
 
         def fill(staging: Path) -> None:
             write_tensors(staging / WEIGHTS, arrays | found.head)
-            link_or_copy(reranker.folder / cross_encoder.TOKENIZER, staging / cross_encoder.TOKENIZER)
+            link_or_copy(reranker.folder / TOKENIZER, staging / TOKENIZER)
             (staging / cross_encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
         write_cached(cached, fill)

@@ -10,14 +10,13 @@ from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import tokenizer_of, trace
+from taugate.calibration.export.torch_model import check_difference, tokenizer_of, trace
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.reranker_adaptation import read_reranker_adaptation
 from taugate.retrieval.rerank.cross_encoder import (
     CONFIG,
-    TOKENIZER,
     Activation,
     CrossEncoder,
     CrossEncoderConfig,
@@ -40,7 +39,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
 
     Raises:
         EncoderError: If the model is no cross-encoder of one label, cannot be exported, or if the graph's scores differ
-            from PyTorch's by more than TOLERANCE on pairs of the probe texts.
+            from PyTorch's by more than golden queries allow on pairs of the probe texts.
     """
     model = _loaded(folder, name)
     activation = _ACTIVATIONS.get(type(model.activation_fn).__name__)
@@ -71,11 +70,7 @@ def export_cross_encoder(folder: Path, name: str, revision: str, target: Path) -
         float(np.abs(scores - exported.score(query, own)).max())
         for query, own, scores in zip(PROBES, texts, expected, strict=True)
     )
-    if not difference <= TOLERANCE:
-        raise EncoderError(
-            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe pairs, more "
-            f"than {TOLERANCE:g}; this model cannot be served; choose another one"
-        )
+    check_difference(difference, name)
     _write_config(config.model_copy(update={"max_difference": difference}), target)
 
 

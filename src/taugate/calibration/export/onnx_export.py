@@ -26,8 +26,9 @@ from taugate.calibration.export.torch_model import (
 )
 from taugate.calibration.export.weights_file import needs_separate_weights
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig, ExportedEncoder, Role, Similarity
+from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder, Role, Similarity
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.vectors.inner_product import extended, max_norm_above

@@ -15,12 +15,20 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from transformers.utils.logging import disable_progress_bar
 
 from taugate.calibration.export.onnx_export import PROBES
-from taugate.calibration.export.torch_model import is_transformer, kind, load_model, prompt_of, tokenizer_of, trace
+from taugate.calibration.export.torch_model import (
+    check_difference,
+    is_transformer,
+    kind,
+    load_model,
+    prompt_of,
+    tokenizer_of,
+    trace,
+)
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import MODEL
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.rerank.token_encoder import CONFIG, TOKENIZER, Expansion, TokenEncoder, TokenEncoderConfig
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.rerank.token_encoder import CONFIG, Expansion, TokenEncoder, TokenEncoderConfig
 from taugate.retrieval.vectors.similarity import Float32
 
 _MASK = "MultiVectorMask"  # which vectors count, for which `TokenEncoder.encode` has its own code
@@ -40,7 +48,7 @@ def export_token_encoder(folder: Path, name: str, revision: str, target: Path, *
 
     Raises:
         EncoderError: If the model has a module that cannot be exported, or if the graph's scores differ from the
-            library's by more than TOLERANCE on the probe texts.
+            library's by more than golden queries allow on the probe texts.
     """
     model = _of_encoder(folder, name) if of_encoder else _loaded(folder, name)
     modules = _modules(model, name)
@@ -73,11 +81,7 @@ def export_token_encoder(folder: Path, name: str, revision: str, target: Path, *
     _write_config(config, target)
     exported = TokenEncoder(target)
     difference = float(np.abs(_exported_scores(exported) - _scores(model)).max())
-    if not difference <= TOLERANCE:
-        raise EncoderError(
-            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe texts, more "
-            f"than {TOLERANCE:g}; this model cannot be served; choose another one"
-        )
+    check_difference(difference, name)
     _write_config(config.model_copy(update={"max_difference": difference}), target)
 
 

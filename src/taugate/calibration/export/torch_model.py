@@ -17,6 +17,7 @@ from taugate.calibration.export.model_folder import check_modules, custom_code
 from taugate.calibration.export.weights_file import needs_separate_weights, separate_weights
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.retrieval.release.golden import TOLERANCE
 
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
 _TRACED_ROWS = 4096  # of an embedding; tracing reads the token with id 1, and some twenty positions
@@ -93,6 +94,19 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
                 f"encoder {name!r}: module {position} (Pooling) leaves the prompt out of the mean, which "
                 "depends on its length and cannot be exported; choose a model with include_prompt"
             )
+
+
+def check_difference(difference: float, name: str) -> None:
+    """Check the largest difference between the scores of an exported reranker and those of its library.
+
+    Raises:
+        EncoderError: If it is more than golden queries allow.
+    """
+    if not difference <= TOLERANCE:
+        raise EncoderError(
+            f"reranker {name!r}: the exported graph and PyTorch differ by {difference:.2g} on the probe texts, more "
+            f"than {TOLERANCE:g}; this model cannot be served; choose another one"
+        )
 
 
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:

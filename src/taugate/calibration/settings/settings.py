@@ -111,7 +111,7 @@ class CandidateSettings(Options):
     )
     rerank: Annotated[str, AfterValidator(_names_a_reranker), Advice("give off, auto, MODEL, or auto:MODEL")] = Field(
         default="off",
-        description="second stage that scores the best candidates anew: MODEL is the folder or name of a cross-encoder "
+        description="second stage that reranks the best candidates: MODEL is the folder or name of a cross-encoder "
         "or a late-interaction model, late (token vectors of the encoder), endpoint or endpoint:NAME "
         "(TAUGATE_RERANK_URL); auto:MODEL uses it only if it is shown to help; auto: that of the encoder's folder or "
         "of the current release, if it is shown to help",

@@ -14,7 +14,8 @@ from taugate.ingestion.chunks.division import Division, divide
 from taugate.ingestion.chunks.pieces import Piece, PieceReader, sections
 from taugate.ingestion.chunks.sentences import LONGEST
 from taugate.ingestion.parsed import ParsedDocument
-from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, UNREADABLE, EncoderConfig
+from taugate.retrieval.encoder.encoder import CONFIG, UNREADABLE, EncoderConfig
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.encoder.unread import UnreadCounter
 
 _TITLE_SHARE = 4  # a title takes at most a quarter of the window

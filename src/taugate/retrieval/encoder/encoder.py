@@ -19,6 +19,7 @@ from taugate.retrieval.encoder.endpoint_record import EndpointAccess, EndpointRe
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
@@ -27,7 +28,7 @@ from taugate.storage.files import sha256_files
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-TOKENIZER, CONFIG = "tokenizer.json", "encoder.json"
+CONFIG = "encoder.json"
 Runtime = Literal["onnxruntime", "kernel", "endpoint", "none"]  # none: there are only vectors (own_vectors.py)
 _MODELS: dict[str, str] = {"onnxruntime": MODEL, "kernel": WEIGHTS}
 GRAPH_FILES = (MODEL, TOKENIZER, CONFIG)  # of a float32 encoder, beside which DATA and LAYOUT may be
@@ -156,8 +157,6 @@ class ExportedEncoder:
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
-        from tokenizers import Tokenizer  # slow to load, and only encoding needs it
-
         from taugate.retrieval.encoder.unread import UnreadCounter
 
         self.folder = folder
@@ -166,12 +165,7 @@ class ExportedEncoder:
         self._model = self._load_model(folder, threads)
         if self._model.dimension not in {None, config.model_dimension}:
             raise EncoderError(f"{folder}: the dimension of {_MODELS[config.runtime]} is not {CONFIG}'s; {_REMEDY}")
-        try:
-            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(config.max_length)
-        except Exception as error:  # tokenizers raises bare Exception for an unreadable file
-            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
+        self._tokenizer = load_tokenizer(folder, config.max_length, _REMEDY)
         self._unread = UnreadCounter(self._tokenizer)
         self._frames = {prompt: self._frame(prompt) for prompt in (config.query_prompt, config.document_prompt)}
 

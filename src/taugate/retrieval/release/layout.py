@@ -11,6 +11,7 @@ from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.bert import WEIGHTS
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.index.names import INDEX, VECTORS
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
@@ -40,7 +41,7 @@ METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
 LEXICAL = "lexical.safetensors"
 REPORT = "report.html"
-_ENCODER_FILES = (f"{ENCODER_FOLDER}/{encoder.TOKENIZER}", f"{ENCODER_FOLDER}/{encoder.CONFIG}")
+_ENCODER_FILES = (f"{ENCODER_FOLDER}/{TOKENIZER}", f"{ENCODER_FOLDER}/{encoder.CONFIG}")
 FILES = frozenset({*_ENCODER_FILES, INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT})
 OPTIONAL_FILES = frozenset(
     {

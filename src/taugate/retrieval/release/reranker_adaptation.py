@@ -26,7 +26,7 @@ class RerankerAdaptation(Record):
         seed: Seed of every random choice.
         budget: The requested budget.
         lexical_weight: Weight of the lexical share in the first stage's score; 0 if that is the cosine.
-        candidates: Number of the first stage's results that were ranked anew.
+        candidates: Number of the first stage's results that were reranked.
         training: Steps and losses of the training.
         first_stage_weight: Weight of the first stage's score, chosen on the validation queries.
         admitted: Whether the second stage is shown to be better than the first one alone.

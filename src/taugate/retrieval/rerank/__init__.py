@@ -1,1 +1,1 @@
-"""The second stage: scores the best candidates of a search anew."""
+"""The second stage: reranks the best candidates of a search."""

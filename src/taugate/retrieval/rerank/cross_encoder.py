@@ -16,6 +16,7 @@ from taugate.errors import EncoderError, RerankerUnavailable
 from taugate.retrieval.encoder.bert import WEIGHTS, Precision
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.rerank.pair_models import PairBert, PairGraph
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
@@ -24,7 +25,7 @@ from taugate.storage.files import read_bounded, sha256_files
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-TOKENIZER, CONFIG = "tokenizer.json", "reranker.json"
+CONFIG = "reranker.json"
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 # What published cross-encoders of one label give: a probability, or log-odds.
 Activation = Literal["sigmoid", "identity"]
@@ -78,20 +79,14 @@ class CrossEncoder:
         Raises:
             EncoderError: If a file is missing or invalid.
         """
-        from tokenizers import Tokenizer  # slow to load, and only encoding needs it
-
         self.folder = folder
         self.config = _read_config(folder)
         names = [name for name in FILES if (folder / name).is_file()]
         try:
             self.sha256 = sha256_files(folder, names)
-            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(self.config.max_length, strategy="longest_first")
         except OSError as error:
             raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
-        except Exception as error:  # tokenizers raises bare Exception for an unreadable file
-            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
+        self._tokenizer = load_tokenizer(folder, self.config.max_length, _REMEDY)
         self._model = self._load_model(threads or processors())
 
     def _load_model(self, threads: int) -> PairGraph | PairBert:

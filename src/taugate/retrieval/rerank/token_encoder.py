@@ -16,11 +16,12 @@ from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import read_bounded, sha256_files
 
-TOKENIZER, CONFIG = "tokenizer.json", "late-interaction.json"
+CONFIG = "late-interaction.json"
 FILES = (MODEL, DATA, TOKENIZER, CONFIG)  # DATA only beside a graph with large weights
 _MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
@@ -106,21 +107,13 @@ class TokenEncoder:
         Raises:
             EncoderError: If a file is missing or invalid.
         """
-        from tokenizers import Tokenizer  # slow to load, and only encoding needs it
-
         self.folder = folder
         self.config = config = _read_config(folder)
         try:
             self.sha256 = sha256_files(folder, [name for name in FILES if name != DATA or (folder / DATA).is_file()])
-            self._tokenizers: dict[Role, Tokenizer] = {}
-            for role, length in config.lengths.items():
-                self._tokenizers[role] = tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-                tokenizer.no_padding()
-                tokenizer.enable_truncation(length)
         except OSError as error:
             raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
-        except Exception as error:  # tokenizers raises bare Exception for an unreadable file
-            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
+        self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
         longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
         self._graph = Graph(folder / MODEL, threads or processors(), longest, _PAD_MULTIPLE, pair_lone_texts=False)
 
