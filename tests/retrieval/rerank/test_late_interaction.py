@@ -9,11 +9,11 @@ import pytest
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.rerank.largest_products import coded
 from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
     LateInteraction,
     TokenVectors,
-    coded,
     write_token_vectors,
 )
 from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder

@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import WEIGHTS, Precision
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.retrieval.rerank.token_bert import TokenBert
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import read_bounded, sha256_files
 
 CONFIG = "late-interaction.json"
-FILES = (MODEL, DATA, TOKENIZER, CONFIG)  # DATA only beside a graph with large weights
+FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 _MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
 _REMEDY = "export the late-interaction model again"
@@ -57,6 +59,7 @@ class TokenEncoderConfig(BaseModel):
         expansion: Tokens that are appended to queries; None if none are.
         weighted: Whether a query's tokens count by how rare they are in the documents.
         max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
+        precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -70,6 +73,7 @@ class TokenEncoderConfig(BaseModel):
     expansion: Expansion | None
     weighted: bool = False
     max_difference: float = Field(ge=0)
+    precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
@@ -110,12 +114,23 @@ class TokenEncoder:
         self.folder = folder
         self.config = config = _read_config(folder)
         try:
-            self.sha256 = sha256_files(folder, [name for name in FILES if name != DATA or (folder / DATA).is_file()])
+            self.sha256 = sha256_files(folder, [name for name in FILES if (folder / name).is_file()])
         except OSError as error:
             raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
+        self._model = self._load_model(threads or processors())
+
+    def _load_model(self, threads: int) -> Graph | TokenBert:
+        config = self.config
+        if self.is_cheaper:
+            return TokenBert(self.folder / WEIGHTS, config.precision, threads)
         longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
-        self._graph = Graph(folder / MODEL, threads or processors(), longest, _PAD_MULTIPLE, pair_lone_texts=False)
+        return Graph(self.folder / MODEL, threads, longest, _PAD_MULTIPLE, pair_lone_texts=False)
+
+    @property
+    def is_cheaper(self) -> bool:
+        """True if its precision is below float32."""
+        return self.config.precision != "float32"
 
     @property
     def vocabulary(self) -> int:
@@ -143,16 +158,19 @@ class TokenEncoder:
         nothing = EncodedTokens(np.zeros((1, config.dimension), np.float32), np.zeros(1, np.int64))
         encoded = [nothing] * len(ids)
         skipped = config.skipped[role]
-        for batch in self._graph.batches([len(text) for text in ids]):
-            output = self._graph.run([ids[place] for place in batch], [attended[place] for place in batch])
-            if output.shape[2:] != (config.dimension,) or not np.isfinite(output).all():
-                raise EncoderError(
-                    f"{self.folder / MODEL}: does not give finite vectors of {config.dimension} dimensions; {_REMEDY}"
-                )
-            for place, tokens in zip(batch, output, strict=True):
+        filled = [place for place, text in enumerate(ids) if text]
+        for chosen in self._model.batches([len(ids[place]) for place in filled]):
+            batch = [filled[place] for place in chosen]
+            outputs = self._model.run([ids[place] for place in batch], [attended[place] for place in batch])
+            for place, output in zip(batch, outputs, strict=True):
+                tokens = output[: len(ids[place])]
+                if tokens.shape[1:] != (config.dimension,) or not np.isfinite(tokens).all():
+                    raise EncoderError(
+                        f"{self.folder}: does not give finite vectors of {config.dimension} dimensions; {_REMEDY}"
+                    )
                 counted = ~np.isin(ids[place], skipped)
                 if counted.any():
-                    encoded[place] = EncodedTokens(tokens[: len(counted)][counted], np.array(ids[place])[counted])
+                    encoded[place] = EncodedTokens(tokens[counted], np.array(ids[place])[counted])
         return encoded
 
 
