@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
 _EXPORT_VERSION = 1
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
+_SUPPORTED = {
+    "cross-encoder": "with one layer between it and its score",
+    "late-interaction": "whose tokens attend to all others, with at most one projection behind it",
+}
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 # Weight of the first stage's score beside an encoder's own token vectors, which were not trained to rank. Chosen on
 # squad_v2_dev, from .1 to 3: NDCG@10 is .939 without it and .941 with it, AUROC .623 and .632 (first stage .631).
@@ -227,7 +231,10 @@ def cheaper_reranker(
     key = [kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
-        bert, head, ids = _weights_and_inputs(reranker, texts)
+        found = _weights_and_inputs(reranker, texts)
+        if found is None:
+            raise EncoderError(f"{name}: {precision} needs a BERT-like model {_SUPPORTED[kind]}")
+        bert, head, ids = found
         arrays = bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16()
         config = reranker.config.model_copy(update={"precision": precision})
 
@@ -243,29 +250,19 @@ def cheaper_reranker(
 
 def _weights_and_inputs(
     reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
-) -> "tuple[Bert, Arrays, list[list[int]]]":
-    """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read.
-
-    Raises:
-        EncoderError: If it is not BERT-like.
-    """
+) -> "tuple[Bert, Arrays, list[list[int]]] | None":
+    """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
     from taugate.calibration.export.pair_bert import find_pair_bert  # both import PyTorch
     from taugate.calibration.export.token_bert import find_token_bert
 
     beginnings = [text[:MAX_CHARS] for text in texts]
     if isinstance(reranker, TokenEncoder):
         tokens = find_token_bert(reranker)
-        if tokens is not None:
-            ids = reranker.tokenize(beginnings, "query") + reranker.tokenize(texts, "document")
-            return tokens.bert, tokens.head, [text for text in ids if text]
-        needed = "whose tokens attend to all others, with at most one projection behind it"
-    else:
-        found = find_pair_bert(reranker)
-        if found is not None:
-            pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
-            return found.bert, found.head, [found.ids(reranker, *pair) for pair in pairs]
-        needed = "with one layer between it and its score"
-    raise EncoderError(f"{reranker.config.name}: a cheaper precision needs a BERT-like model {needed}")
+        ids = reranker.tokenize(beginnings, "query") + reranker.tokenize(texts, "document")
+        return None if tokens is None else (tokens.bert, tokens.head, [text for text in ids if text])
+    pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
+    found = find_pair_bert(reranker)
+    return None if found is None else (found.bert, found.head, [found.ids(reranker, *pair) for pair in pairs])
 
 
 def _own_reranker(encoder: Path, releases: Path) -> Path | None:

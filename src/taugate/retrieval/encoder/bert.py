@@ -20,7 +20,7 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors
 
 try:
-    from taugate.retrieval.encoder import kernel as kernel
+    from taugate.retrieval.encoder import kernel
 except ImportError:  # installed without a compiler
     kernel = None  # type: ignore[assignment]
 

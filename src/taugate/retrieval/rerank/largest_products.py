@@ -9,10 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.encoder.bert import BLOCK, kernel, panels, scale_panels
+from taugate.retrieval.encoder.bert import BLOCK, panels, scale_panels
 from taugate.retrieval.vectors.similarity import Float32
 
-MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
+try:
+    from taugate.retrieval.encoder import kernel
+except ImportError:  # installed without a compiler
+    kernel = None  # type: ignore[assignment]
+
+_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
 _TINY = np.finfo(np.float32).tiny  # in place of the largest component of a zero vector
 _FASTEST = 0  # path of the kernel
 
@@ -26,7 +31,7 @@ class CodedTokens(NamedTuple):
 
 def coded(vectors: Float32) -> CodedTokens:
     """Return codes and steps of vectors, (tokens, dimension) float32."""
-    steps = np.maximum(np.abs(vectors).max(axis=1), _TINY) / np.float32(MAX_CODE)
+    steps = np.maximum(np.abs(vectors).max(axis=1), _TINY) / np.float32(_MAX_CODE)
     return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
 
 
