@@ -47,18 +47,18 @@ def test_scores_are_the_mean_of_largest_similarities(model: LateInteraction) -> 
     assert not list(Path(model.encoder.folder.parent).glob("*.codes"))
 
 
-@pytest.mark.skipif(largest_products.kernel is None, reason="needs a compiler at installation")
 def test_products_have_the_bits_of_plain_c_by_every_path_and_are_those_of_numpy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Documents of one token, of as many as the kernel takes at once, and of more; queries beyond one panel."""
+    kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a compiler at installation")
     rng = np.random.default_rng(0)
     offsets = np.cumsum([0, 1, 64, 65, 200, 3])
     query, tokens = (rng.normal(size=(rows, 192)).astype(np.float32) for rows in (50, offsets[-1]))
     stored, positions = StoredTokens(*coded(tokens), offsets), np.array([4, 0, 2, 1, 3, 2])
     exact = [(tokens[offsets[place] : offsets[place + 1]] @ query.T).max(axis=0) for place in positions]
     results = []
-    for path in range(len(largest_products.kernel.paths(PRECISIONS["int8"]))):
+    for path in range(len(kernel.paths(PRECISIONS["int8"]))):
         monkeypatch.setattr(largest_products, "_FASTEST", path)
         results.append(largest_products.largest_products(query, stored, positions))
     assert len({result.tobytes() for result in results}) == 1
