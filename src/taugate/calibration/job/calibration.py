@@ -16,6 +16,7 @@ from taugate.calibration.encoding.prompts import input_warnings, prompts_in_word
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
+from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.reranking import try_second_stage
 from taugate.calibration.job.stages import CalibrationStages
@@ -98,7 +99,9 @@ class Calibration(CalibrationStages):
                 f"--rerank {choice}: cannot be combined with own vectors, as requests have no text to rank by"
             )
         self.reranker = None if choice == "off" else RequestedReranker.find(choice, requested.name, releases)
-        if choice != "off" and self.reranker is None:
+        if self.reranker is not None:
+            self.candidates = most_candidates(settings)
+        elif choice != "off":
             job.report("no second stage: neither the encoder's folder nor the current release has a reranker")
 
     def read(self) -> Self:
