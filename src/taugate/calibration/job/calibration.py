@@ -93,12 +93,10 @@ class Calibration(CalibrationStages):
         requested.check_name(releases)
         super().__init__(releases, settings, spool, job)
         self.data, self.requested = data, requested
-        choice = settings.candidates.rerank
-        if choice != "off" and requested.is_own:
-            raise InputError(
-                f"--rerank {choice}: cannot be combined with own vectors, as requests have no text to rank by"
-            )
-        self.reranker = None if choice == "off" else RequestedReranker.find(choice, requested.name, releases)
+        choice, encoder = settings.candidates.rerank, None if requested.is_own else requested.name
+        self.reranker = None if choice == "off" else RequestedReranker.find(choice, encoder, releases)
+        if self.reranker is not None and requested.is_own:
+            job.report("the second stage reads texts: requests need the text of the query beside its vector")
         if self.reranker is not None:
             self.candidates = most_candidates(settings)
         elif choice != "off":
