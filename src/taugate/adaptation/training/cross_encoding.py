@@ -32,7 +32,7 @@ RERANK: Final = "rerank"  # name of the stage of training, and of its folder
 _MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
 # Of 16 negatives, the one of rank 16·u³ is drawn, u uniform: the first one in 40 % of the draws. A second stage mostly
 # has to tell the first few results apart. Chosen, not tuned.
-_HARDER = 3
+HARDER = 3
 _STREAM = 8  # random stream of the seed for the draws
 
 
@@ -97,7 +97,7 @@ class ScoredPairs:
             answer = int(rng.integers(len(relevant)))
             yield Example(query, self.documents[int(relevant[answer])], 1.0, float(self.relevant_scores[row][answer]))
             # Of an unanswerable query, the hardest document alone: others say little about it.
-            place = int(self.negatives.shape[1] * rng.random() ** _HARDER)
+            place = int(self.negatives.shape[1] * rng.random() ** HARDER)
         negative = self.documents[int(self.negatives[row, place])]
         yield Example(query, negative, 0.0, float(self.negative_scores[row, place]))
 

@@ -16,7 +16,7 @@ from taugate.calibration.encoding.source import export_versions, is_exported, mo
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, InputError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
@@ -42,16 +42,13 @@ if TYPE_CHECKING:
     from taugate.calibration.export.bert import Bert
 
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
-_EXPORT_VERSION = 1
+_EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
 _SUPPORTED = {
     "cross-encoder": "with one layer between it and its score",
     "late-interaction": "whose tokens attend to all others, with at most one projection behind it",
 }
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
-# Weight of the first stage's score beside an encoder's own token vectors, which were not trained to rank. Chosen on
-# squad_v2_dev, from .1 to 3: NDCG@10 is .939 without it and .941 with it, AUROC .623 and .632 (first stage .631).
-_OWN_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
@@ -71,29 +68,34 @@ class RequestedReranker:
     adaptation: RerankerAdaptation | None = None
 
     @classmethod
-    def find(cls, choice: str, encoder: str, releases: Path) -> Self | None:
+    def find(cls, choice: str, encoder: str | None, releases: Path) -> Self | None:
         """Find a reranker by the value of --rerank.
 
         Args:
             choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`, `endpoint:NAME`, or
                 `late` for the token vectors of the encoder.
-            encoder: Name or path of the encoder.
+            encoder: Name or path of the encoder; None with own vectors.
             releases: The directory of releases.
 
         Returns:
             None if `auto` finds neither a reranker in the encoder's folder nor one in the current release.
 
         Raises:
-            InputError: If no endpoint is configured.
+            InputError: If no endpoint is configured, or `late` has no encoder.
             EncoderError: If the model does not exist, or cannot be exported.
         """
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
-            folder = _own_reranker(Path(encoder), releases)
+            folder = _own_reranker(encoder, releases)
             if folder is None:
                 return None
             return cls(_loaded(exported_reranker(str(folder))), None, True, read_reranker_adaptation(folder))
         if named == _LATE:
+            if encoder is None:
+                raise InputError(
+                    f"--rerank {choice}: needs an encoder, but the data set comes with vectors; name a cross-encoder "
+                    "or a model of late interaction"
+                )
             return cls(_loaded(exported_reranker(encoder, of_encoder=True)), None, bool(automatic))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
@@ -133,9 +135,7 @@ class RequestedReranker:
     @property
     def first_stage_weight(self) -> float:
         """Weight of the first stage's score in the score that ranks."""
-        if isinstance(self.reranker, CrossEncoder):
-            return self.reranker.config.first_stage_weight
-        return _OWN_WEIGHT if isinstance(self.reranker, TokenEncoder) and self.reranker.config.weighted else 0.0
+        return 0.0 if isinstance(self.reranker, RerankerEndpoint) else self.reranker.config.first_stage_weight
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""
@@ -265,10 +265,10 @@ def _weights_and_inputs(
     return None if found is None else (found.bert, found.head, [found.ids(reranker, *pair) for pair in pairs])
 
 
-def _own_reranker(encoder: Path, releases: Path) -> Path | None:
+def _own_reranker(encoder: str | None, releases: Path) -> Path | None:
     """Return the folder of the reranker beside an encoder, else that of the current release; None without either."""
-    if (encoder / RERANKER_FOLDER).is_dir():
-        return encoder / RERANKER_FOLDER
+    if encoder is not None and (beside := Path(encoder) / RERANKER_FOLDER).is_dir():
+        return beside
     current = current_id(releases)
     folder = None if current is None else releases / current / RERANKER_FOLDER
     return folder if folder is not None and _is_exported(folder) else None
