@@ -46,7 +46,7 @@ _EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
 _SUPPORTED = {
     "cross-encoder": "with one layer between it and its score",
-    "late-interaction": "whose tokens attend to all others, with at most one projection behind it",
+    "late-interaction": "whose tokens attend to all others, without a projection behind it",
 }
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 
@@ -252,14 +252,14 @@ def _weights_and_inputs(
     reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
 ) -> "tuple[Bert, Arrays, list[list[int]]] | None":
     """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
-    from taugate.calibration.export.pair_bert import find_pair_bert  # both import PyTorch
-    from taugate.calibration.export.token_bert import find_token_bert
+    from taugate.calibration.export.bert_graph import find_token_bert
+    from taugate.calibration.export.pair_bert import find_pair_bert  # imports PyTorch
 
     beginnings = [text[:MAX_CHARS] for text in texts]
     if isinstance(reranker, TokenEncoder):
-        tokens = find_token_bert(reranker)
+        bert = find_token_bert(reranker)
         ids = reranker.tokenize(beginnings, "query") + reranker.tokenize(texts, "document")
-        return None if tokens is None else (tokens.bert, tokens.head, [text for text in ids if text])
+        return None if bert is None else (bert, {}, [text for text in ids if text])
     pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
     found = find_pair_bert(reranker)
     return None if found is None else (found.bert, found.head, [found.ids(reranker, *pair) for pair in pairs])

@@ -4,7 +4,7 @@ The files are those that `taugate.calibration.export.token_encoder` writes. Vect
 MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
-from taugate.retrieval.encoder.bert import WEIGHTS, Precision
+from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
-from taugate.retrieval.rerank.token_bert import TokenBert
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import read_bounded, sha256_files
@@ -27,6 +26,7 @@ CONFIG = "late-interaction.json"
 FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 _MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
+_SHORTEST = 1e-12  # length by which a shorter vector is divided, as in PyTorch's normalize
 _REMEDY = "export the late-interaction model again"
 
 
@@ -84,6 +84,8 @@ class TokenEncoderConfig(BaseModel):
                 raise ValueError("needs a value for queries and one for documents")
         if not all(1 <= length <= _MAX_TOKENS for length in self.lengths.values()):
             raise ValueError(f"needs lengths of 1 to {_MAX_TOKENS} tokens")
+        if self.precision != "float32" and self.expansion is not None and not self.expansion.attended:
+            raise ValueError("the kernel cannot leave out tokens of attention")
         return self
 
 
@@ -122,12 +124,16 @@ class TokenEncoder:
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
         self._model = self._load_model(threads or processors())
 
-    def _load_model(self, threads: int) -> Graph | TokenBert:
-        config = self.config
-        if self.is_cheaper:
-            return TokenBert(self.folder / WEIGHTS, config.precision, threads)
-        longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
-        return Graph(self.folder / MODEL, threads, longest, _PAD_MULTIPLE, pair_lone_texts=False)
+    def _load_model(self, threads: int) -> Graph | BertModel:
+        config, path = self.config, self.folder / WEIGHTS
+        if not self.is_cheaper:
+            longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
+            return Graph(self.folder / MODEL, threads, longest, _PAD_MULTIPLE, pair_lone_texts=False)
+        # Any processor can run it, as vectors are the same by every path of the kernel; without AVX2, it is slow.
+        model = BertModel(path, config.precision, threads, kernel_path(config.precision))
+        if not model.gives_tokens:
+            raise EncoderError(f"{path}: does not give vectors of tokens; calibrate again")
+        return model
 
     @property
     def is_cheaper(self) -> bool:
@@ -163,7 +169,7 @@ class TokenEncoder:
         filled = [place for place, text in enumerate(ids) if text]
         for chosen in self._model.batches([len(ids[place]) for place in filled]):
             batch = [filled[place] for place in chosen]
-            outputs = self._model.run([ids[place] for place in batch], [attended[place] for place in batch])
+            outputs = self._run([ids[place] for place in batch], [attended[place] for place in batch])
             for place, output in zip(batch, outputs, strict=True):
                 tokens = output[: len(ids[place])]
                 if tokens.shape[1:] != (config.dimension,) or not np.isfinite(tokens).all():
@@ -174,6 +180,14 @@ class TokenEncoder:
                 if counted.any():
                     encoded[place] = EncodedTokens(tokens[counted], np.array(ids[place])[counted])
         return encoded
+
+    def _run(self, texts: Sequence[Sequence[int]], attended: Sequence[int]) -> Iterable[Float32]:
+        """Return the unit vectors of each text's tokens, and of padding behind them; parameters as for `Graph.run`."""
+        if isinstance(self._model, Graph):
+            return self._model.run(texts, attended)
+        vectors = self._model.run(texts)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST)
+        return np.split(vectors, np.cumsum([len(text) for text in texts])[:-1])
 
 
 def _read_config(folder: Path) -> TokenEncoderConfig:
