@@ -104,6 +104,14 @@ def multi_vector(folder: Path) -> Path:
     return folder / "saved"
 
 
+def encoder(folder: Path) -> Path:
+    """Write an encoder of sentence-transformers, which pools the vectors of tokens."""
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(str(bert(folder / "bert")), device="cpu").save_pretrained(str(folder / "encoder"))
+    return folder / "encoder"
+
+
 @pytest.mark.parametrize("layout", [colbert, pylate, multi_vector])
 def test_scores_after_export_equal_those_of_the_library(layout: Callable[[Path], Path], tmp_path: Path) -> None:
     from sentence_transformers import MultiVectorEncoder
@@ -123,7 +131,7 @@ def test_scores_after_export_equal_those_of_the_library(layout: Callable[[Path],
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
 def test_token_vectors_by_the_kernel_are_near_those_in_float32(precision: CheaperPrecision, tmp_path: Path) -> None:
     """Another head or position gives unrelated vectors."""
-    float32 = TokenEncoder(exported_reranker(str(multi_vector(tmp_path / "model"))), 1)
+    float32 = TokenEncoder(exported_reranker(str(encoder(tmp_path)), of_encoder=True), 1)
     cheaper = cheaper_reranker(float32, precision, TEXTS)
     assert isinstance(cheaper, TokenEncoder)
     assert cheaper.sha256 != float32.sha256
@@ -159,8 +167,7 @@ def test_model_that_pools_tokens_is_refused(tmp_path: Path) -> None:
 def test_token_vectors_of_an_encoder_are_those_before_pooling(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    SentenceTransformer(str(bert(tmp_path / "bert")), device="cpu").save_pretrained(str(tmp_path / "encoder"))
-    folder = exported_reranker(str(tmp_path / "encoder"), of_encoder=True)
+    folder = exported_reranker(str(encoder(tmp_path)), of_encoder=True)
     exported = TokenEncoder(folder, 1)
     assert exported.config.weighted
     library = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
