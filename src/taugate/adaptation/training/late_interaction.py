@@ -26,8 +26,8 @@ from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.vectors.similarity import Float32
 
 STAGE = "late-interaction"
-RATE = 2e-5  # as for fine-tuning an encoder; the paper's 5e-6 is for a model that was trained for MaxSim
-BATCH = 32  # queries in a step, as in the paper
+RATE = 1e-4  # as of an encoder's last layers (`RATES`); the paper's 5e-6 is for a model that was trained for MaxSim
+BATCH = 32  # queries in a step; the paper has as many triplets
 _TOGETHER = 4  # queries on a document that share it, and a negative, in a step: documents cost most
 _MAX_TOKENS = 256  # of a document, as in benchmark_diversity, Table 4
 _SCALE = 32.0  # ColBERT adds up the similarities of 32 tokens, of which this score is the mean
