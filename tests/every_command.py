@@ -114,6 +114,7 @@ def _outcome(
     # A short path, because Ray creates Unix sockets in it.
     with tempfile.TemporaryDirectory(prefix="t") as temporary, (folder / "output").open("w+b") as output:
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
+        environment["PYTHONFAULTHANDLER"] = "1"
         environment["TAUGATE_DRAIN_SECONDS"] = "0"  # no other service takes the place of one that ends
         process = subprocess.Popen(
             wrap([sys.executable, "-m", *module, *run.arguments]),
@@ -130,7 +131,7 @@ def _outcome(
 
 
 def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
-    """Wait for the end of a run, and kill its remaining processes."""
+    """Wait for the end of a run, and kill its remaining processes; those that hang write their stacks first."""
     try:
         if not run.port:
             process.communicate(run.text.encode(), timeout=_SECONDS)
@@ -139,6 +140,9 @@ def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:
             _wait_until_ready(process, run)
             run.use(run.port)
             os.killpg(process.pid, signal.SIGTERM)
+        return process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
         return process.wait(_SECONDS)
     finally:
         with suppress(ProcessLookupError):

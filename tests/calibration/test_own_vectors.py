@@ -145,7 +145,9 @@ def test_parquet_row_of_another_length_is_named(data: Path, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-    "option", [("--precision", "int8"), ("--engine", "milvus"), ("--query-prompt", "query: ")], ids=lambda pair: pair[0]
+    "option",
+    [("--precision", "int8"), ("--engine", "milvus"), ("--query-prompt", "query: "), ("--rerank", "auto:late")],
+    ids=lambda pair: pair[0],
 )
 def test_option_that_needs_an_encoder_is_refused_in_one_sentence(
     data: Path,

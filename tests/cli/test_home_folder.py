@@ -43,7 +43,7 @@ def test_every_command_is_covered(outcomes: Sequence[CommandOutcome]) -> None:
 
 def test_every_command_succeeds(outcomes: Sequence[CommandOutcome]) -> None:
     failed = [each for each in outcomes if each.status != each.run.status or "Traceback" in each.output]
-    assert [(each.run.command, each.status, each.output[-2000:]) for each in failed] == []
+    assert [(each.run.command, each.status, each.output[-9000:]) for each in failed] == []
 
 
 def test_empty_home_gets_only_cache(outcomes: Sequence[CommandOutcome]) -> None:

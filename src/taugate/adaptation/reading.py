@@ -19,6 +19,7 @@ from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_i
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.files import sha256_json
 
 
@@ -110,7 +111,7 @@ def work_digest(pairs: EncodedPairs, encoder: ExportedEncoder, settings: Adaptat
         for part in (parts.train, parts.validation, parts.unseen, *parts.unanswerable.values())
         for query in part
     ]
-    versions = [version(name) for name in ("taugate", "onnxruntime")]
+    versions = [version("taugate"), onnxruntime_version()]
     values = [str(getattr(settings, name)) for name in AdaptationSettings.fields()]
     texts = [pairs.corpus[row].encoded_text for row in range(len(pairs.documents))]
     return sha256_json([encoder.sha256, queries, texts, values, versions])

@@ -243,7 +243,7 @@ class Retriever:
         answers: dict[int, Answer | Skipped] = {}
         for listed in lists:
             texts, limits = [queries[row].text for row in listed.rows], [deadlines[row] for row in listed.rows]
-            outcomes = second.rank(texts, listed.result.top, limits)
+            outcomes = second.rank(texts, listed.result, limits)
             answers |= {
                 row: outcome for row, outcome in zip(listed.rows, outcomes, strict=True) if isinstance(outcome, str)
             }

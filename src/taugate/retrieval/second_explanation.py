@@ -28,15 +28,20 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         UnknownDocument: If the release has no such document.
         InputError: See `explain`.
     """
-    first = explain(replace(retriever, second=None), documents, query, document_id)
-    if retriever.second is None or first.filtered or first.id is None:
+    if retriever.second is None:
+        return explain(retriever, documents, query, document_id)
+    alone, candidates = replace(retriever, second=None), max(retriever.second.rule.candidates, query.k)
+    # An engine tells the ranks of the results that it lists, which have to be all candidates.
+    listed_all = replace(query, k=candidates) if retriever.passages.remote else query
+    first = explain(alone, documents, listed_all, document_id)
+    if first.filtered or first.id is None:
         return first
-    candidates = max(retriever.second.rule.candidates, query.k)
     listing = replace(query, k=candidates, min_results=candidates, group_by=None)
     read, vectors = retriever.read([query, listing])
     served, listed = retriever.answer(read, vectors)
     if served.stage != "second" or listed.stage != "second":
-        return first.model_copy(update={"why": f"{first.why} The second stage is not available."})
+        served_first = explain(alone, documents, query, document_id)
+        return served_first.model_copy(update={"why": f"{served_first.why} The second stage is not available."})
     position = int(documents.positions(first.id)[0])
     places = np.flatnonzero(listed.positions == position)
     base = first.model_copy(

@@ -342,7 +342,6 @@ def test_gate_refuses_a_second_stage_that_does_not_help(
         {"rerank": "model", "rerank_candidates": 3},
         {"rerank": "model", "tau": 0.5, "policy": "similarity"},
         {"rerank": "model", "strata": "metadata.category", "max_loss": [0.05]},
-        {"rerank": "model", "engine": "milvus"},
         {"rerank": "model", "labels": ("human",)},
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.errors import EncoderError
+from taugate.retrieval import gpu
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
@@ -32,6 +33,18 @@ def test_vector_is_independent_of_batch(encoder: Path) -> None:
     for row in range(0, len(TEXTS), 7):
         np.testing.assert_array_equal(one.encode([TEXTS[row]], "document")[0], together[row])
     np.testing.assert_array_equal(two.encode(TEXTS, "document"), together)
+
+
+@pytest.mark.gpu
+def test_gpu_gives_the_vectors_of_processors(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not gpu.cuda_available():
+        pytest.skip("no GPU, or a build of onnxruntime without CUDA")
+    on_gpu = ExportedEncoder.load(encoder)
+    assert isinstance(on_gpu._model, Graph)
+    assert on_gpu._model.on_gpu
+    monkeypatch.setattr(gpu, "cuda_available", lambda: False)
+    on_processors = ExportedEncoder.load(encoder)
+    np.testing.assert_allclose(on_gpu.encode(TEXTS, "document"), on_processors.encode(TEXTS, "document"), atol=1e-5)
 
 
 @pytest.mark.parametrize("multiple", [2, 4, 7])

@@ -9,6 +9,7 @@ import pytest
 
 from taugate.errors import RerankerUnavailable
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
@@ -41,7 +42,7 @@ def stage(server: RerankServer, documents: DocumentStore, known: Sequence[KnownP
 
 
 def outcome(second: SecondStage, query: str, seconds: float = 5.0) -> Ranked | str:
-    (ranked,) = second.rank([query], TOP, [time.monotonic() + seconds])
+    (ranked,) = second.rank([query], FoundPassages(TOP), [time.monotonic() + seconds])
     return ranked
 
 

@@ -15,7 +15,9 @@ from taugate.cli import main as cli
 from taugate.errors import InputError, NoEncoder
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
+from taugate.retrieval.release.verify import verify_searchable
 from taugate_client import InvalidRequest, TaugateClient
+from tests.fake_reranker import write_fake_reranker
 from tests.own_vectors import texts_of, with_vectors
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
@@ -234,6 +236,29 @@ def test_hybrid_release_needs_the_text_beside_the_vector(
             assert reply.results == expected.results
         with pytest.raises(InputError, match="depends on words"):
             by_vectors.search(vector=queries[0].tolist())
+
+
+def test_second_stage_reads_the_text_beside_the_vector(
+    data: Path, encoder: Path, queries: NDArray[np.float32], texts: list[str], tmp_path: Path
+) -> None:
+    options = ("--lexical", "off", "--rerank", str(write_fake_reranker(tmp_path / "reranker", texts)))
+    own, encoded = tmp_path / "own", calibrated(data, tmp_path / "encoded", *options, "--encoder", str(encoder))
+    calibrated(data, own, *options)
+    first = verify_searchable(find(own)).first_stage.policy
+    with taugate.open(own) as by_vectors, taugate.open(encoded) as by_texts:
+        for row in ROWS:
+            reply, expected = by_vectors.search(texts[row], vector=queries[row].tolist()), by_texts.search(texts[row])
+            assert (reply.stage, reply.threshold) == ("second", expected.threshold)
+            assert reply.results == expected.results
+            alone = by_vectors.search(vector=queries[row].tolist())
+            assert (alone.stage, alone.threshold) == ("first", pytest.approx(first.tau))
+    newer = Path(shutil.copytree(data, tmp_path / "newer"))
+    with (newer / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.write('{"_id": "new", "text": "a new document"}\n')
+    vectors = np.load(data / "vectors.npy")
+    np.save(newer / "vectors.npy", np.vstack([vectors, vectors[:1]]))
+    assert cli.main(["update", str(newer), "--releases", str(own), "--force"]) == 0
+    assert verify_searchable(find(own)).second_stage is not None
 
 
 def test_damaged_golden_vector_keeps_the_release_from_loading(own_releases: Path, tmp_path: Path) -> None:

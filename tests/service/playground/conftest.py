@@ -119,6 +119,7 @@ def open_playground(
     context.set_default_timeout(10_000)
     opened = Playground(context.new_page(), url)
     yield opened
+    opened.page.unroute_all(behavior="wait")  # a handler that still runs would fail in the next test
     kept = opened.page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
     context.close()
     assert opened.trouble == []

@@ -15,7 +15,8 @@ class ExplainOptions(TypedDict, total=False):
 
     Attributes:
         vector: Vector of the query, by the model that made those of the documents; for releases that were calibrated on
-            vectors, or with --accept-vectors; beside it, only the words of a `query` count.
+            vectors, or with --accept-vectors; beside it, a `query` is needed for shared words in the score, and for a
+            second stage.
         k: Number of results to consider: passages, or documents with `group_by`.
         filter: Conditions on metadata, all of which must hold.
         min_results: Return at least this many results, even if they score below the threshold.

@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.gpu import onnxruntime_version
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.folders import cache_folder
 
@@ -65,7 +65,7 @@ class EmbeddingCache:
             encoder_sha256: Digest of the encoder's files.
             dimension: d, length of its vectors.
         """
-        machine = sha256(f"{version('onnxruntime')} {processor_path('float32')} {_processor()}".encode()).hexdigest()
+        machine = sha256(f"{onnxruntime_version()} {processor_path('float32')} {_processor()}".encode()).hexdigest()
         return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
 
     @staticmethod

@@ -16,7 +16,7 @@ from taugate.calibration.encoding.source import export_versions, is_exported, mo
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, InputError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
@@ -64,29 +64,34 @@ class RequestedReranker:
     adaptation: RerankerAdaptation | None = None
 
     @classmethod
-    def find(cls, choice: str, encoder: str, releases: Path) -> Self | None:
+    def find(cls, choice: str, encoder: str | None, releases: Path) -> Self | None:
         """Find a reranker by the value of --rerank.
 
         Args:
             choice: `auto`, `auto:MODEL` or MODEL, which is a folder, a name on the hub, `endpoint`, `endpoint:NAME`, or
                 `late` for the token vectors of the encoder.
-            encoder: Name or path of the encoder.
+            encoder: Name or path of the encoder; None with own vectors.
             releases: The directory of releases.
 
         Returns:
             None if `auto` finds neither a reranker in the encoder's folder nor one in the current release.
 
         Raises:
-            InputError: If no endpoint is configured.
+            InputError: If no endpoint is configured, or `late` has no encoder.
             EncoderError: If the model does not exist, or cannot be exported.
         """
         automatic, _, named = choice.partition(":") if choice.startswith(f"{_AUTO}:") else ("", "", choice)
         if choice == _AUTO:
-            folder = _own_reranker(Path(encoder), releases)
+            folder = _own_reranker(encoder, releases)
             if folder is None:
                 return None
             return cls(_loaded(exported_reranker(str(folder))), None, True, read_reranker_adaptation(folder))
         if named == _LATE:
+            if encoder is None:
+                raise InputError(
+                    f"--rerank {choice}: needs an encoder, but the data set comes with vectors; name a cross-encoder "
+                    "or a model of late interaction"
+                )
             return cls(_loaded(exported_reranker(encoder, of_encoder=True)), None, bool(automatic))
         kind, _, model = named.partition(":")
         if kind == _ENDPOINT:
@@ -241,10 +246,10 @@ def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts:
     return CrossEncoder(cached)
 
 
-def _own_reranker(encoder: Path, releases: Path) -> Path | None:
+def _own_reranker(encoder: str | None, releases: Path) -> Path | None:
     """Return the folder of the reranker beside an encoder, else that of the current release; None without either."""
-    if (encoder / RERANKER_FOLDER).is_dir():
-        return encoder / RERANKER_FOLDER
+    if encoder is not None and (beside := Path(encoder) / RERANKER_FOLDER).is_dir():
+        return beside
     current = current_id(releases)
     folder = None if current is None else releases / current / RERANKER_FOLDER
     return folder if folder is not None and _is_exported(folder) else None

@@ -17,6 +17,7 @@ from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import DATA
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.places import Place, open_place
 
 _WAITING = "waiting"  # folder of the encoder and the documents for other machines, until everything is encoded
@@ -164,4 +165,4 @@ def _documents_name(shard: CorpusShard) -> str:
 
 
 def _versions() -> tuple[str, ...]:
-    return tuple(version(name) for name in _PACKAGES)
+    return version("taugate"), onnxruntime_version(), version("tokenizers")

@@ -35,7 +35,7 @@ BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
 def accept_engine(
-    inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts, corpus: EngineCorpus
+    inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts, corpus: EngineCorpus, candidates: int
 ) -> AcceptedSearch:
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
@@ -44,12 +44,13 @@ def accept_engine(
         encoder: Encoder of the queries.
         encoded: Vectors of the data set, by `encoder`.
         corpus: The corpus in the engine.
+        candidates: Number of results that a second stage scores; 0 with one stage.
 
     Raises:
         ReleaseError: If the engine is not accepted, because no other index could serve.
     """
     dataset, settings = inputs.dataset, inputs.settings
-    depth = max(settings.k, DEPTH) + max_own_passages(own_passages_of(dataset.answerable))
+    depth = max(settings.k, DEPTH, candidates) + max_own_passages(own_passages_of(dataset.answerable))
 
     def outcomes(top: TopK) -> RankingOutcomes:
         return RankingOutcomes.judge(dataset.answerable, top.positions, settings.k, dataset.documents.parents)

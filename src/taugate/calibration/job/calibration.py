@@ -16,6 +16,7 @@ from taugate.calibration.encoding.prompts import input_warnings, prompts_in_word
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.encoding.source import Encoders, RequestedEncoder
 from taugate.calibration.engines.stored import vectors_reusable_from_current
+from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.reranking import try_second_stage
 from taugate.calibration.job.stages import CalibrationStages
@@ -92,13 +93,13 @@ class Calibration(CalibrationStages):
         requested.check_name(releases)
         super().__init__(releases, settings, spool, job)
         self.data, self.requested = data, requested
-        choice = settings.candidates.rerank
-        if choice != "off" and requested.is_own:
-            raise InputError(
-                f"--rerank {choice}: cannot be combined with own vectors, as requests have no text to rank by"
-            )
-        self.reranker = None if choice == "off" else RequestedReranker.find(choice, requested.name, releases)
-        if choice != "off" and self.reranker is None:
+        choice, encoder = settings.candidates.rerank, None if requested.is_own else requested.name
+        self.reranker = None if choice == "off" else RequestedReranker.find(choice, encoder, releases)
+        if self.reranker is not None and requested.is_own:
+            job.report("the second stage reads texts: requests need the text of the query beside its vector")
+        if self.reranker is not None:
+            self.candidates = most_candidates(settings)
+        elif choice != "off":
             job.report("no second stage: neither the encoder's folder nor the current release has a reranker")
 
     def read(self) -> Self:

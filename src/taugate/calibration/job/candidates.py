@@ -6,6 +6,7 @@ import time
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.reranking import CheaperStage
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.retrieval.release.search_records import GateRecord
 
@@ -15,6 +16,12 @@ SIZES = (10, 20, 50)
 # a query may also wait for the one before it.
 _BUDGET = 0.5
 _TIMED = 5  # queries
+
+
+def most_candidates(settings: CalibrationSettings) -> int:
+    """Return how many candidates are scored at first; `auto` then tries fewer."""
+    requested = settings.candidates.rerank_candidates
+    return max(*SIZES, settings.k) if requested == "auto" else requested
 
 
 def fewest_candidates(

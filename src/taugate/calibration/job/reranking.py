@@ -8,7 +8,7 @@ import numpy as np
 from taugate.calibration.encoding.rerankers import RequestedReranker
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.reranking import JudgedStage, separation_in_words
-from taugate.calibration.job.candidates import SIZES, fewest_candidates
+from taugate.calibration.job.candidates import fewest_candidates, most_candidates
 from taugate.calibration.job.reranker_precision import try_precision
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.study.corpus import CorpusSearch
@@ -85,14 +85,12 @@ def try_second_stage(
         InputError: If the requested rule cannot be applied to the scores.
         RerankerUnavailable: If the reranker gives no scores.
     """
-    settings, job, size = inputs.settings, inputs.job, inputs.settings.candidates.rerank_candidates
+    settings, job = inputs.settings, inputs.job
     records: list[GateRecord] = []
     with job.stage("rerank"):
         reranker = requested.over(inputs.dataset.documents, spool, job)
-        searching = RerankedSearch.score(
-            first, requested, reranker, max(*SIZES, settings.k) if size == "auto" else size
-        )
-        if size == "auto":
+        searching = RerankedSearch.score(first, requested, reranker, most_candidates(settings))
+        if settings.candidates.rerank_candidates == "auto":
             searching, records = fewest_candidates(searching, requested)
     if searching.scale == "logit" and settings.rule.policy == "relative":
         raise InputError(

@@ -41,6 +41,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
     Attributes:
         spool: Folder with the texts of the documents.
         engine: Engine for the documents, None to keep them in the release.
+        candidates: Largest number of results that a second stage may score; 0 with one stage.
         inputs: The data set, the division of its queries, and the settings; set by reading, like `encoders`.
         encoded: Vectors of the data set, by `encoders`.
         accepted: The search that the gate accepted.
@@ -60,6 +61,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         self.engine = connect_engine(settings.engine)
         self.corpus: EngineCorpus | None = None
         self.second: AcceptedSecondStage | None = None
+        self.candidates = 0
 
     def encode(self) -> Self:
         """Encode the data set in memory, or with an engine to disk, and upload it unless the engine has it.
@@ -95,7 +97,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         if self.corpus is None:
             accepted = self._accept_in_memory()
         else:
-            accepted = accept_engine(self.inputs, self.encoders.queries, self.encoded, self.corpus)
+            accepted = accept_engine(self.inputs, self.encoders.queries, self.encoded, self.corpus, self.candidates)
             accepted = replace(accepted, documents=self.encoders.separate_document_encoder)
         if self.settings.refusal or (self.inherited is not None and self.inherited.refusal is not None):
             accepted = accepted.with_near_misses(dataset, self.settings.seed, self.job)

@@ -236,7 +236,6 @@ class CalibrationSettings(Options):
         """Raise InputError for options that a second stage does not work with."""
         rule, rerank = self.rule, self.candidates.rerank
         refused = {
-            f"--engine {self.engine}": (self.engine != "faiss", "candidates are read from the release"),
             f"--labels {','.join(self.labels)}": (
                 bool(self.labels),
                 "a machine would have to score its candidates too",

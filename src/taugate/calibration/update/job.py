@@ -143,6 +143,8 @@ class Update(CalibrationStages):
         self.release, self.requested, self.promotion = release, requested, promotion
         self.current = self.parent = release.manifest
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
+        if self.current.second_stage is not None:
+            self.candidates = self.current.second_stage.candidates
 
     def read(self, data: str) -> Self:
         """Read the newer corpus from a folder or a URL, and compare it with that of the release.

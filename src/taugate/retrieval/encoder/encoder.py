@@ -20,6 +20,7 @@ from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.retrieval.gpu import cuda_available
 from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
@@ -173,14 +174,16 @@ class ExportedEncoder:
         config = self.config
         if config.runtime == "kernel":
             return BertModel(folder / WEIGHTS, config.precision, threads)
-        if (folder / LAYOUT).is_file() and processor_path("float32"):
+        packed = (folder / LAYOUT).is_file() and processor_path("float32") is not None
+        if packed and not cuda_available():
             return BertModel(folder / LAYOUT, "float32", threads)
         try:
-            return Graph(
+            graph = Graph(
                 folder / MODEL, threads, config.max_length, config.pad_multiple, pair_lone_texts=config.pair_lone_texts
             )
         except EncoderError as error:
             raise EncoderError(f"{error}; {_REMEDY}") from error
+        return BertModel(folder / LAYOUT, "float32", threads) if packed and not graph.on_gpu else graph
 
     def single_threaded(self) -> Self:
         """Load the same encoder with one thread and the same bits, for callers that embed in several threads."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taugate.errors import EncoderError
+from taugate.retrieval.gpu import new_session, uses_gpu
 from taugate.retrieval.vectors.similarity import Float32
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ class Graph:
 
     The output is (batch, d), or (batch, tokens, d) if the graph gives a vector per token.
     Texts of equal padded length share a batch, the padding depends on the text's own length, and if a graph computes
-    other bits for a lone text, the text is paired with itself. So a vector depends on its text alone, to the last bit.
+    other bits for a lone text, the text is paired with itself. So a vector depends on its text alone, to the last bit;
+    on a GPU, to rounding.
+
+    Attributes:
+        dimension: d; None if the graph does not declare it.
+        on_gpu: Whether a GPU computes it.
     """
 
     packed = False
@@ -45,7 +51,8 @@ class Graph:
         self._session = load_session(path, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         width = self._session.get_outputs()[0].shape[-1]
-        self.dimension = width if isinstance(width, int) else None  # None if the graph does not declare it
+        self.dimension = width if isinstance(width, int) else None
+        self.on_gpu = uses_gpu(self._session)
         if not self._inputs <= {"input_ids", "attention_mask"}:
             raise EncoderError(f"{path}: has inputs other than input_ids and attention_mask")
         self._max_length, self._pad_multiple, self._pair_lone_texts = max_length, pad_multiple, pair_lone_texts
@@ -103,6 +110,6 @@ def load_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 4  # fatal only: errors are exceptions, and the optimiser's remarks help no operator
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return new_session(path, options)
     except Exception as error:  # onnxruntime has one exception type per status code, without a common base
         raise EncoderError(f"{path}: onnxruntime cannot load this model") from error

@@ -6,6 +6,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.gpu import copy_to_gpu
 from taugate.retrieval.index.flat import (
     MAX_NEIGHBOURS,
     SPARE,
@@ -14,7 +15,6 @@ from taugate.retrieval.index.flat import (
     brute_force_top_k,
     rerank,
 )
-from taugate.retrieval.index.gpu import copy_to_gpu
 from taugate.retrieval.index.int8 import query_codes
 from taugate.retrieval.index.kinds import padded, stored_vectors
 from taugate.retrieval.index.names import Kind

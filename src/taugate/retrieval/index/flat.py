@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.gpu import copy_to_gpu
+from taugate.retrieval.gpu import copy_to_gpu
 from taugate.retrieval.index.int8 import Int8Codes
 from taugate.retrieval.index.kinds import QUANTIZERS, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.names import Kind

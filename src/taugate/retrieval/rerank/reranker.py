@@ -3,15 +3,16 @@
 Some read the documents' texts (`TextScorer`); late interaction compares vectors that the release stores.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable
 from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.index.passages import Candidate
 from taugate.retrieval.vectors.similarity import Float32
 
 RerankerKind = Literal["cross-encoder", "late-interaction", "endpoint"]
@@ -78,10 +79,16 @@ class TextReranker:
     Attributes:
         scorer: Scores texts.
         documents: Documents by position.
+        candidates: What an engine has returned of them already, by position; empty to read all from `documents`.
     """
 
     scorer: TextScorer
     documents: Documents
+    candidates: Mapping[int, Candidate] = field(default_factory=dict)
+
+    def reading(self, candidates: Mapping[int, Candidate]) -> Self:
+        """Return the same for documents that are all among `candidates`."""
+        return replace(self, candidates=candidates)
 
     @property
     def parallel(self) -> int:
@@ -90,7 +97,11 @@ class TextReranker:
 
     def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
         """See `Reranker`."""
-        texts = [document.encoded_text for document in self.documents.at(positions)]
+        if self.candidates:
+            documents = [self.candidates[position].document for position in positions.tolist()]
+        else:
+            documents = self.documents.at(positions)
+        texts = [document.encoded_text for document in documents]
         return self.scorer.score(query, texts, deadline)
 
     def forget(self) -> None:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from taugate.errors import RerankerUnavailable, TaugateError
 from taugate.retrieval.documents.store import Documents
+from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Skipped
-from taugate.retrieval.rerank.reranker import KnownPair, Reranker
+from taugate.retrieval.rerank.reranker import KnownPair, Reranker, TextReranker
 from taugate.retrieval.vectors.similarity import Float32
 
 FIRST_SCORE = "first_stage"  # name of the first stage's score in the model of relevance
@@ -142,12 +143,15 @@ class SecondStage:
             self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
             self._paused_until = time.monotonic() + self._pause
 
-    def rank(self, queries: Sequence[str], top: TopK, deadlines: Sequence[float | None]) -> list[Ranked | Skipped]:
+    def rank(
+        self, queries: Sequence[str], found: FoundPassages, deadlines: Sequence[float | None]
+    ) -> list[Ranked | Skipped]:
         """Rank the candidates of n queries.
 
         Args:
             queries: Texts of the n queries.
-            top: Their (n, c) candidates of the first stage, best first.
+            found: Their (n, c) candidates of the first stage, best first. Contents that an engine returned with them
+                are not read again.
             deadlines: Times of `time.monotonic` by which each query needs its scores; None for one that is far away.
 
         Returns:
@@ -155,9 +159,12 @@ class SecondStage:
         """
         far = time.monotonic() + _PATIENCE
         limits = [far if deadline is None else deadline for deadline in deadlines]
+        top, reranker = found.top, self.reranker
+        if found.candidates and isinstance(reranker, TextReranker):
+            reranker = reranker.reading(found.candidates)
 
         def one(row: int) -> Ranked | Skipped:
-            return self._rank(queries[row], top.positions[row], top.scores[row], limits[row])
+            return self._rank(reranker, queries[row], top.positions[row], top.scores[row], limits[row])
 
         if self._threads is None:
             return [one(row) for row in range(len(queries))]
@@ -170,7 +177,9 @@ class SecondStage:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self.reranker.close()
 
-    def _rank(self, query: str, positions: NDArray[np.int64], first: Float32, deadline: float) -> Ranked | Skipped:
+    def _rank(
+        self, reranker: Reranker, query: str, positions: NDArray[np.int64], first: Float32, deadline: float
+    ) -> Ranked | Skipped:
         if not len(positions):
             return Ranked(positions, first, first)
         if not query:
@@ -186,7 +195,7 @@ class SecondStage:
         try:
             if failing:
                 self.check(deadline)
-            scores = self.reranker.score(query, positions, deadline)
+            scores = reranker.score(query, positions, deadline)
         except TaugateError as error:
             in_time = time.monotonic() < deadline
             if not failing:

@@ -77,7 +77,8 @@ class SearchFields(StrictRequest):
     vector: _Vector | None = Field(
         default=None,
         description="vector of the query, by the model that made those of the documents; for releases that were "
-        "calibrated on vectors, or with --accept-vectors; beside it, only the words of a `query` count",
+        "calibrated on vectors, or with --accept-vectors; beside it, a `query` is needed for shared words in the "
+        "score, and for a second stage",
     )
     k: K | None = Field(
         default=None, description="number of results to consider: passages, or documents with `group_by`"

@@ -25,7 +25,7 @@ from taugate.drift.rules import (
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.exploration import MAX_EXPLORED
-from taugate.retrieval.index.gpu import gpu_count
+from taugate.retrieval.gpu import gpu_count
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.
