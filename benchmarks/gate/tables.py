@@ -1,10 +1,10 @@
 """Every table of docs/benchmarks/gate.md, by one command.
 
-Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
+Needs TAUGATE_DATA and the extras calibration, adaptation, sample and test. Embeddings come through the project's own cache.
 """
 
 from benchmarks.experiment import Experiment
-from benchmarks.gate import power, promotion
+from benchmarks.gate import power, shuffled
 from benchmarks.page import Option, Page, data_folder
 from benchmarks.workers import Workers
 
@@ -18,7 +18,7 @@ approximate index. It admits a candidate only if a test shows that the loss is b
 are of public data sets, exact search and float32. The line under each heading repeats the measurement.""",
     sections={
         "power": power,
-        "promotion": promotion,
+        "shuffled": shuffled,
     },
     options=[Option("seed", 0, "of every random choice")],
     has_sets=True,

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("accelerate")
 import zaragoza_construction_faq
 
-from taugate.adaptation import reranker
+from taugate.adaptation import trained_rerankers
+from taugate.adaptation.trained_rerankers import TrainedCrossEncoder
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.calibration.encoding.source import exported_encoder
@@ -70,7 +71,7 @@ def arguments(data: Path, small: Path, target: Path, *more: str) -> list[str]:
 def trained(copies: Path, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("trained") / "reranker"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reranker, "_RATE", 2e-3)  # a model of 32 dimensions needs larger steps
+        patched.setattr(TrainedCrossEncoder, "rate", 2e-3)  # a model of 32 dimensions needs larger steps
         assert cli.main(arguments(copies, small, target)) == 0
     return target
 
@@ -146,7 +147,7 @@ def test_interrupted_training_resumes_to_same_bytes(
     steps = ("--budget", "6steps")
     cli.main(arguments(copies, small, complete, *steps))
     with monkeypatch.context() as patched:
-        patched.setattr(reranker, "export_cross_encoder", interrupted)
+        patched.setattr(trained_rerankers, "export_cross_encoder", interrupted)
         assert cli.main(arguments(copies, small, again, *steps)) == 130
     assert not again.exists()
     capfd.readouterr()

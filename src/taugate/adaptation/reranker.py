@@ -1,4 +1,4 @@
-"""Trains a cross-encoder from an encoder, and decides on queries about unseen documents whether it is used.
+"""Trains a second stage from an encoder, and decides on queries about unseen documents whether it is used.
 
 The steps are those of an adapted encoder (`job.py`): documents are divided, negatives are mined, the budget becomes
 steps, and the gate decides. What is trained ranks the results of the encoder as it is, so nothing is encoded again.
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sentence_transformers import CrossEncoder as TorchCrossEncoder
 
 from taugate.adaptation.budget import EXPORT_SECONDS, TIMED, faster_format
 from taugate.adaptation.decision import K, why_refused
@@ -20,12 +19,12 @@ from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
 from taugate.adaptation.settings import AdaptationSettings
-from taugate.adaptation.training.cross_encoding import RERANK, ScoredPairs, new_cross_encoder, train_cross_encoder
+from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
+from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
 from taugate.calibration.encoding.source import model_folder
-from taugate.calibration.export.cross_encoder import export_cross_encoder
 from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
@@ -37,30 +36,25 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
-from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.reranker import TextReranker
+from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced
 
 _CANDIDATES = int(CandidateSettings.fields()["rerank_candidates"].default)
-# Higher than the paper's 5e-6 for a model that ranks already: a new head has to learn. Chosen, not tuned.
-_RATE = 1e-4
-_BATCH = 16  # pairs in a step. The paper has 32 triplets; a budget of minutes pays for more steps of half as many.
 # Queries of a kind to choose and to judge by: each is ranked for a second, and 500 show a gain of two points.
 _CHOOSING, _JUDGING = 150, 500
 # Weights of the first stage's score that are tried, as multiples of the fitted one: a model that has learned from few
 # queries is too sure of itself on others, and 0 is the model alone.
 _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 0.0)
-_FORWARD = 1 / 3  # of the time of a training step, for a pass without gradients
 
 
 def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSettings, job: Job) -> RerankerAdaptation:
-    """Train a cross-encoder on a data set, judge it, and write it with its record, accepted or not.
+    """Train a second stage on a data set, judge it, and write it with its record, accepted or not.
 
     Args:
         data: Folder of the data set, or its URL.
         base: Name or folder of the encoder whose results it ranks.
-        target: Folder to create for the cross-encoder.
+        target: Folder to create for the model.
         settings: Settings of the adaptation.
         job: Reports progress and warnings, and times the stages.
 
@@ -90,7 +84,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
             with job.stage("write"):
 
                 def write(staging: Path) -> None:
-                    trained.save(str(staging), create_model_card=False)
+                    trained.save(staging)
                     write_synced(staging / RERANKER_ADAPTATION, (record.model_dump_json(indent=2) + "\n").encode())
 
                 write_folder(target, write)
@@ -99,7 +93,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
 
 @dataclass(frozen=True)
 class _Trainer:
-    """Trains a cross-encoder within the budget, and judges it.
+    """Trains a second stage within the budget, and judges it.
 
     Attributes:
         first: The first stage.
@@ -119,21 +113,33 @@ class _Trainer:
     settings: AdaptationSettings
     job: Job
 
-    def train(self) -> tuple[TorchCrossEncoder, StageRecord, float]:
-        """Train a new cross-encoder, or resume a killed run.
+    @property
+    def kind(self) -> type[TrainedReranker]:
+        """What is trained."""
+        assert self.settings.stage != "encoder"  # noqa: S101 (has its own job)
+        return TRAINED[self.settings.stage]
+
+    def train(self) -> tuple[TrainedReranker, StageRecord, float]:
+        """Train a new model, or resume a killed run.
 
         Returns:
-            The model, the record of its training, and the weight of the first stage's score with which it was trained.
+            The model, the record of its training, and the weight of the first stage's score to begin the choice with.
         """
         pairs = self.first.training_pairs(self.settings.seed)
         plan = self._plan(pairs)
-        stage, model = plan.stages[RERANK], new_cross_encoder(self.folder, self.base, self.settings.seed)
+        kind = self.kind
+        stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)
         run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16)
-        losses, fitted = train_cross_encoder(model, pairs, Schedule(stage.steps, stage.batch, _RATE), run)
+        losses, fitted = trained.train(pairs, Schedule(stage.steps, stage.batch, kind.rate), run)
         record = StageRecord(
-            stage=RERANK, steps=stage.steps, batch=stage.batch, rate=_RATE, bfloat16=plan.bfloat16, losses=losses
+            stage=kind.stage,
+            steps=stage.steps,
+            batch=stage.batch,
+            rate=kind.rate,
+            bfloat16=plan.bfloat16,
+            losses=losses,
         )
-        return model, record, fitted
+        return trained, record, fitted
 
     def _plan(self, pairs: ScoredPairs) -> TrainingPlan:
         """Fix the steps, or read those of a killed run."""
@@ -142,38 +148,36 @@ class _Trainer:
         if plan is not None:
             self.job.report(f"resuming the unfinished work in {self.work}")
             return plan
-        stage, bfloat16 = StagePlan(steps=settings.steps or 0, batch=_BATCH), False
+        kind = self.kind
+        stage, bfloat16 = StagePlan(steps=settings.steps or 0, batch=kind.batch), False
         if settings.seconds is not None:
             with self.job.task("timing"):
                 seconds, bfloat16 = faster_format(lambda fast: self._step_seconds(pairs, bfloat16=fast))
             example = seconds / TIMED.batch
             judged = sum(len(self._queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
-            budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + judged * _FORWARD * example)
-            allocated = budget.allocate(RERANK, example, 0.0, (_BATCH,), len(pairs))
+            after = example * kind.judging_cost(judged, len(self.first.pairs.corpus))
+            budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + after)
+            allocated = budget.allocate(kind.stage, example, 0.0, (kind.batch,), len(pairs.queries))
             if allocated is None:
-                raise InputError(f"--budget {settings.budget}: {budget.left_out[RERANK]}; raise it")
+                raise InputError(f"--budget {settings.budget}: {budget.left_out[kind.stage]}; raise it")
             stage = allocated
         plan = TrainingPlan(
-            work=work, adapter_steps=0, bfloat16=bfloat16, stages={RERANK: stage}, merge_weights=[], left_out={}
+            work=work, adapter_steps=0, bfloat16=bfloat16, stages={kind.stage: stage}, merge_weights=[], left_out={}
         )
         with writing_to(self.work):
             plan.write(self.work)
         return plan
 
     def _step_seconds(self, pairs: ScoredPairs, *, bfloat16: bool) -> float:
-        few, run = Schedule(TIMED.steps, TIMED.batch, _RATE), TrainingRun(self.work, 0, self.job, bfloat16)
-        model = new_cross_encoder(self.folder, self.base, 0)
-        return run.step_seconds(RERANK, lambda scratch: train_cross_encoder(model, pairs, few, scratch))
+        kind, run = self.kind, TrainingRun(self.work, 0, self.job, bfloat16)
+        few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(self.folder, self.base, 0)
+        return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
-    def judge(self, model: TorchCrossEncoder, training: StageRecord, fitted: float) -> RerankerAdaptation:
+    def judge(self, trained: TrainedReranker, training: StageRecord, fitted: float) -> RerankerAdaptation:
         """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
         parts = self.first.pairs.queries
         with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
-            saved, exported = Path(folder, "model"), Path(folder, "onnx")
-            exported.mkdir()
-            model.save(str(saved), create_model_card=False)
-            export_cross_encoder(saved, self.base, "", exported)
-            reranker = CrossEncoder(exported)
+            reranker = trained.over(self.first.pairs.corpus, Path(folder), self.job)
             weight = self._choose_weight(reranker, fitted)
             queries = self._queries(UNSEEN)
             judging, scored = self._judging(queries), self._candidates(reranker, queries, weight)
@@ -197,7 +201,7 @@ class _Trainer:
             separation=judged.separation,
         )
 
-    def _choose_weight(self, reranker: CrossEncoder, fitted: float) -> float:
+    def _choose_weight(self, reranker: Reranker, fitted: float) -> float:
         queries = [query for query in self._queries(VALIDATION) if query.relevant]
         judging, alone = self._judging(queries), self._candidates(reranker, queries, 0.0)
 
@@ -223,9 +227,9 @@ class _Trainer:
         order = np.random.default_rng([self.settings.seed, part]).permutation(len(answerable))[:most]
         return [*(answerable[row] for row in np.sort(order).tolist()), *parts.unanswerable[part][:most]]
 
-    def _candidates(self, reranker: CrossEncoder, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
+    def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
-        scores = score_pairs(TextReranker(reranker, self.first.pairs.corpus), texts, top.positions, self.job, "ranking")
+        scores = score_pairs(reranker, texts, top.positions, self.job, "ranking")
         return Candidates(top, combined(scores, top.scores, weight))
 
     def _judging(self, queries: Sequence[LabelledQuery]) -> JudgingQueries:

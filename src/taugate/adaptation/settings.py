@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options, SplitName
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.errors import InputError
+from taugate.retrieval.release.adaptation import RerankerStage
 
 Recipe = Literal["auto", "whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"]
 LINEAR = ("whitening", "adapter")  # recipes that need neither a transformer nor the extra `adaptation`
@@ -28,9 +29,10 @@ def _budget(text: str) -> str:
 class AdaptationSettings(Options):
     """Settings of an adaptation. Constructors raise InputError for an invalid value."""
 
-    stage: Literal["encoder", "rerank"] = Field(
+    stage: Literal["encoder"] | RerankerStage = Field(
         default="encoder",
-        description="what to train: the encoder, or a cross-encoder that reranks its results (a second stage)",
+        description="what to train: the encoder, or a second stage that reranks its results, which is a cross-encoder "
+        "(rerank) or its token vectors (late-interaction)",
     )
     recipe: Recipe = Field(
         default="auto",
@@ -71,13 +73,13 @@ class AdaptationSettings(Options):
     )
 
     def __post_init__(self) -> None:
-        if self.stage == "rerank":
+        if self.stage != "encoder":
             for option, given, default in (
                 ("--recipe", self.recipe, "auto"),
                 ("--paraphrases", self.paraphrases, "rules"),
             ):
                 if given != default:
-                    raise InputError(f"{option} {given}: is for encoders; leave it out with --stage rerank")
+                    raise InputError(f"{option} {given}: is for encoders; leave it out with --stage {self.stage}")
         if self.keep_documents and self.recipe != "adapter":
             raise InputError(
                 f"--keep-documents: works only with --recipe adapter, because --recipe {self.recipe} changes how "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.queries.replies import LanguageModel
 
 _NOT_ACCEPTED = 4
+_SCORES = {"rerank": "cross-encoder", "late-interaction": "similarity of token vectors"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ def run(options: AdaptOptions) -> int:
         with job.task("starting"):
             from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
 
-        if options.stage == "rerank":
+        if options.stage != "encoder":
             from taugate.adaptation.reranker import adapt_reranker  # imports PyTorch
 
             trained = adapt_reranker(options.data, options.encoder, options.to, settings, job)
@@ -101,7 +102,7 @@ def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> 
 
 
 def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds: float) -> None:
-    """Print the path of the cross-encoder to stdout, and the result to stderr."""
+    """Print the path of the second stage to stdout, and the result to stderr."""
     target = options.to
     print_result({"reranker": str(target), "adaptation": record.model_dump()} if options.as_json else target)
     from taugate.calibration.gate.reranking import separation_in_words  # loads scikit-learn
@@ -112,7 +113,7 @@ def _report_reranker(record: RerankerAdaptation, options: AdaptOptions, seconds:
         "Training": f"{training.steps:,} steps of {training.batch} from {_source(pairs)}{also} in {seconds:.0f} s",
         "Gain": f"NDCG@10 {_points(-gain.mean)} points ({_points(-gain.upper)} to {_points(-gain.lower)}) over the "
         "first stage",
-        "Score": f"cross-encoder + {record.first_stage_weight:.3g} · score of the first stage",
+        "Score": f"{_SCORES[training.stage]} + {record.first_stage_weight:.3g} · score of the first stage",
         "Evidence": f"{record.gate.n:,} unseen queries about documents held out from training"
         + ("; all of them generated" if record.evidence == "generated" else ""),
     }

@@ -32,8 +32,8 @@ RERANK: Final = "rerank"  # name of the stage of training, and of its folder
 _MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
 # Of 16 negatives, the one of rank 16·u³ is drawn, u uniform: the first one in 40 % of the draws. A second stage mostly
 # has to tell the first few results apart. Chosen, not tuned.
-_HARDER = 3
-_HARD = 2  # of these negatives in an example, beside a random document. Chosen on squad_v2_dev.
+HARDER = 3
+_HARD = 2  # of these negatives in an example, beside a random document. Chosen, not tuned.
 _STREAM = 8  # random stream of the seed for the draws
 
 
@@ -97,8 +97,9 @@ class ScoredPairs:
         relevant, negatives = self.relevant[row], self.negatives[row]
         if not len(relevant):  # the hardest document alone: others say little about it
             return Example(self.queries[row], [self.documents[negatives[0]]])
-        hard = negatives[(len(negatives) * rng.random(_HARD) ** _HARDER).astype(np.int64)]
-        easy = rng.choice(np.setdiff1d(np.arange(len(self.documents)), relevant))
+        hard = negatives[(len(negatives) * rng.random(_HARD) ** HARDER).astype(np.int64)]
+        while (easy := rng.integers(len(self.documents))) in relevant:
+            pass
         return Example(self.queries[row], [self.documents[place] for place in (rng.choice(relevant), *hard, easy)])
 
 
@@ -120,13 +121,13 @@ class _Examples(Dataset[Example]):
 
     def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Return a batch: tokens of b pairs, (b, t) int64, their labels (b,) float32, and how many an example has."""
-        pairs = [(example.query, document) for example in examples for document in example.documents]
         counts = [len(example.documents) for example in examples]
         labels = [float(count > 1 and not place) for count in counts for place in range(count)]
         tokens: dict[str, torch.Tensor] = self._model.tokenizer(
-            *map(list, zip(*pairs, strict=True)),
+            [example.query for example in examples for _ in example.documents],
+            [document for example in examples for document in example.documents],
             truncation="longest_first",
-            max_length=min(_MAX_TOKENS, self._model.max_seq_length),
+            max_length=self._model.max_seq_length,
             padding=True,
             return_tensors="pt",
         )

@@ -39,12 +39,9 @@ from taugate.storage.folders import cache_folder, link_or_copy
 from taugate.storage.tensors import write_tensors
 
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
-_EXPORT_VERSION = 1
+_EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
-# Weight of the first stage's score beside an encoder's own token vectors, which were not trained to rank. Chosen on
-# squad_v2_dev, from .1 to 3: NDCG@10 is .939 without it and .941 with it, AUROC .623 and .632 (first stage .631).
-_OWN_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,7 @@ class RequestedReranker:
     @property
     def first_stage_weight(self) -> float:
         """Weight of the first stage's score in the score that ranks."""
-        if isinstance(self.reranker, CrossEncoder):
-            return self.reranker.config.first_stage_weight
-        return _OWN_WEIGHT if isinstance(self.reranker, TokenEncoder) and self.reranker.config.weighted else 0.0
+        return 0.0 if isinstance(self.reranker, RerankerEndpoint) else self.reranker.config.first_stage_weight
 
     def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""

@@ -1,6 +1,6 @@
 """Encodes the tokens of a data set's documents for late interaction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ def encode_tokens(
     if earlier is not None:
         weights = earlier.vectors.weights
     else:
-        weights = _rarity(encoder, documents) if encoder.config.weighted else None
+        weights = rarity(_ids(encoder, documents), encoder.vocabulary) if encoder.config.weighted else None
     write_token_vectors(path, _coded(encoder, documents, job, earlier), weights)
     return TokenVectors(path, encoder.config.dimension)
 
@@ -65,14 +65,22 @@ def _coded(
             task.advance(len(block))
 
 
-def _rarity(encoder: TokenEncoder, documents: Documents) -> Float32:
+def _ids(encoder: TokenEncoder, documents: Documents) -> Iterator[list[int]]:
+    for block in _blocks(len(documents)):
+        yield from encoder.tokenize([document.encoded_text for document in documents.at(block)], "document")
+
+
+def rarity(documents: Iterable[Sequence[int]], vocabulary: int) -> Float32:
     """Return the weight of each token id, (vocabulary,) float32: log((N + 1) / (n + ½)) if n of N documents have it.
 
     A token that no document has weighs as one that a single document has, so that no weight tells of one document.
+
+    Args:
+        documents: Token ids of the documents.
+        vocabulary: Number of token ids.
     """
-    counts = np.zeros(encoder.vocabulary, dtype=np.int64)
-    for block in _blocks(len(documents)):
-        for ids in encoder.tokenize([document.encoded_text for document in documents.at(block)], "document"):
-            counts[np.unique(ids)] += 1
-    weights: Float32 = np.log((len(documents) + 1) / (np.maximum(counts, 1) + 0.5)).astype(np.float32)
+    counts, size = np.zeros(vocabulary, dtype=np.int64), 0
+    for size, ids in enumerate(documents, start=1):  # noqa: B007 (counts them)
+        counts[np.unique(ids)] += 1
+    weights: Float32 = np.log((size + 1) / (np.maximum(counts, 1) + 0.5)).astype(np.float32)
     return weights

@@ -14,7 +14,8 @@ from taugate.storage.files import read_bounded
 ADAPTATION = "adaptation.json"
 DOCUMENTS = "documents"  # folder beside the record with the exported base, if only queries pass the map
 _MAX_BYTES = 64 << 20  # the losses of two million steps
-RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge", "rerank"]
+RerankerStage = Literal["rerank", "late-interaction"]
+RecipeName = Literal["whitening", "adapter", "layers", "ft", "pt", "pt-ft", "merge"] | RerankerStage
 
 
 class PairsRecord(Record):
@@ -79,7 +80,7 @@ class StageRecord(Record):
     """A stage of training the encoder's weights.
 
     Attributes:
-        stage: "layers", "ft", "pt" or "rerank".
+        stage: "layers", "ft", "pt", "rerank" or "late-interaction".
         steps: Number of steps. Pairs or sentences are drawn again if there are fewer than steps × batch.
         batch: Number of examples per step.
         rate: Highest learning rate.

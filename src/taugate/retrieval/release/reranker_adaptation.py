@@ -1,4 +1,4 @@
-"""The record of a cross-encoder that `taugate adapt --stage rerank` trained: what it learned from, and the evidence."""
+"""The record of a second stage that `taugate adapt --stage` trained: what it learned from, and the evidence."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ _MAX_BYTES = 64 << 20  # as of adaptation.json
 
 
 class RerankerAdaptation(Record):
-    """How a cross-encoder was trained, and whether it may rank the results of its encoder.
+    """How a second stage was trained, and whether it may rank the results of its encoder.
 
     Attributes:
         base: Name of the encoder.

@@ -56,6 +56,7 @@ class TokenEncoderConfig(BaseModel):
         skipped: Ids of tokens of queries and of documents whose vectors do not count, such as punctuation.
         expansion: Tokens that are appended to queries; None if none are.
         weighted: Whether a query's tokens count by how rare they are in the documents.
+        first_stage_weight: Weight of the first stage's score in the score that ranks.
         max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
     """
 
@@ -69,6 +70,7 @@ class TokenEncoderConfig(BaseModel):
     skipped: dict[Role, list[int]]
     expansion: Expansion | None
     weighted: bool = False
+    first_stage_weight: float = Field(default=0.0, ge=0)
     max_difference: float = Field(ge=0)
 
     @model_validator(mode="after")

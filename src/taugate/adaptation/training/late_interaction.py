@@ -1,0 +1,170 @@
+"""Training the vectors of an encoder's tokens, so that MaxSim prefers a document that answers a query.
+
+The score of a pair is that of `retrieval/rerank/late_interaction.py`: the mean of the largest similarities of the
+query's tokens, weighted by how rare they are. In a step, every query is compared with the documents of all of them: its
+own, in-batch negatives, and mined ones. The loss is the contrastive one, in both directions: of a query against
+documents, and of a document against queries, among which are those that it is near to but does not answer.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sentence_transformers import MultiVectorEncoder
+from torch.nn.functional import softplus
+from torch.utils.data import Dataset
+
+from taugate.adaptation.training.cross_encoding import HARDER, ScoredPairs
+from taugate.adaptation.training.plan import NothingToLearn
+from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
+from taugate.calibration.encoding.token_vectors import rarity
+from taugate.calibration.export.torch_model import prompt_of
+from taugate.retrieval.encoder.encoder import Role
+from taugate.retrieval.vectors.similarity import Float32
+
+STAGE = "late-interaction"
+RATE = 2e-5  # as for fine-tuning an encoder; the paper's 5e-6 is for a model that was trained for MaxSim
+BATCH = 32  # queries in a step, as in the paper
+_TOGETHER = 4  # queries on a document that share it, and a negative, in a step: documents cost most
+_MAX_TOKENS = 256  # of a document, as in benchmark_diversity, Table 4
+_SCALE = 32.0  # ColBERT adds up the similarities of 32 tokens, of which this score is the mean
+_MASKED = -1e4  # below every score, and a finite number in bfloat16
+_STREAM = 10  # random stream of the seed for the draws
+
+
+class Example(NamedTuple):
+    """Rows of a query, of a document that answers it or is near to an unanswerable query, and of a mined negative."""
+
+    query: int
+    document: int
+    negative: int
+
+
+def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
+    """Draw examples, of which those on the same document are adjacent and share a negative.
+
+    Args:
+        pairs: The queries with their documents.
+        count: Number of examples.
+        seed: Seed of the draws.
+
+    Raises:
+        NothingToLearn: If no query has both a document and a negative.
+    """
+    rng = np.random.default_rng([seed, _STREAM])
+    usable = [row for row in range(len(pairs.queries)) if pairs.negatives[row, 0] >= 0]
+    if not any(len(pairs.relevant[row]) for row in usable):
+        raise NothingToLearn("every document may answer every query, so there is no pair to learn from; add documents")
+    drawn: list[Example] = []
+    while len(drawn) < count:
+        near = defaultdict[int, list[int]](list)
+        for row in rng.permutation(usable).tolist():
+            answers = pairs.relevant[row]
+            near[int(rng.choice(answers)) if len(answers) else int(pairs.negatives[row, 0])].append(row)
+        groups = [
+            (document, rows[start : start + _TOGETHER])
+            for document, rows in near.items()
+            for start in range(0, len(rows), _TOGETHER)
+        ]
+        for group in rng.permutation(len(groups)).tolist():
+            document, rows = groups[group]
+            negative = int(pairs.negatives[rng.choice(rows), int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
+            drawn += [Example(row, document, negative) for row in rows]
+    return drawn[:count]
+
+
+class _Batches(Dataset[Example]):
+    """Examples in order, which `collate` makes into batches."""
+
+    def __init__(self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[Example]) -> None:
+        self._tokenizer: Any = model.tokenizer
+        self._longest = min(_MAX_TOKENS, int(model.max_seq_length or _MAX_TOKENS))
+        self._pairs, self._examples = pairs, examples
+        borrowed: Any = model  # has what `prompt_of` reads of an encoder
+        self._prompts: dict[Role, str] = {
+            "query": prompt_of(borrowed, "query"),
+            "document": prompt_of(borrowed, "document", "passage", "corpus"),
+        }
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, place: int) -> Example:
+        return self._examples[place]
+
+    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, Any]:
+        """Return the token ids and the mask of n texts, (n, t) int64."""
+        prompted = [self._prompts[role] + text for text in texts]
+        return {**self._tokenizer(prompted, truncation=True, max_length=self._longest)}
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Return a batch: tokens of b queries, of their d different documents, and which answer which, (b, d) bool."""
+        pairs = self._pairs
+        rows = [*dict.fromkeys(row for example in examples for row in (example.document, example.negative))]
+        columns = np.array(rows)
+        relevant = [np.isin(columns, pairs.relevant[example.query]) for example in examples]
+
+        def padded(texts: list[str], role: Role) -> dict[str, torch.Tensor]:
+            return dict(self._tokenizer.pad(self.tokens(texts, role), return_tensors="pt"))
+
+        return {
+            "queries": padded([pairs.queries[example.query] for example in examples], "query"),
+            "documents": padded([pairs.documents[row] for row in rows], "document"),
+            "relevant": torch.from_numpy(np.stack(relevant)),
+        }
+
+
+class _Loss(torch.nn.Module):
+    """The loss of a batch; a module, so that the trainer finds the weights to learn."""
+
+    def __init__(self, model: MultiVectorEncoder, weights: Float32) -> None:
+        super().__init__()
+        self.steps: Any = torch.nn.ModuleList(model)
+        self.register_buffer("weights", torch.from_numpy(weights), persistent=False)
+
+    def forward(
+        self, queries: dict[str, torch.Tensor], documents: dict[str, torch.Tensor], relevant: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        found, compared = self._vectors(queries), self._vectors(documents)
+        similarities = torch.einsum("qth,dsh->qdts", found, compared)
+        absent = ~documents["attention_mask"].bool()
+        best = similarities.masked_fill(absent[None, :, None, :], _MASKED).amax(-1).float()
+        weights = self.get_buffer("weights")[queries["input_ids"]] * queries["attention_mask"]
+        scores = _SCALE * (best @ (weights / weights.sum(1, keepdim=True))[:, :, None])[:, :, 0]
+        return {"loss": _contrast(scores, relevant) + _contrast(scores.T, relevant.T)}
+
+    def _vectors(self, features: dict[str, torch.Tensor]) -> torch.Tensor:
+        passed: Any = dict(features)
+        for step in self.steps:
+            passed = step(passed)
+        vectors: torch.Tensor = passed["token_embeddings"]
+        return vectors
+
+
+def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of relevant pairs, each against the irrelevant ones of its row; both (b, d)."""
+    others = scores.masked_fill(relevant, _MASKED).logsumexp(1, keepdim=True)
+    count = relevant.sum().clamp(min=1)
+    return (softplus(others - scores) * relevant).sum() / count
+
+
+def train_token_encoder(
+    model: MultiVectorEncoder, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
+) -> list[float]:
+    """Train in place, and return the loss of every step.
+
+    Raises:
+        EncoderError: If the loss is not a finite number.
+        InputError: If the folder cannot be written, or there is nothing to learn from.
+    """
+    data = _Batches(model, pairs, draw(pairs, schedule.steps * schedule.batch, run.seed))
+    weights = rarity(data.tokens(pairs.documents, "document")["input_ids"], len(model.tokenizer))
+    transformer: Any = model[0]
+    # Few of its words occur in the pairs, and without it a checkpoint is half as large.
+    transformer.auto_model.get_input_embeddings().requires_grad_(False)
+    loss = _Loss(model, weights)
+    losses = run.train(STAGE, InOrder, loss, schedule, train_dataset=data, data_collator=data.collate)
+    model.eval()
+    return losses
