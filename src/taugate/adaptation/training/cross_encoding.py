@@ -1,10 +1,10 @@
 """Training a cross-encoder from the transformer of an encoder: same layers, and a head with one label.
 
-A query is shown with a document that answers it, hard negatives and a random document. Random documents come first in
-learning: between hard ones alone, a new head finds nothing that tells them apart, and its output stays constant. For
-the same reason the model learns without the first stage's score, which knows the easy part, and is added afterwards.
-The loss has two parts. The cross-entropy over the documents of a query teaches the order. The binary cross-entropy of
-single pairs makes scores comparable between queries, so that they also tell queries without an answer.
+A query is shown with a document that answers it, hard negatives and a random document. A new head learns to tell random
+documents first: with one hard negative for each answer, and the first stage's score in the loss, the output of
+all-MiniLM-L6-v2 stayed constant. So the model learns without that score, which is added afterwards. The loss has two
+parts: the cross-entropy over the documents of a query teaches their order, and the binary cross-entropy of single pairs
+makes scores comparable between queries, so that they also tell queries without an answer.
 """
 
 import logging
