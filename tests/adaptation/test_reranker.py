@@ -1,10 +1,11 @@
-"""`taugate adapt --stage rerank`: what a cross-encoder learns, when it is accepted, and what a calibration makes of it.
+"""`taugate adapt --stage`: what a second stage learns, when it is accepted, and what a calibration makes of it.
 
 The data are the sample with two copies of every answer, one of which has been appealed. The first stage cannot tell
 them apart, and only the active one answers. Some questions have only the appealed copy, and so no answer.
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ pytest.importorskip("accelerate")
 import zaragoza_construction_faq
 
 from taugate.adaptation import trained_rerankers
-from taugate.adaptation.trained_rerankers import TrainedCrossEncoder
+from taugate.adaptation.trained_rerankers import TRAINED
 from taugate.adaptation.training import cross_encoding
 from taugate.adaptation.training.cross_encoding import ScoredPairs
+from taugate.adaptation.training.late_interaction import draw
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.calibration.encoding.source import exported_encoder
 from taugate.cli import main as cli
@@ -25,6 +27,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.rerank.late_interaction import LateInteraction
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal
 
@@ -68,13 +71,16 @@ def arguments(data: Path, small: Path, target: Path, *more: str) -> list[str]:
     return [*command, "--split", "test", "--budget", "160steps", *more]
 
 
-@pytest.fixture(scope="module")
-def trained(copies: Path, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("trained") / "reranker"
+@pytest.fixture(scope="module", params=["rerank", "late-interaction"])
+def trained(
+    copies: Path, small: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    target, stage = tmp_path_factory.mktemp("trained") / "reranker", request.param
+    rate = {"rerank": 2e-3, "late-interaction": 1e-2}[stage]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TrainedCrossEncoder, "rate", 2e-3)  # a model of 32 dimensions needs larger steps
+        patched.setattr(TRAINED[stage], "rate", rate)  # a model of 32 dimensions needs larger steps
         patched.setattr(cross_encoding, "_FASTER", 1)  # and so its head has them already
-        assert cli.main(arguments(copies, small, target)) == 0
+        assert cli.main(arguments(copies, small, target, "--stage", stage)) == 0
     return target
 
 
@@ -105,8 +111,11 @@ def test_release_serves_the_calibrated_sum_of_both_scores(
     folder = find(tmp_path)
     record = verify_searchable(folder).second_stage
     assert record is not None
-    weight = record_of(trained).first_stage_weight
+    adapted = record_of(trained)
+    weight = adapted.first_stage_weight
     assert record.first_stage_weight == pytest.approx(weight)
+    late = adapted.training.stage == "late-interaction"
+    assert record.kind == ("late-interaction" if late else "cross-encoder")
     release = load(folder)
     second = release.retriever.second
     assert second is not None
@@ -115,6 +124,8 @@ def test_release_serves_the_calibrated_sum_of_both_scores(
     assert answer.stage == "second"
     assert answer.read(release.documents)[0].id.endswith("-active")
     assert answer.first_scores is not None
+    if isinstance(second.reranker, LateInteraction):
+        assert second.reranker.vectors.weights is not None  # tokens count by their rarity, as in training
     alone = second.reranker.score(query, answer.positions)
     np.testing.assert_allclose(answer.scores, alone + weight * answer.first_scores, atol=1e-3)
 
@@ -186,3 +197,24 @@ def test_draws_show_every_query_with_an_answer_and_negatives() -> None:
     everything = ScoredPairs("a", ["0"], relevant[:1], scores[:1], np.full((1, 2), -1), np.zeros((1, 2), np.float32))
     with pytest.raises(NothingToLearn, match="add documents"):
         everything.draw(4, seed=0)
+
+
+def test_late_interaction_draws_documents_after_queries_that_they_mislead() -> None:
+    relevant = [np.array([0]), np.array([1]), np.array([1]), np.zeros(0, dtype=np.int64), np.array([2])]
+    negatives = np.array([[1], [3], [3], [1], [0]])
+    pairs = ScoredPairs(
+        "abcde", "0123", relevant, [np.zeros(0, np.float32)] * 5, negatives, np.zeros((5, 1), np.float32)
+    )
+    drawn = draw(pairs, 5, seed=0)
+    assert sorted(example.query for example in drawn) == [0, 1, 2, 3, 4]
+    assert {example.query: example.document for example in drawn} == {0: 0, 1: 1, 2: 1, 3: 1, 4: 2}
+    order = [*dict.fromkeys(example.document for example in drawn)]
+    for document, following in pairwise(order):
+        negative = {0: 1, 2: 0}.get(document, following)
+        assert negative == following or negative in order[: order.index(document)]
+    assert {example.negative for example in drawn if example.document == 1} == {3}
+    everything = ScoredPairs(
+        "a", "0", relevant[:1], [np.zeros(0, np.float32)], np.full((1, 1), -1), pairs.negative_scores
+    )
+    with pytest.raises(NothingToLearn, match="add documents"):
+        draw(everything, 4, seed=0)

@@ -147,7 +147,8 @@ class TrainedTokenEncoder(TrainedReranker):
 
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
         """See `TrainedReranker`."""
-        return late_interaction.train_token_encoder(self.model, pairs, schedule, run), OWN_WEIGHT
+        losses = late_interaction.train_token_encoder(self.model, self.name, pairs, schedule, run)
+        return losses, OWN_WEIGHT
 
     def save(self, folder: Path) -> None:
         """See `TrainedReranker`."""

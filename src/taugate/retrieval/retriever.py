@@ -197,8 +197,17 @@ class Retriever:
         """
         if self.second is None:
             return self._answer_once(queries, vectors, observe)
-        answers = self._answer_twice(self.second, queries, vectors, observe, deadlines or [None] * len(queries))
-        skipped = {row: answer for row, answer in enumerate(answers) if not isinstance(answer, Answer)}
+        limits = deadlines or [None] * len(queries)
+        answers: list[Answer | Skipped | None] = [
+            self.second.skips(query.text, limit) for query, limit in zip(queries, limits, strict=True)
+        ]
+        rows = [row for row, skips in enumerate(answers) if skips is None]
+        if rows:
+            members, deadlines = [queries[row] for row in rows], [limits[row] for row in rows]
+            twice = self._answer_twice(self.second, members, vectors[rows], observe, deadlines)
+            for row, answer_twice in zip(rows, twice, strict=True):
+                answers[row] = answer_twice
+        skipped = {row: answer for row, answer in enumerate(answers) if isinstance(answer, str)}
         if skipped:
             rows = [*skipped]
             # A threshold of the request is meant for the second stage's scores.

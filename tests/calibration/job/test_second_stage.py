@@ -98,7 +98,9 @@ def test_first_stage_answers_with_its_own_threshold_when_no_time_is_left(two_sta
     assert retriever.second is not None
     query = Query(FAQ[3]["q"], 5, threshold=0.99)
     vectors = retriever.embed(retriever.tokens([query.text]))
-    (late,) = retriever.answer([query], vectors, deadlines=[0.0])
+    stages: list[str] = []
+    (late,) = retriever.answer([query], vectors, lambda stage, *_: stages.append(stage), deadlines=[0.0])
+    assert stages == ["search", "filter"], "it does not search for candidates that nobody scores"
     (first,) = retriever._answer_once([Query(query.text, 5)], vectors, lambda *_: None)
     assert (late.stage, late.skipped, late.threshold, late.policy) == (
         "first",

@@ -209,9 +209,6 @@ def train_cross_encoder(
     transformer: Any = model.model
     # Few of its words occur in the pairs, and without it a checkpoint is half as large.
     transformer.get_input_embeddings().requires_grad_(False)
-    for layer in transformer.modules():
-        if isinstance(layer, torch.nn.Dropout):
-            layer.p = 0.0  # a budget pays for few passes over the queries, so that noise costs more than it saves
     examples = pairs.draw(schedule.steps * schedule.batch, run.seed)
     data, loss = _Examples(model, examples, schedule.batch, run.seed), _Loss(model)
     losses = run.train(RERANK, _Trainer, loss, schedule, train_dataset=data, data_collator=data.collate)

@@ -19,14 +19,15 @@ from torch.utils.data import Dataset
 from taugate.adaptation.training.cross_encoding import HARDER, ScoredPairs
 from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
+from taugate.adaptation.training.upper_layers import LAYERS, transformer_layers
 from taugate.calibration.encoding.token_vectors import rarity
 from taugate.calibration.export.torch_model import prompt_of
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.vectors.similarity import Float32
 
 STAGE = "late-interaction"
-RATE = 2e-5  # as for fine-tuning an encoder; the paper's 5e-6 is for a model that was trained for MaxSim
-BATCH = 32  # queries in a step, as in the paper
+RATE = 1e-4  # as of an encoder's last layers (`RATES`); the paper's 5e-6 is for a model that was trained for MaxSim
+BATCH = 32  # queries in a step; the paper has as many triplets
 _TOGETHER = 4  # queries on a document that share it, and a negative, in a step: documents cost most
 _MAX_TOKENS = 256  # of a document, as in benchmark_diversity, Table 4
 _SCALE = 32.0  # ColBERT adds up the similarities of 32 tokens, of which this score is the mean
@@ -44,6 +45,9 @@ class Example(NamedTuple):
 
 def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
     """Draw examples, of which those on the same document are adjacent and share a negative.
+
+    If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
+    them both as an answer and as a negative, and encodes each of them once.
 
     Args:
         pairs: The queries with their documents.
@@ -63,15 +67,14 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
         for row in rng.permutation(usable).tolist():
             answers = pairs.relevant[row]
             near[int(rng.choice(answers)) if len(answers) else int(pairs.negatives[row, 0])].append(row)
-        groups = [
-            (document, rows[start : start + _TOGETHER])
-            for document, rows in near.items()
-            for start in range(0, len(rows), _TOGETHER)
-        ]
-        for group in rng.permutation(len(groups)).tolist():
-            document, rows = groups[group]
-            negative = int(pairs.negatives[rng.choice(rows), int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
-            drawn += [Example(row, document, negative) for row in rows]
+        groups = [document for document, rows in near.items() for _ in range(0, len(rows), _TOGETHER)]
+        for document in rng.permutation(groups).tolist():
+            while rows := near[document][:_TOGETHER]:
+                del near[document][:_TOGETHER]
+                row = int(rng.choice([row for row in rows if len(pairs.relevant[row])] or rows))
+                negative = int(pairs.negatives[row, int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
+                drawn += [Example(row, document, negative) for row in rows]
+                document = negative  # noqa: PLW2901 (follows the negatives)
     return drawn[:count]
 
 
@@ -151,19 +154,20 @@ def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
 
 
 def train_token_encoder(
-    model: MultiVectorEncoder, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
+    model: MultiVectorEncoder, name: str, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun
 ) -> list[float]:
-    """Train in place, and return the loss of every step.
+    """Train the last layers in place, and return the loss of every step; `name` is the encoder's, for messages.
 
     Raises:
-        EncoderError: If the loss is not a finite number.
+        EncoderError: If the encoder has no such layers, or the loss is not a finite number.
         InputError: If the folder cannot be written, or there is nothing to learn from.
     """
     data = _Batches(model, pairs, draw(pairs, schedule.steps * schedule.batch, run.seed))
     weights = rarity(data.tokens(pairs.documents, "document")["input_ids"], len(model.tokenizer))
-    transformer: Any = model[0]
-    # Few of its words occur in the pairs, and without it a checkpoint is half as large.
-    transformer.auto_model.get_input_embeddings().requires_grad_(False)
+    layered: Any = model  # has what this function reads of an encoder
+    model.requires_grad_(False)
+    for layer in transformer_layers(layered, name)[-LAYERS:]:
+        layer.requires_grad_(True)
     loss = _Loss(model, weights)
     losses = run.train(STAGE, InOrder, loss, schedule, train_dataset=data, data_collator=data.collate)
     model.eval()

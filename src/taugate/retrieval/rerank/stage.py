@@ -143,6 +143,19 @@ class SecondStage:
             self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
             self._paused_until = time.monotonic() + self._pause
 
+    def skips(self, query: str, deadline: float | None) -> Skipped | None:
+        """Return why a query goes without this stage, which needs no candidates then; None if it does not."""
+        if not query:
+            return "no_text"
+        began = time.monotonic()
+        with self._lock:
+            if began < self._paused_until:
+                return "paused"
+            if deadline is None or began + self._typical < deadline:
+                return None
+            self._typical *= 1 - _SMOOTHING  # less and less, so that a stage that was slow once is tried again
+        return "deadline"
+
     def rank(
         self, queries: Sequence[str], found: FoundPassages, deadlines: Sequence[float | None]
     ) -> list[Ranked | Skipped]:
@@ -182,16 +195,9 @@ class SecondStage:
     ) -> Ranked | Skipped:
         if not len(positions):
             return Ranked(positions, first, first)
-        if not query:
-            return "no_text"
-        began = time.monotonic()
-        with self._lock:
-            paused, failing = began < self._paused_until, self._pause > 0
-            late = began + self._typical >= deadline
-            if late:  # less and less, so that a stage that was slow once is tried again
-                self._typical *= 1 - _SMOOTHING
-        if paused or late:
-            return "paused" if paused else "deadline"
+        if skipped := self.skips(query, deadline):
+            return skipped
+        began, failing = time.monotonic(), self._pause > 0
         try:
             if failing:
                 self.check(deadline)
