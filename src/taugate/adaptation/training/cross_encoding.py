@@ -98,11 +98,12 @@ class ScoredPairs:
     def _draw_one(self, row: int, rng: np.random.Generator) -> Example:
         relevant, negatives = self.relevant[row], self.negatives[row]
         if not len(relevant):  # the hardest document alone: others say little about it
-            return Example(self.queries[row], [self.documents[negatives[0]]])
+            return Example(self.queries[row], [self.documents[int(negatives[0])]])
         hard = negatives[(len(negatives) * rng.random(_HARD) ** HARDER).astype(np.int64)]
-        while (easy := rng.integers(len(self.documents))) in relevant:
+        while (easy := int(rng.integers(len(self.documents)))) in relevant:
             pass
-        return Example(self.queries[row], [self.documents[place] for place in (rng.choice(relevant), *hard, easy)])
+        shown = int(rng.choice(relevant)), *hard.tolist(), easy
+        return Example(self.queries[row], [self.documents[place] for place in shown])
 
 
 class _Examples(Dataset[Example]):
