@@ -35,7 +35,7 @@ _MAX_TOKENS = 256  # of a pair, as in benchmark_diversity, Table 4
 HARDER = 3
 _HARD = 2  # of these negatives in an example, beside a random document. Chosen, not tuned.
 _HEAD = "classifier"  # in the names of the weights of the head, in transformers
-_FASTER = 10  # rate of the head, in rates of the transformer. Chosen, not tuned.
+_FASTER = 10  # rate of the head, in rates of the transformer. Of 1 and 10, the one that learned on squad_v2_dev.
 _STREAM = 8  # random stream of the seed for the draws
 
 
@@ -138,7 +138,7 @@ class _Examples(Dataset[Example]):
 
 
 class _Trainer(InOrder):
-    """Learns the head faster than the transformer: it is new, and as slow as the transformer it learns nothing."""
+    """Learns the head faster than the transformer: it is new, and at the same rate 45 steps taught it little."""
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         loss: Any = self.model
