@@ -157,7 +157,7 @@ class _Trainer:
             judged = sum(len(self._queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
             after = example * kind.judging_cost(judged, len(self.first.pairs.corpus))
             budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + after)
-            allocated = budget.allocate(kind.stage, example, 0.0, (kind.batch,), kind.examples(pairs))
+            allocated = budget.allocate(kind.stage, example, 0.0, (kind.batch,), len(pairs.queries))
             if allocated is None:
                 raise InputError(f"--budget {settings.budget}: {budget.left_out[kind.stage]}; raise it")
             stage = allocated

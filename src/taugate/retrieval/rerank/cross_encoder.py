@@ -42,8 +42,8 @@ class CrossEncoderConfig(BaseModel):
         max_length: Longest pair in tokens, including special ones.
         activation: Function of the graph's output that gives the score.
         max_difference: Largest difference between PyTorch's scores and the graph's over the pairs checked at export.
-        first_stage_weight: Weight of the first stage's score in the score that ranks: of a model that learned what to
-            add to it. 0, and not written, if the model ranks alone.
+        first_stage_weight: Weight of the first stage's score in the score that ranks, of a model that `taugate adapt`
+            trained. 0, and not written, if the model ranks alone.
         precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
     """
 
