@@ -7,7 +7,7 @@ tokens. The job (`reranker.py`) is the same for both.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from sentence_transformers import MultiVectorEncoder
@@ -26,21 +26,28 @@ from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInterac
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
+_Model = TypeVar("_Model", TorchCrossEncoder, MultiVectorEncoder)
 _FORWARD = 1 / 3  # of the time of a training step, for a pass without gradients
 
 
-class TrainedReranker(ABC):
+@dataclass(frozen=True)
+class TrainedReranker(ABC, Generic[_Model]):
     """A reranker in training.
 
     Attributes:
         stage: Name of the stage of training, and of its folder.
         rate: Highest learning rate.
         batch: Examples in a step.
+        model: The model.
+        name: Name of the encoder that it was made from.
     """
 
     stage: ClassVar[RerankerStage]
     rate: ClassVar[float]
     batch: ClassVar[int]
+
+    model: _Model
+    name: str
 
     @classmethod
     @abstractmethod
@@ -55,11 +62,6 @@ class TrainedReranker(ABC):
         Raises:
             EncoderError: If the encoder's transformer cannot be trained.
         """
-
-    @staticmethod
-    @abstractmethod
-    def examples(pairs: ScoredPairs) -> int:
-        """Return the number of examples in which every query has been shown once."""
 
     @staticmethod
     @abstractmethod
@@ -78,9 +80,9 @@ class TrainedReranker(ABC):
             InputError: If the folder cannot be written, or there is nothing to learn from.
         """
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write a folder that sentence-transformers reads."""
+        self.model.save(str(folder), create_model_card=False)
 
     @abstractmethod
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
@@ -88,7 +90,7 @@ class TrainedReranker(ABC):
 
 
 @dataclass(frozen=True)
-class TrainedCrossEncoder(TrainedReranker):
+class TrainedCrossEncoder(TrainedReranker[TorchCrossEncoder]):
     """A cross-encoder in training."""
 
     stage = "rerank"
@@ -96,18 +98,10 @@ class TrainedCrossEncoder(TrainedReranker):
     rate = 1e-4
     batch = 16  # pairs in a step. The paper has 32 triplets; a budget of minutes pays for more steps of half as many.
 
-    model: TorchCrossEncoder
-    name: str
-
     @classmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
         """See `TrainedReranker`."""
         return cls(new_cross_encoder(folder, name, seed), name)
-
-    @staticmethod
-    def examples(pairs: ScoredPairs) -> int:
-        """See `TrainedReranker`."""
-        return len(pairs)
 
     @staticmethod
     def judging_cost(pairs: int, documents: int) -> float:
@@ -117,10 +111,6 @@ class TrainedCrossEncoder(TrainedReranker):
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
         """See `TrainedReranker`."""
         return train_cross_encoder(self.model, pairs, schedule, run)
-
-    def save(self, folder: Path) -> None:
-        """See `TrainedReranker`."""
-        self.model.save(str(folder), create_model_card=False)
 
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
         """See `TrainedReranker`."""
@@ -132,25 +122,17 @@ class TrainedCrossEncoder(TrainedReranker):
 
 
 @dataclass(frozen=True)
-class TrainedTokenEncoder(TrainedReranker):
+class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
     """Token vectors in training."""
 
     stage = "late-interaction"
     rate = late_interaction.RATE
     batch = late_interaction.BATCH
 
-    model: MultiVectorEncoder
-    name: str
-
     @classmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
         """See `TrainedReranker`; no weight is new."""
         return cls(encoder_tokens(folder, name), name)
-
-    @staticmethod
-    def examples(pairs: ScoredPairs) -> int:
-        """See `TrainedReranker`: a query with its documents is an example."""
-        return len(pairs.queries)
 
     @staticmethod
     def judging_cost(pairs: int, documents: int) -> float:
@@ -162,10 +144,6 @@ class TrainedTokenEncoder(TrainedReranker):
         losses = late_interaction.train_token_encoder(self.model, self.name, pairs, schedule, run)
         return losses, OWN_WEIGHT
 
-    def save(self, folder: Path) -> None:
-        """See `TrainedReranker`."""
-        self.model.save(str(folder), create_model_card=False)
-
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
         """See `TrainedReranker`."""
         exported = spool / "onnx"
@@ -175,6 +153,6 @@ class TrainedTokenEncoder(TrainedReranker):
         return LateInteraction(encoder, encode_tokens(encoder, documents, spool / TOKEN_VECTORS, job, None))
 
 
-TRAINED: dict[RerankerStage, type[TrainedReranker]] = {
+TRAINED: dict[RerankerStage, type[TrainedReranker[Any]]] = {
     trained.stage: trained for trained in (TrainedCrossEncoder, TrainedTokenEncoder)
 }
