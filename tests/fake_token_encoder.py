@@ -17,7 +17,7 @@ from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.rerank.token_encoder import CONFIG, Expansion, TokenEncoderConfig
 
 SPECIAL = ["[UNK]", "[MASK]", "[Q]", "[D]", "?", "."]
-DIMENSION = 24
+DIMENSION = 64  # as the kernel needs
 
 
 def write_fake_token_encoder(folder: Path, texts: Iterable[str]) -> Path:

@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding.rerankers import exported_reranker
+from taugate.calibration.encoding.precisions import CheaperPrecision
+from taugate.calibration.encoding.rerankers import cheaper_reranker, exported_reranker
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, model_folder
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
 pytestmark = pytest.mark.model
 
 QUERIES = ["who pays for a new roof", "roof", "what, exactly, is a permit? " * 9]
 TEXTS = ["the owner pays.", "roof", "a permit is needed, " * 60, "¿quién paga el tejado?", "x"]
-HIDDEN, DIMENSION = 48, 16
-CONFIG = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": 4, "intermediate_size": 96}
+HIDDEN, DIMENSION = 64, 16  # the kernel has sizes in multiples of 64
+CONFIG = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": 4, "intermediate_size": 128}
 
 
 def bert(folder: Path) -> Path:
@@ -34,7 +36,10 @@ def bert(folder: Path) -> Path:
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(DEFAULT_ENCODER))
     tokenizer.model_max_length = 64
     config = transformers.BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **CONFIG)
-    transformers.BertModel(config).save_pretrained(folder)
+    network = transformers.BertModel(config)
+    for parameter in network.parameters():  # offsets that are all zero would be one constant of the graph
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -99,6 +104,14 @@ def multi_vector(folder: Path) -> Path:
     return folder / "saved"
 
 
+def encoder(folder: Path) -> Path:
+    """Write an encoder of sentence-transformers, which pools the vectors of tokens."""
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(str(bert(folder / "bert")), device="cpu").save_pretrained(str(folder / "encoder"))
+    return folder / "encoder"
+
+
 @pytest.mark.parametrize("layout", [colbert, pylate, multi_vector])
 def test_scores_after_export_equal_those_of_the_library(layout: Callable[[Path], Path], tmp_path: Path) -> None:
     from sentence_transformers import MultiVectorEncoder
@@ -112,6 +125,32 @@ def test_scores_after_export_equal_those_of_the_library(layout: Callable[[Path],
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     assert len(np.unique(np.argmax(scores, axis=1))) > 1 or np.ptp(scores) > 0.1
     assert exported.config.max_difference <= 1e-4
+
+
+@pytest.mark.skipif(processor_path("int8") is None, reason="needs AVX2 and a compiler")
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_token_vectors_by_the_kernel_are_near_those_in_float32(precision: CheaperPrecision, tmp_path: Path) -> None:
+    """Another head or position gives unrelated vectors."""
+    float32 = TokenEncoder(exported_reranker(str(encoder(tmp_path)), of_encoder=True), 1)
+    cheaper = cheaper_reranker(float32, precision, TEXTS)
+    assert isinstance(cheaper, TokenEncoder)
+    assert cheaper.sha256 != float32.sha256
+    for role, texts in (("query", QUERIES), ("document", TEXTS)):
+        for own, exact in zip(cheaper.encode(texts, role), float32.encode(texts, role), strict=True):
+            assert own.ids.tolist() == exact.ids.tolist()
+            cosines = (own.vectors * exact.vectors).sum(axis=1)
+            assert 0.95 < cosines.min() < 1 - 1e-7
+    for text, together in zip(TEXTS, cheaper.encode(TEXTS, "document"), strict=True):
+        np.testing.assert_array_equal(cheaper.encode([text], "document")[0].vectors, together.vectors)
+
+
+@pytest.mark.parametrize("layout", [colbert, pylate])
+def test_model_with_a_mask_or_a_projection_has_no_cheaper_precision(
+    layout: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    float32 = TokenEncoder(exported_reranker(str(layout(tmp_path / "model"))), 1)
+    with pytest.raises(EncoderError, match=r"int8 needs|AVX2"):
+        cheaper_reranker(float32, "int8", TEXTS)
 
 
 def test_model_that_pools_tokens_is_refused(tmp_path: Path) -> None:
@@ -128,8 +167,7 @@ def test_model_that_pools_tokens_is_refused(tmp_path: Path) -> None:
 def test_token_vectors_of_an_encoder_are_those_before_pooling(tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    SentenceTransformer(str(bert(tmp_path / "bert")), device="cpu").save_pretrained(str(tmp_path / "encoder"))
-    folder = exported_reranker(str(tmp_path / "encoder"), of_encoder=True)
+    folder = exported_reranker(str(encoder(tmp_path)), of_encoder=True)
     exported = TokenEncoder(folder, 1)
     assert exported.config.weighted
     library = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")

@@ -261,7 +261,7 @@ def test_release_with_late_interaction_serves_the_scores_of_its_calibration(late
     assert {answer.stage for answer in answers} == {"second"}
     served = np.array([answer.best_score for answer in answers], np.float32)
     assert np.isin(release.reference.top[:, 0].round(5), served.round(5)).all()
-    assert np.median(served) > 0.6  # most words of a question are in its answer, or near to one
+    assert np.median(served) > 0.5  # most words of a question are in its answer, or near to one
     explained = explain_stages(release.retriever, release.documents, Query(FAQ[0]["q"], 5), FAQ[0]["id"])
     assert explained.first_stage_rank is not None
 

@@ -11,7 +11,7 @@ from collections import Counter
 from functools import partial
 from types import ModuleType
 
-BLOCK, PANEL = 64, 48  # as in kernel.c
+BLOCK, PANEL, TOKENS = 64, 48, 3  # as in kernel.c
 HUGE = [-1, 0, 1, 15, 63, 65, 1 << 16, (1 << 16) + 64, 1 << 24, 1 << 28, (1 << 31) - 1]
 
 
@@ -60,7 +60,7 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
         arrays[place] = arrays[place][: rng.choice([0, 1, -1, -4])]
     if rng.random() < 0.1:
         arrays = arrays[: rng.randrange(len(arrays))] if rng.random() < 0.5 else [*arrays, b""]
-    sizes = [precision, vocabulary, types, positions, hidden, inner, heads, layers, rng.randint(0, 2)]
+    sizes = [precision, vocabulary, types, positions, hidden, inner, heads, layers, rng.randint(0, TOKENS)]
     if rng.random() < 0.3:
         sizes[rng.randrange(9)] = rng.choice(HUGE)
     try:
@@ -78,7 +78,7 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
     missing = rng.choice([0] * 9 + [1])
     results, paths = [], len(kernel.paths(precision))
     for path in range(-1, paths + 1):
-        vectors = bytearray(4 * hidden * len(ends) - missing)
+        vectors = bytearray(4 * hidden * len(ids if sizes[8] == TOKENS else ends) - missing)
         try:
             kernel.encode(model, array("i", ids), array("i", ends), vectors, path)
         except ValueError:
@@ -91,9 +91,40 @@ def call(rng: random.Random, kernel: ModuleType) -> str:
     return "vectors"
 
 
+def compare(rng: random.Random, kernel: ModuleType) -> str:
+    """Compare a query with stored documents by every path; return what came of it."""
+    blocks, tokens, documents = rng.randint(1, 3), PANEL * rng.randint(1, 2), rng.randint(1, 9)
+    k = BLOCK * blocks
+    offsets = [0]
+    for _ in range(documents):
+        offsets.append(offsets[-1] + rng.choice([0, 1, 2, 3, 5, 64, 65, 130]))
+    rows = offsets[-1]
+    positions = [rng.randrange(documents) for _ in range(rng.randint(1, 20))]
+    inputs = [valid(rng, tokens * k), valid(rng, 4 * tokens * blocks), rng.randbytes(rows * k), valid(rng, 4 * rows)]
+    if rng.random() < 0.3:
+        numbers = rng.choice([offsets, positions])
+        numbers[rng.randrange(len(numbers))] = rng.choice([*HUGE, -(1 << 31), 1 << 62])
+    if rng.random() < 0.3:
+        place = rng.randrange(4)
+        inputs[place] = inputs[place][: rng.choice([0, 1, -1, -4])]
+    size = rng.choice([k] * 9 + HUGE)
+    missing = rng.choice([0] * 9 + [1])
+    results, paths = [], len(kernel.paths(0))
+    for path in range(-1, paths + 1):
+        best = bytearray(4 * tokens * len(positions) - missing)
+        try:
+            kernel.largest_products(size, *inputs, array("q", offsets), array("q", positions), best, path)
+        except (ValueError, MemoryError):
+            continue
+        results.append(bytes(best))
+    assert len(results) in {0, paths}
+    assert len(set(results)) <= 1, "paths differ"
+    return "products" if results else "no products"
+
+
 if __name__ == "__main__":
     folder, seed, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     sys.path.insert(0, folder)
     built = importlib.import_module("kernel")
     draws = random.Random(seed)  # noqa: S311 (the same calls in every run)
-    sys.stdout.write(f"{dict(Counter(call(draws, built) for _ in range(calls)))}\n")
+    sys.stdout.write(f"{dict(Counter(ask(draws, built) for ask in (call, compare) for _ in range(calls)))}\n")

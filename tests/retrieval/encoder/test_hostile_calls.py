@@ -36,4 +36,5 @@ def test_hostile_calls_under_sanitizers_report_nothing(tmp_path: Path, calls: in
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-4000:]
     outcomes = ast.literal_eval(ran.stdout)
-    assert min(outcomes[name] for name in ("vectors", "no vectors", "no model")) > calls / 20
+    names = ("vectors", "no vectors", "no model", "products", "no products")
+    assert min(outcomes[name] for name in names) > calls / 20

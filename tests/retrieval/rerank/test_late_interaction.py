@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.encoder.bert import PRECISIONS
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.rerank import largest_products
+from taugate.retrieval.rerank.largest_products import StoredTokens, coded
 from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
     LateInteraction,
     TokenVectors,
-    coded,
     write_token_vectors,
 )
 from taugate.retrieval.rerank.token_encoder import CONFIG, TokenEncoder
@@ -45,6 +47,27 @@ def test_scores_are_the_mean_of_largest_similarities(model: LateInteraction) -> 
     assert not list(Path(model.encoder.folder.parent).glob("*.codes"))
 
 
+def test_products_have_the_bits_of_plain_c_by_every_path_and_are_those_of_numpy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Documents of one token, of as many as the kernel takes at once, and of more; queries beyond one panel."""
+    kernel = pytest.importorskip("taugate.retrieval.encoder.kernel", reason="needs a compiler at installation")
+    rng = np.random.default_rng(0)
+    offsets = np.cumsum([0, 1, 64, 65, 200, 3])
+    query, tokens = (rng.normal(size=(rows, 192)).astype(np.float32) for rows in (50, offsets[-1]))
+    stored, positions = StoredTokens(*coded(tokens), offsets), np.array([4, 0, 2, 1, 3, 2])
+    exact = [(tokens[offsets[place] : offsets[place + 1]] @ query.T).max(axis=0) for place in positions]
+    results = []
+    for path in range(len(kernel.paths(PRECISIONS["int8"]))):
+        monkeypatch.setattr(largest_products, "_FASTEST", path)
+        results.append(largest_products.largest_products(query, stored, positions))
+    assert len({result.tobytes() for result in results}) == 1
+    np.testing.assert_allclose(results[0], exact, atol=0.5)  # of products of length 14 · 14
+    monkeypatch.setattr(largest_products, "kernel", None)
+    by_numpy = largest_products.largest_products(query, stored, positions)
+    np.testing.assert_allclose(by_numpy, results[0], rtol=1e-5, atol=1e-4)
+
+
 def test_weights_of_tokens_decide_how_much_each_counts(model: LateInteraction, tmp_path: Path) -> None:
     (query,) = model.encoder.encode(["roof permit"], "query")
     roof = query.ids[1]
@@ -73,8 +96,8 @@ def test_damaged_file_is_one_error(model: LateInteraction, name: str) -> None:
 
 def test_token_vectors_that_do_not_fit_are_refused(model: LateInteraction, tmp_path: Path) -> None:
     path = tmp_path / TOKEN_VECTORS
-    with pytest.raises(ReleaseError, match="25 dimensions"):
-        TokenVectors(path, 25)
+    with pytest.raises(ReleaseError, match="65 dimensions"):
+        TokenVectors(path, 65)
     arrays = read_tensors(path)
     for changed in ({"offsets": arrays["offsets"][:-1]}, {"steps": arrays["steps"][1:]}, {"codes": arrays["steps"]}):
         write_tensors(path, arrays | changed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -36,11 +36,18 @@ from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy
-from taugate.storage.tensors import write_tensors
+from taugate.storage.tensors import Arrays, write_tensors
+
+if TYPE_CHECKING:
+    from taugate.calibration.export.bert import Bert
 
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
 _EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
+_SUPPORTED = {
+    "cross-encoder": "with one layer between it and its score",
+    "late-interaction": "whose tokens attend to all others, without a projection behind it",
+}
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 
 
@@ -203,14 +210,16 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
     return cached
 
 
-def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts: Sequence[str]) -> CrossEncoder:
-    """Return a BERT-like cross-encoder in another precision for the kernel, which is made once and cached.
+def cheaper_reranker(
+    reranker: CrossEncoder | TokenEncoder, precision: CheaperPrecision, texts: Sequence[str]
+) -> CrossEncoder | TokenEncoder:
+    """Return a BERT-like reranker in another precision for the kernel, which is made once and cached.
 
     Args:
-        reranker: The cross-encoder in float32.
+        reranker: The reranker in float32.
         precision: Precision of the weights.
-        texts: Documents of the user, by which int8 weights are chosen: the beginning of each is a query, paired with
-            the document and with the next one.
+        texts: Documents of the user, by which int8 weights are chosen. The beginning of each is a query: of a
+            cross-encoder in a pair with the document and in one with the next document, else alone.
 
     Raises:
         EncoderError: If it is not BERT-like, or this machine has no kernel or would be slow.
@@ -218,27 +227,42 @@ def cheaper_reranker(reranker: CrossEncoder, precision: CheaperPrecision, texts:
     name = reranker.config.name
     if processor_path(precision) is None:
         raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
-    key = ["cross-encoder", _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
+    kind = "cross-encoder" if isinstance(reranker, CrossEncoder) else "late-interaction"
+    key = [kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
-        from taugate.calibration.export.pair_bert import find_pair_bert  # imports PyTorch
-
-        found = find_pair_bert(reranker)
+        found = _weights_and_inputs(reranker, texts)
         if found is None:
-            raise EncoderError(f"{name}: {precision} needs a BERT-like model with one layer between it and its score")
-        beginnings = [text[:MAX_CHARS] for text in texts]
-        pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
-        ids = [found.ids(reranker, *pair) for pair in pairs]
-        arrays = found.bert.in_int8(ids) if precision == "int8" else found.bert.in_bfloat16()
+            raise EncoderError(f"{name}: {precision} needs a BERT-like model {_SUPPORTED[kind]}")
+        bert, head, ids = found
+        arrays = bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16()
         config = reranker.config.model_copy(update={"precision": precision})
 
         def fill(staging: Path) -> None:
-            write_tensors(staging / WEIGHTS, arrays | found.head)
+            write_tensors(staging / WEIGHTS, arrays | head)
             link_or_copy(reranker.folder / TOKENIZER, staging / TOKENIZER)
-            (staging / cross_encoder.CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            named = cross_encoder.CONFIG if isinstance(reranker, CrossEncoder) else token_encoder.CONFIG
+            (staging / named).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
         write_cached(cached, fill)
-    return CrossEncoder(cached)
+    return _loaded(cached)
+
+
+def _weights_and_inputs(
+    reranker: CrossEncoder | TokenEncoder, texts: Sequence[str]
+) -> "tuple[Bert, Arrays, list[list[int]]] | None":
+    """Return the BERT of a reranker, the arrays behind it, and token ids of what it will read; None if it has none."""
+    from taugate.calibration.export.bert_graph import find_token_bert
+    from taugate.calibration.export.pair_bert import find_pair_bert  # imports PyTorch
+
+    beginnings = [text[:MAX_CHARS] for text in texts]
+    if isinstance(reranker, TokenEncoder):
+        bert = find_token_bert(reranker)
+        ids = reranker.tokenize(beginnings, "query") + reranker.tokenize(texts, "document")
+        return None if bert is None else (bert, {}, [text for text in ids if text])
+    pairs = [*zip(beginnings, texts, strict=True), *zip(beginnings, [*texts[1:], *texts[:1]], strict=True)]
+    found = find_pair_bert(reranker)
+    return None if found is None else (found.bert, found.head, [found.ids(reranker, *pair) for pair in pairs])
 
 
 def _own_reranker(encoder: str | None, releases: Path) -> Path | None:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.changes import UNKNOWN
 from taugate.calibration.progress import Job
 from taugate.retrieval.documents.store import Documents
-from taugate.retrieval.rerank.late_interaction import CodedTokens, TokenVectors, coded, write_token_vectors
+from taugate.retrieval.rerank.largest_products import CodedTokens, coded
+from taugate.retrieval.rerank.late_interaction import TokenVectors, write_token_vectors
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, LINEARS, MEAN, MIN_EXPONENT
+from taugate.retrieval.encoder.bert import BLOCK, FIRST_AS_IS, LINEARS, MEAN, MIN_EXPONENT, TOKENS
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays
 
@@ -44,7 +44,7 @@ class Bert:
         layers: The layers.
         heads: Number of attention heads.
         epsilon: Added to variances.
-        pooling: MEAN, FIRST or FIRST_AS_IS.
+        pooling: MEAN, FIRST, FIRST_AS_IS or TOKENS.
     """
 
     words: Float32
@@ -79,7 +79,10 @@ class Bert:
         )
 
     def forward(self, ids: Sequence[int]) -> tuple[Float32, list[dict[str, Float32]]]:
-        """Return the vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer."""
+        """Return the vector of a text, (hidden,), and the inputs of every product, (tokens, k), by layer.
+
+        With TOKENS, the former are the vectors of its tokens, (tokens, hidden).
+        """
         types, words = np.divmod(ids, len(self.words))
         x = _normalized(self.words[words] + self.positions[: len(ids)] + self.types[types], self.norm, self.epsilon)
         inputs: list[dict[str, Float32]] = []
@@ -96,6 +99,8 @@ class Bert:
             gelu = (up * 0.5 * (1 + erf(up / np.sqrt(np.float32(2))))).astype(np.float32)
             x = _normalized(x + product("down", gelu), layer.norm2, self.epsilon)
             inputs.append(read)
+        if self.pooling == TOKENS:
+            return x, inputs
         vector = x.mean(axis=0) if self.pooling == MEAN else x[0]
         length = 1.0 if self.pooling == FIRST_AS_IS else max(float(np.linalg.norm(vector)), 1e-12)
         return vector / length, inputs

@@ -6,6 +6,7 @@ heads, is the first choice that reproduces its vectors.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,10 +15,11 @@ import onnx
 from onnx import numpy_helper
 
 from taugate.calibration.export.bert import Bert
-from taugate.retrieval.encoder.bert import BLOCK
+from taugate.retrieval.encoder.bert import BLOCK, TOKENS
 from taugate.retrieval.encoder.encoder import ExportedEncoder, read_config
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.graph_weights import GraphWeights
+from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 
 _M = TypeVar("_M")
@@ -52,6 +54,36 @@ def find_layout(folder: Path) -> GraphWeights | None:
             lambda variant: Bert.of(variant.arrays(folder)),
             lambda model: all(_gives(model, text, vector) for text, vector in zip(ids, vectors, strict=True)),
         )
+    except (KeyError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def find_token_bert(encoder: TokenEncoder) -> Bert | None:
+    """Return the model in the graph of a float32 model of late interaction, None if the graph has another architecture.
+
+    A projection of the vectors counts as another one, and so do tokens that others do not attend to: the kernel has
+    no mask.
+    """
+    skipped, expansion = encoder.config.skipped["document"], encoder.config.expansion
+    if expansion is not None and not expansion.attended:
+        return None
+    texts, encoded = encoder.tokenize(PROBES, "document"), encoder.encode(PROBES, "document")
+
+    def model_of(variant: GraphWeights) -> Bert:
+        return replace(Bert.of(variant.arrays(encoder.folder)), pooling=TOKENS)
+
+    def gives(model: Bert, ids: list[int], vectors: Float32) -> bool:
+        own = model.forward(ids)[0][~np.isin(ids, skipped)]
+        own = own / np.linalg.norm(own, axis=1, keepdims=True)
+        return own.shape == vectors.shape and bool(np.abs(own - vectors).max() < _MAX_DIFFERENCE)
+
+    try:
+        found = first_reproducing(
+            read_layout(encoder.folder / MODEL, first_token=False),
+            model_of,
+            lambda model: all(gives(model, ids, text.vectors) for ids, text in zip(texts, encoded, strict=True)),
+        )
+        return None if found is None else model_of(found)
     except (KeyError, ValueError, IndexError, StopIteration):
         return None
 

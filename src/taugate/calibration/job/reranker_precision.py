@@ -1,4 +1,4 @@
-"""The cross-encoder of a second stage in int8 or bfloat16, if the gate shows that its results are as good.
+"""The model of a second stage in int8 or bfloat16, if the gate shows that its results are as good.
 
 The baseline is the same second stage in float32: accuracy@K, NDCG@10 and, with unanswerable queries, AUROC must not
 fall by more than the margin.
@@ -6,6 +6,10 @@ fall by more than the margin.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from taugate.calibration.encoding.precisions import CheaperPrecision
 from taugate.calibration.encoding.rerankers import RequestedReranker, cheaper_reranker
@@ -18,7 +22,8 @@ from taugate.calibration.study.reranked import RerankedSearch
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import processor_path
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
-from taugate.retrieval.rerank.reranker import TextReranker
+from taugate.retrieval.rerank.endpoint import RerankerEndpoint
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 
 # Documents whose activations choose the int8 weights, each in two pairs: as many texts as for an encoder.
 _DOCUMENTS = 50
@@ -26,7 +31,7 @@ _TIMED, _LONE = 3, 2  # queries timed in a row, and one by one: ten seconds of s
 
 
 def try_precision(
-    first: CorpusSearch, exact: RerankedSearch, requested: RequestedReranker
+    first: CorpusSearch, exact: RerankedSearch, requested: RequestedReranker, spool: Path
 ) -> tuple[JudgedStage, tuple[RerankedSearch, RequestedReranker] | None] | None:
     """Score the candidates in the precision that the settings request, and judge the results; `auto` tries int8.
 
@@ -34,6 +39,7 @@ def try_precision(
         first: The search of the first stage.
         exact: The search of both stages in float32.
         requested: Its reranker.
+        spool: Folder for files that a release may need.
 
     Returns:
         The verdict, and the search and the reranker in that precision if they are used: with `auto` they also have to
@@ -44,7 +50,7 @@ def try_precision(
     """
     inputs, reranker = exact.inputs, requested.reranker
     settings, job, documents = inputs.settings.candidates, inputs.job, inputs.dataset.documents
-    if settings.precision == "float32" or not isinstance(reranker, CrossEncoder) or reranker.is_cheaper:
+    if settings.precision == "float32" or isinstance(reranker, RerankerEndpoint) or reranker.is_cheaper:
         return None
     precision: CheaperPrecision = "int8" if settings.precision == "auto" else settings.precision
     texts = [documents[row].encoded_text for row in range(0, len(documents), max(1, len(documents) // _DOCUMENTS))]
@@ -55,32 +61,36 @@ def try_precision(
         return None
     moved = replace(requested, reranker=cheaper)
     with job.stage("rerank"):
-        bound = TextReranker(cheaper, documents)
+        folder = spool / precision
+        folder.mkdir(exist_ok=True)
+        bound = moved.over(documents, folder, job)
         searching = RerankedSearch.score(first, moved, bound, exact.size)
-        gain = _gain(exact, reranker, cheaper)
+        gain = _gain(exact, bound)
         cheaper_stage = CheaperStage(precision, gain, processor_path(precision))
         judged = exact.judging.judge(requested.name, (exact.results, searching.results), cheaper_stage)
     record = judged.record
+    tokens = gain.get("tokens_per_pair")
     job.report(
-        f"{gate_line(record)}; {gain['baseline_milliseconds']:.0f} → {gain['milliseconds']:.0f} ms for "
-        f"{exact.size} candidates, with {gain['tokens_per_pair']:.0f} tokens a pair"
+        f"{gate_line(record)}; {gain['baseline_milliseconds']:.3g} → {gain['milliseconds']:.3g} ms for "
+        f"{exact.size} candidates{'' if tokens is None else f', with {tokens:.0f} tokens a pair'}"
     )
     faster = gain["queries_per_second"] > FASTER * gain["baseline_queries_per_second"]
     used = record.admitted and (faster or settings.precision != "auto")
     return judged, (searching, moved) if used else None
 
 
-def _gain(exact: RerankedSearch, float32: CrossEncoder, cheaper: CrossEncoder) -> dict[str, float]:
-    """Time both rerankers on the candidates of some queries, and count the tokens of a pair."""
+def _gain(exact: RerankedSearch, cheaper: Reranker) -> dict[str, float]:
+    """Time both rerankers on the candidates of some queries, and count the tokens of a pair if one model reads both."""
     dataset, positions = exact.inputs.dataset, exact.answerable.first.positions[:_TIMED]
-    candidates = [
-        (query.text, [dataset.documents[position].encoded_text for position in row])
-        for query, row in zip(dataset.answerable, positions.tolist(), strict=False)
-    ]
+    candidates = [(query.text, row) for query, row in zip(dataset.answerable, positions, strict=False)]
 
-    def scoring(reranker: CrossEncoder) -> Callable[[Sequence[tuple[str, list[str]]]], object]:
-        return lambda batch: [reranker.score(query, texts) for query, texts in batch]
+    def scoring(reranker: Reranker) -> Callable[[Sequence[tuple[str, NDArray[np.int64]]]], object]:
+        return lambda batch: [reranker.score(query, row) for query, row in batch]
 
-    pairs = [pair for query, texts in candidates for pair in float32.tokenize(query, texts)]
-    gain = speeds(scoring(float32), scoring(cheaper), candidates, [[query] for query in candidates[:_LONE]])
+    gain = speeds(scoring(exact.reranker), scoring(cheaper), candidates, [[query] for query in candidates[:_LONE]])
+    if not (isinstance(cheaper, TextReranker) and isinstance(cheaper.scorer, CrossEncoder)):
+        return gain
+    texts = [[document.encoded_text for document in dataset.documents.at(row)] for _, row in candidates]
+    read = [cheaper.scorer.tokenize(query, some) for (query, _), some in zip(candidates, texts, strict=True)]
+    pairs = [pair for some in read for pair in some]
     return gain | {"tokens_per_pair": sum(len(pair.ids) for pair in pairs) / len(pairs)}

@@ -22,7 +22,6 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
-from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import RerankerEndpoint
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
@@ -114,7 +113,7 @@ def try_second_stage(
         why = judged.worse_separation or f"the second one is not shown to help: {change}"
         job.report(f"warning: one stage is used, because {why}")
         return records, None
-    cheaper = try_precision(first, searching, requested)
+    cheaper = try_precision(first, searching, requested, spool)
     if cheaper is not None:
         records.append(cheaper[0].record)
         if cheaper[1] is not None:
@@ -190,7 +189,7 @@ def _record(
         scores=searching.scale,
         candidates=searching.size,
         first_stage_weight=searching.first_stage_weight,
-        precision=model.config.precision if isinstance(model, CrossEncoder) else "float32",
+        precision="float32" if isinstance(model, RerankerEndpoint) else model.config.precision,
         tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
         separation=judged.separation,
         token_vectors=token_vectors_record(searching.reranker),

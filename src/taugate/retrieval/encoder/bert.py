@@ -30,8 +30,8 @@ Precision = Literal["int8", "bfloat16", "float32"]
 PRECISIONS: dict[Precision, int] = {"int8": 0, "bfloat16": 1, "float32": 2}  # their numbers in kernel.c
 _TYPES = {"int8": np.int8, "bfloat16": np.uint16, "float32": np.float32}  # of the weights of products
 _NEEDED: dict[Precision, str] = {"int8": "AVX2", "bfloat16": "AVX2", "float32": "AVX-512"}
-# What a text has: the mean of its tokens or its first token, of unit length, or its first token as it is.
-MEAN, FIRST, FIRST_AS_IS = range(3)  # as in kernel.c
+# What a text has: the mean of its tokens or its first token, of unit length, its first token as it is, or all of them.
+MEAN, FIRST, FIRST_AS_IS, TOKENS = range(4)  # as in kernel.c
 BLOCK = 64  # inputs with a scale of their own in int8; kernel.c has the same number
 # Exponent below which kernel.c takes a number in bfloat16 for zero: 2^-49, so that no sum is subnormal.
 MIN_EXPONENT = 127 - 49
@@ -57,6 +57,7 @@ class BertModel:
 
     Attributes:
         dimension: Dimension of a vector.
+        gives_tokens: Whether a text has a vector for each token.
         vocabulary: Number of words. The id of a token of type t is that of its word, plus t times this number.
     """
 
@@ -83,6 +84,7 @@ class BertModel:
         try:
             arrays = GraphWeights.read(path).arrays(path.parent) if path.name == LAYOUT else map_tensors(path)
             self.vocabulary, self.dimension = arrays["words"].shape
+            self.gives_tokens = int(arrays["shape"][1]) == TOKENS
             self._model = kernel.model(PRECISIONS[precision], *_arguments(arrays, precision))
         except (ReleaseError, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             raise EncoderError(f"{path}: not a model in {precision}; calibrate again") from error
@@ -105,11 +107,14 @@ class BertModel:
     def run(self, texts: Sequence[Sequence[int]]) -> Float32:
         """Encode texts as vectors, (n, dimension) float32, of unit length unless the model has FIRST_AS_IS.
 
+        A model with TOKENS gives the vectors of all tokens as they are, one text after the other.
+
         Args:
             texts: Token ids of n texts, at least one of each.
         """
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         lengths = [len(text) for text in texts]
+        ends = np.cumsum([0, *(lengths if self.gives_tokens else [1] * len(texts))])
+        vectors = np.empty((ends[-1], self.dimension), dtype=np.float32)
         parts = list(_parts(lengths, min(_MAX_ROWS, -(-sum(lengths) // self._threads))))
         if len(parts) == 1:
             self._fill(texts, vectors)
@@ -117,7 +122,7 @@ class BertModel:
         with ThreadPoolExecutor(self._threads) as pool:  # the kernel releases the lock of the interpreter
 
             def fill(part: range) -> None:
-                self._fill(texts[part.start : part.stop], vectors[part.start : part.stop])
+                self._fill(texts[part.start : part.stop], vectors[ends[part.start] : ends[part.stop]])
 
             list(pool.map(fill, parts))
         return vectors
@@ -161,7 +166,7 @@ def _arguments(
                 raise ValueError("weights of another precision")
             ordered += _weights(arrays[f"{name}.weight"], arrays[f"{name}.bias"])
             if precision == "int8":
-                ordered += _scales(arrays[f"{name}.weight"], arrays[f"{name}.scale"], arrays[f"{name}.smooth"])
+                ordered += [scale_panels(arrays[f"{name}.scale"]), _float32(arrays[f"{name}.smooth"])]
             if norm:
                 ordered.append(_float32(arrays[f"{layer}.{norm}"]))
     inner = len(arrays["0.up.bias"])
@@ -177,35 +182,33 @@ def _weights(weight: NDArray[Any], bias: Float32) -> tuple[NDArray[Any], Float32
         weight: (n, k), int8, uint16 or float32.
         bias: (n,).
     """
-    outputs, inputs = weight.shape
+    outputs = len(weight)
     if bias.shape != (outputs,) or outputs < _PANEL:  # fewer outputs would take many times the memory of the file
         raise ValueError("weights and offsets do not fit together")
-    missing, zero = -outputs % _PANEL, 0
-    if weight.dtype == np.int8:
-        if (weight == np.iinfo(np.int8).min).any():
-            raise ValueError("a weight of -128, on which the paths of kernel.c would disagree")
-        weight, zero = weight.view(np.uint8) ^ np.uint8(128), 128
-    elif weight.dtype == np.uint16 and ((weight & 0x7FFF) - np.uint16(1) < (MIN_EXPONENT << 7) - 1).any():
+    if weight.dtype == np.int8 and (weight == np.iinfo(np.int8).min).any():
+        raise ValueError("a weight of -128, on which the paths of kernel.c would disagree")
+    if weight.dtype == np.uint16 and ((weight & 0x7FFF) - np.uint16(1) < (MIN_EXPONENT << 7) - 1).any():
         raise ValueError("weights so small that the paths of kernel.c would disagree")
-    together = 4 // weight.itemsize
-    padded = np.pad(weight, ((0, missing), (0, 0)), constant_values=zero)
-    panels = padded.reshape(-1, _PANEL, inputs // together, together).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(panels), _float32(np.pad(bias, (0, missing)))
+    return panels(weight), _float32(np.pad(bias, (0, -outputs % _PANEL)))
 
 
-def _scales(weight: NDArray[np.int8], scale: Float32, smooth: Float32) -> tuple[Float32, Float32]:
-    """Arrange the scales of a product in int8 as kernel.c reads them: [n / 48][k / 64][48].
-
-    Args:
-        weight: (n, k).
-        scale: (n, k / 64).
-        smooth: (k,), factors of the inputs.
-    """
+def panels(weight: NDArray[Any]) -> NDArray[Any]:
+    """Arrange (n, k) weights, int8, uint16 or float32, in panels; those in int8 become uint8, 128 being zero."""
     outputs, inputs = weight.shape
-    if scale.shape != (outputs, inputs // BLOCK):
-        raise ValueError("weights and scales do not fit together")
-    padded = np.pad(scale, ((0, -outputs % _PANEL), (0, 0)))
-    return _float32(padded.reshape(-1, _PANEL, inputs // BLOCK).transpose(0, 2, 1)), _float32(smooth)
+    zero, together = 0, 4 // weight.itemsize
+    if weight.dtype == np.int8:
+        weight, zero = weight.view(np.uint8) ^ np.uint8(128), 128
+    padded = np.full((outputs + -outputs % _PANEL, inputs), zero, dtype=weight.dtype)
+    padded[:outputs] = weight
+    return np.ascontiguousarray(padded.reshape(-1, _PANEL, inputs // together, together).transpose(0, 2, 1, 3))
+
+
+def scale_panels(scale: Float32) -> Float32:
+    """Arrange the scales of weights in int8, (n, k / 64) float32, as kernel.c reads them: [n / 48][k / 64][48]."""
+    outputs, blocks = scale.shape
+    padded = np.zeros((outputs + -outputs % _PANEL, blocks), dtype=scale.dtype)
+    padded[:outputs] = scale
+    return _float32(padded.reshape(-1, _PANEL, blocks).transpose(0, 2, 1))
 
 
 def _float32(array: NDArray[Any]) -> Float32:

@@ -82,7 +82,7 @@ INLINE void add_normalized(float *x, const float *y, int stride, int rows, int n
 }
 
 INLINE void encode(const Model *m, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *w, Apply *apply, const int group, const int blocks) {
-    int rows = ends[texts - 1], h = m->hidden, first = m->pooling != MEAN;
+    int rows = ends[texts - 1], h = m->hidden, first = m->pooling == FIRST || m->pooling == FIRST_AS_IS;
     for (int t = 0, r = 0; t < texts; t++)
         for (int place = 0; r < ends[t]; r++, place++) {
             const float *word = m->words + (size_t)(ids[r] % m->vocabulary) * h, *position = m->places + (size_t)place * h,
@@ -105,6 +105,10 @@ INLINE void encode(const Model *m, const int32_t *ids, const int32_t *ends, int 
         apply(&l->up, w->x, h, rows, w->wide, 1, w->rounded);
         apply(&l->down, w->wide, l->up.n, rows, w->y, 0, w->rounded);
         add_normalized(w->x, w->y, l->down.n, rows, h, l->norm2, m->epsilon);
+    }
+    if (m->pooling == TOKENS) {
+        memcpy(vectors, w->x, sizeof(float) * rows * h);
+        return;
     }
     for (int t = 0, from = 0; t < texts; from = ends[t++]) {
         int tokens = first ? 1 : ends[t] - from, start = first ? t : from;

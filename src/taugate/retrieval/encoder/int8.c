@@ -49,6 +49,20 @@ INLINE Inputs rounded_inputs(const Linear *l, const float *x, int stride, int ro
     return (Inputs){q, scales, sums};
 }
 
+// The same of stored integers; `memory` has the scales and sums of the blocks.
+INLINE Inputs stored_inputs(const Linear *l, const int8_t *codes, const float *steps, int rows, void *memory) {
+    int blocks = l->k / BLOCK;
+    float *scales = memory;
+    int32_t *sums = (int32_t *)(scales + (size_t)rows * blocks);
+    for (int b = 0; b < rows * blocks; b++) {
+        int32_t total = 0;
+        for (int i = 0; i < BLOCK; i++) total += codes[(size_t)b * BLOCK + i];
+        scales[b] = steps[b / blocks];
+        sums[b] = total;
+    }
+    return (Inputs){codes, scales, sums};
+}
+
 // The reference: what the other two must return, to the bit.
 INLINE void product_plain(const Linear *l, const Inputs *x, int rows, float *out, int gelu) {
     int blocks = l->k / BLOCK;
@@ -74,6 +88,11 @@ INLINE void product_plain(const Linear *l, const Inputs *x, int rows, float *out
 void int8_plain(const Linear *l, const float *x, int stride, int rows, float *out, int gelu, void *rounded) {
     Inputs inputs = rounded_inputs(l, x, stride, rows, rounded);
     product_plain(l, &inputs, rows, out, gelu);
+}
+
+void stored_plain(const Linear *l, const int8_t *codes, const float *steps, int rows, float *out, void *memory) {
+    Inputs inputs = stored_inputs(l, codes, steps, rows, memory);
+    product_plain(l, &inputs, rows, out, 0);
 }
 
 #if defined(__x86_64__)
@@ -133,6 +152,11 @@ VNNI void int8_avx512(const Linear *l, const float *x, int stride, int rows, flo
     product_avx512(l, &inputs, rows, out, gelu);
 }
 
+VNNI void stored_avx512(const Linear *l, const int8_t *codes, const float *steps, int rows, float *out, void *memory) {
+    Inputs inputs = stored_inputs(l, codes, steps, rows, memory);
+    product_avx512(l, &inputs, rows, out, 0);
+}
+
 // maddubs takes unsigned times signed: |x| · (w with the sign of x). 2 · 127 · 127 fits 16 bits, so nothing saturates.
 AVX2 INLINE void tile_avx2(const Linear *l, const Inputs *x, int panel, int row, const int rows, float *out) {
     int blocks = l->k / BLOCK;
@@ -183,5 +207,10 @@ AVX2 INLINE void product_avx2(const Linear *l, const Inputs *x, int rows, float 
 AVX2 void int8_avx2(const Linear *l, const float *x, int stride, int rows, float *out, int gelu, void *rounded) {
     Inputs inputs = rounded_inputs(l, x, stride, rows, rounded);
     product_avx2(l, &inputs, rows, out, gelu);
+}
+
+AVX2 void stored_avx2(const Linear *l, const int8_t *codes, const float *steps, int rows, float *out, void *memory) {
+    Inputs inputs = stored_inputs(l, codes, steps, rows, memory);
+    product_avx2(l, &inputs, rows, out, 0);
 }
 #endif

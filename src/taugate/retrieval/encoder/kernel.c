@@ -9,6 +9,7 @@ typedef struct {
     const char *name;
     Encode *encode;
     Apply *apply;
+    ApplyStored *stored;  // of int8
 } Path;
 
 // A model, and the arrays that it reads.
@@ -28,10 +29,10 @@ static int paths(int precision, Path *found) {
     __builtin_cpu_init();
     int special[PRECISIONS] = {!!__builtin_cpu_supports("avx512vnni"), !!__builtin_cpu_supports("avx512bf16"), 1};
     if (special[precision] && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        found[n++] = (Path){"avx512", encode_avx512, avx512[precision]};
-    if (avx2[precision] && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){"avx2", encode_avx2, avx2[precision]};
+        found[n++] = (Path){"avx512", encode_avx512, avx512[precision], stored_avx512};
+    if (avx2[precision] && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){"avx2", encode_avx2, avx2[precision], stored_avx2};
 #endif
-    found[n++] = (Path){"plain", encode_plain, plain[precision]};
+    found[n++] = (Path){"plain", encode_plain, plain[precision], stored_plain};
     return n;
 }
 
@@ -154,7 +155,7 @@ static PyObject *py_encode(PyObject *self, PyObject *args) {
     if (!weights) goto done;
     const Model *m = &weights->model;
     int n = paths(m->precision, found);
-    if (which < 0 || which >= n || texts < 1 || rows > 1 << 20 || vectors.len != texts * m->hidden * 4 ||
+    if (which < 0 || which >= n || texts < 1 || rows > 1 << 20 || vectors.len != (m->pooling == TOKENS ? rows : texts) * m->hidden * 4 ||
         !texts_fit(m, ids.buf, rows, ends.buf, texts, &longest)) {
         PyErr_SetString(PyExc_ValueError, "texts, vectors or path do not fit the model");
         goto done;
@@ -185,10 +186,55 @@ done:
     return result;
 }
 
+#define ROWS 64  // stored rows at once, whose products with 48 outputs stay in the cache
+
+// Largest product of every query token with the rows of each document: best (documents, n).
+static void largest_products(const Linear *l, const int8_t *codes, const float *steps, const int64_t *offsets, const int64_t *positions, int documents, float *best, float *memory, ApplyStored *apply) {
+    for (int d = 0; d < documents; d++, best += l->n) {
+        int64_t end = offsets[positions[d] + 1];
+        for (int c = 0; c < l->n; c++) best[c] = -INFINITY;
+        for (int64_t from = offsets[positions[d]]; from < end; from += ROWS) {
+            int rows = end - from < ROWS ? (int)(end - from) : ROWS;
+            apply(l, codes + from * l->k, steps + from, rows, memory, memory + ROWS * l->n);
+            for (int r = 0; r < rows; r++)
+                for (int c = 0; c < l->n; c += LANES) store(best + c, larger(load(best + c), load(memory + r * l->n + c)));
+        }
+    }
+}
+
+static PyObject *py_largest_products(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer weights, scales, codes, steps, offsets, positions, best;
+    int k, which;
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*y*y*w*i", &k, &weights, &scales, &codes, &steps, &offsets, &positions, &best, &which)) return NULL;
+    PyObject *result = NULL;
+    Path found[3];
+    Py_ssize_t documents = positions.len / 8, stored = offsets.len / 8 - 1, rows = steps.len / 4, n = k > 0 ? weights.len / k : 0;
+    const int64_t *o = offsets.buf, *p = positions.buf;
+    int fits = k > 0 && k <= 1 << 16 && k % BLOCK == 0 && n > 0 && n <= 1 << 16 && n % PANEL == 0 && weights.len == n * k && scales.len == n * (k / BLOCK) * 4 &&
+               codes.len / k >= rows && documents < 1 << 20 && best.len == documents * n * 4 && which >= 0 && which < paths(INT8, found);
+    for (Py_ssize_t d = 0; fits && d < documents; d++)
+        fits = p[d] >= 0 && p[d] < stored && o[p[d]] >= 0 && o[p[d]] <= o[p[d] + 1] && o[p[d] + 1] <= rows;
+    float *memory = fits ? calloc(n + ROWS * (n + 2 * (k / BLOCK)), sizeof *memory) : NULL;
+    if (memory) {
+        Linear l = {.n = (int)n, .k = k, .weights = weights.buf, .bias = memory, .scales = scales.buf};
+        Py_BEGIN_ALLOW_THREADS
+        largest_products(&l, codes.buf, steps.buf, o, p, (int)documents, best.buf, memory + n, found[which].stored);
+        Py_END_ALLOW_THREADS
+        free(memory);
+        result = Py_NewRef(Py_None);
+    } else if (fits) PyErr_NoMemory();
+    else PyErr_SetString(PyExc_ValueError, "query, documents or path do not fit each other");
+    Py_buffer *held[] = {&weights, &scales, &codes, &steps, &offsets, &positions, &best};
+    for (int i = 0; i < 7; i++) PyBuffer_Release(held[i]);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"paths", py_paths, METH_VARARGS, "paths(precision) -> names of the paths that this processor has, fastest first"},
     {"model", py_model, METH_VARARGS, "model(precision, vocabulary, types, positions, hidden, inner, heads, layers, pooling, epsilon, arrays) -> model"},
-    {"encode", py_encode, METH_VARARGS, "encode(model, ids, ends, vectors, path): fill vectors, (texts, hidden) float32"},
+    {"encode", py_encode, METH_VARARGS, "encode(model, ids, ends, vectors, path): fill vectors, (texts, hidden) float32, or (tokens, hidden)"},
+    {"largest_products", py_largest_products, METH_VARARGS, "largest_products(k, weights, scales, codes, steps, offsets, positions, best, path): fill best, (documents, n) float32"},
     {NULL, NULL, 0, NULL},
 };
 static PyModuleDef_Slot slots[] = {{0, NULL}};

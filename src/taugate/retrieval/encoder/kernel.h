@@ -19,8 +19,8 @@
 #define BLOCK 64  // inputs are padded to a multiple of it with zeros; int8 has a scale for so many inputs
 
 enum { INT8, BFLOAT16, FLOAT32, PRECISIONS };
-// What a text has: the mean of its tokens or its first token, of unit length, or its first token as it is.
-enum { MEAN, FIRST, FIRST_AS_IS, POOLINGS };
+// What a text has: the mean of its tokens or its first token, of unit length, its first token as it is, or all of them.
+enum { MEAN, FIRST, FIRST_AS_IS, TOKENS, POOLINGS };
 
 typedef struct {
     int n, k;  // padded
@@ -50,10 +50,15 @@ typedef struct {
 // Token ids: the row of the word in the vocabulary, plus the size of the vocabulary times the type of the token.
 // Computes (rows, n) outputs of (rows, k) inputs that are `stride` apart, with GELU if `gelu`.
 typedef void Apply(const Linear *, const float *x, int stride, int rows, float *out, int gelu, void *rounded);
+// Vectors: (texts, hidden), or (rows, hidden) if a text has all its tokens.
 typedef void Encode(const Model *, const int32_t *ids, const int32_t *ends, int texts, float *vectors, const Memory *, Apply *);
+
+// Computes (rows, n) products of stored rows, (rows, k) integers with a step for each; l->bias is zero.
+typedef void ApplyStored(const Linear *, const int8_t *codes, const float *steps, int rows, float *out, void *memory);
 
 Encode encode_plain, encode_avx2, encode_avx512;
 Apply int8_plain, int8_avx2, int8_avx512;
+ApplyStored stored_plain, stored_avx2, stored_avx512;
 Apply bfloat16_plain, bfloat16_avx2, bfloat16_avx512;
 Apply float32_plain, float32_avx512;
 

@@ -24,3 +24,15 @@ def model(
 def encode(
     model: object, ids: NDArray[np.int32], ends: NDArray[np.int32], vectors: NDArray[np.float32], path: int, /
 ) -> None: ...
+def largest_products(
+    k: int,
+    weights: NDArray[np.uint8],
+    scales: NDArray[np.float32],
+    codes: NDArray[np.int8],
+    steps: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    best: NDArray[np.float32],
+    path: int,
+    /,
+) -> None: ...

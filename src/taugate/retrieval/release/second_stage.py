@@ -75,7 +75,7 @@ class SecondStageRecord(Record):
         candidates: Number of the first stage's results that are scored.
         first_stage_weight: Weight of the first stage's score in the score that ranks; 0, and not written, if the
             reranker's score alone does.
-        precision: Precision of a cross-encoder; not written if it is float32.
+        precision: Precision of the model; not written if it is float32.
         tolerance: Largest allowed difference of a known pair's score.
         separation: Share of pairs of an answerable and an unanswerable query in which the former has the higher best
             score (AUROC), of the first stage and of the second; None without unanswerable queries.

@@ -9,32 +9,18 @@ documents. A stored vector has one byte per component and one scale.
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.rerank.largest_products import CodedTokens, StoredTokens, largest_products
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
 
 TOKEN_VECTORS = "token-vectors.safetensors"  # noqa: S105 (no password)
-_MAX_CODE = 127  # of a signed byte; −128 is unused, so that the sign of a component changes nothing
-
-
-class CodedTokens(NamedTuple):
-    """The vectors of one document: codes (tokens, dimension) int8, of which each row has a step, (tokens,) float32."""
-
-    codes: NDArray[np.int8]
-    steps: Float32
-
-
-def coded(vectors: Float32) -> CodedTokens:
-    """Return codes and steps of the vectors of a document, (tokens, dimension) float32."""
-    steps = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / np.float32(_MAX_CODE)
-    return CodedTokens(np.rint(vectors / steps[:, None]).astype(np.int8), steps)
 
 
 class TokenVectors:
@@ -56,17 +42,18 @@ class TokenVectors:
         """
         try:
             arrays = map_tensors(path)
-            self._codes, self._steps, self._offsets = arrays["codes"], arrays["steps"], arrays["offsets"]
+            self._stored = StoredTokens(arrays["codes"], arrays["steps"], arrays["offsets"])
             self.weights: Float32 | None = arrays.get("weights")
         except KeyError as error:
             raise ReleaseError(f"{path}: has no token vectors; calibrate again") from error
-        rows, offsets = len(self._steps), self._offsets
+        codes, steps, offsets = self._stored
+        rows = len(steps)
         fits = (
-            self._codes.dtype == np.int8
-            and self._steps.dtype == np.float32
+            codes.dtype == np.int8
+            and steps.dtype == np.float32
             and offsets.dtype == np.int64
-            and self._codes.shape == (rows, dimension)
-            and self._steps.ndim == offsets.ndim == 1
+            and codes.shape == (rows, dimension)
+            and steps.ndim == offsets.ndim == 1
             and len(offsets) > 1
             and (offsets[0], offsets[-1]) == (0, rows)
             and bool((np.diff(offsets) > 0).all())
@@ -77,17 +64,17 @@ class TokenVectors:
 
     def __len__(self) -> int:
         """Number of documents."""
-        return len(self._offsets) - 1
+        return len(self._stored.offsets) - 1
 
     def __getitem__(self, position: int) -> CodedTokens:
         """Return the vectors of the document at a position."""
-        rows = slice(*self._offsets[position : position + 2].tolist())
-        return CodedTokens(self._codes[rows], self._steps[rows])
+        rows = slice(*self._stored.offsets[position : position + 2].tolist())
+        return CodedTokens(self._stored.codes[rows], self._stored.steps[rows])
 
     @property
     def dimension(self) -> int:
         """Dimension of a vector."""
-        return int(self._codes.shape[1])
+        return int(self._stored.codes.shape[1])
 
     def save(self, path: Path, positions: Iterable[int] | None = None) -> None:
         """Write the token vectors of some documents to a file, by default of all."""
@@ -101,12 +88,9 @@ class TokenVectors:
             query: The query.
             positions: (n,) int64 positions of the documents.
         """
-        codes, steps = zip(*(self[position] for position in positions.tolist()), strict=True)
-        similarities = np.concatenate(codes, dtype=np.float32) @ query.vectors.T * np.concatenate(steps)[:, None]
-        starts = np.cumsum([0, *map(len, steps[:-1])])
         weights = np.ones(len(query.ids), np.float32) if self.weights is None else self.weights[query.ids]
-        best: Float32 = np.maximum.reduceat(similarities, starts, axis=0) @ (weights / weights.sum())
-        return best
+        best = largest_products(query.vectors, self._stored, positions)
+        return np.asarray(best @ (weights / weights.sum()), dtype=np.float32)
 
 
 def write_token_vectors(path: Path, documents: Iterable[CodedTokens], weights: Float32 | None = None) -> None:

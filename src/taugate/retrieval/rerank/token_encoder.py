@@ -4,7 +4,7 @@ The files are those that `taugate.calibration.export.token_encoder` writes. Vect
 MultiVectorEncoder, which also reads the checkpoints of PyLate and of ColBERTv2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from taugate.errors import EncoderError
+from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.processors import processors
@@ -22,9 +23,10 @@ from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.files import read_bounded, sha256_files
 
 CONFIG = "late-interaction.json"
-FILES = (MODEL, DATA, TOKENIZER, CONFIG)  # DATA only beside a graph with large weights
+FILES = (MODEL, DATA, WEIGHTS, TOKENIZER, CONFIG)  # one model; DATA only beside a graph with large weights
 _MAX_CONFIG, _MAX_TOKENS = 1 << 20, 1 << 20
 _PAD_MULTIPLE = 4  # as for encoders: more texts share a batch
+_SHORTEST = 1e-12  # length by which a shorter vector is divided, as in PyTorch's normalize
 _REMEDY = "export the late-interaction model again"
 
 
@@ -58,6 +60,7 @@ class TokenEncoderConfig(BaseModel):
         weighted: Whether a query's tokens count by how rare they are in the documents.
         first_stage_weight: Weight of the first stage's score in the score that ranks.
         max_difference: Largest difference between the library's scores and the graph's over the texts of the export.
+        precision: Precision of the weights; float32 is a graph, anything cheaper is for the kernel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -72,6 +75,7 @@ class TokenEncoderConfig(BaseModel):
     weighted: bool = False
     first_stage_weight: float = Field(default=0.0, ge=0)
     max_difference: float = Field(ge=0)
+    precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
@@ -80,6 +84,8 @@ class TokenEncoderConfig(BaseModel):
                 raise ValueError("needs a value for queries and one for documents")
         if not all(1 <= length <= _MAX_TOKENS for length in self.lengths.values()):
             raise ValueError(f"needs lengths of 1 to {_MAX_TOKENS} tokens")
+        if self.precision != "float32" and self.expansion is not None and not self.expansion.attended:
+            raise ValueError("the kernel cannot leave out tokens of attention")
         return self
 
 
@@ -112,12 +118,27 @@ class TokenEncoder:
         self.folder = folder
         self.config = config = _read_config(folder)
         try:
-            self.sha256 = sha256_files(folder, [name for name in FILES if name != DATA or (folder / DATA).is_file()])
+            self.sha256 = sha256_files(folder, [name for name in FILES if (folder / name).is_file()])
         except OSError as error:
             raise EncoderError(f"{folder}: cannot be read ({error}); {_REMEDY}") from error
         self._tokenizers = {role: load_tokenizer(folder, length, _REMEDY) for role, length in config.lengths.items()}
-        longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
-        self._graph = Graph(folder / MODEL, threads or processors(), longest, _PAD_MULTIPLE, pair_lone_texts=False)
+        self._model = self._load_model(threads or processors())
+
+    def _load_model(self, threads: int) -> Graph | BertModel:
+        config, path = self.config, self.folder / WEIGHTS
+        if not self.is_cheaper:
+            longest = max(*config.lengths.values(), config.expansion.length if config.expansion else 0)
+            return Graph(self.folder / MODEL, threads, longest, _PAD_MULTIPLE, pair_lone_texts=False)
+        # Any processor can run it, as vectors are the same by every path of the kernel; without AVX2, it is slow.
+        model = BertModel(path, config.precision, threads, kernel_path(config.precision))
+        if not model.gives_tokens:
+            raise EncoderError(f"{path}: does not give vectors of tokens; calibrate again")
+        return model
+
+    @property
+    def is_cheaper(self) -> bool:
+        """True if its precision is below float32."""
+        return self.config.precision != "float32"
 
     @property
     def vocabulary(self) -> int:
@@ -145,17 +166,28 @@ class TokenEncoder:
         nothing = EncodedTokens(np.zeros((1, config.dimension), np.float32), np.zeros(1, np.int64))
         encoded = [nothing] * len(ids)
         skipped = config.skipped[role]
-        for batch in self._graph.batches([len(text) for text in ids]):
-            output = self._graph.run([ids[place] for place in batch], [attended[place] for place in batch])
-            if output.shape[2:] != (config.dimension,) or not np.isfinite(output).all():
-                raise EncoderError(
-                    f"{self.folder / MODEL}: does not give finite vectors of {config.dimension} dimensions; {_REMEDY}"
-                )
-            for place, tokens in zip(batch, output, strict=True):
+        filled = [place for place, text in enumerate(ids) if text]
+        for chosen in self._model.batches([len(ids[place]) for place in filled]):
+            batch = [filled[place] for place in chosen]
+            outputs = self._run([ids[place] for place in batch], [attended[place] for place in batch])
+            for place, output in zip(batch, outputs, strict=True):
+                tokens = output[: len(ids[place])]
+                if tokens.shape[1:] != (config.dimension,) or not np.isfinite(tokens).all():
+                    raise EncoderError(
+                        f"{self.folder}: does not give finite vectors of {config.dimension} dimensions; {_REMEDY}"
+                    )
                 counted = ~np.isin(ids[place], skipped)
                 if counted.any():
-                    encoded[place] = EncodedTokens(tokens[: len(counted)][counted], np.array(ids[place])[counted])
+                    encoded[place] = EncodedTokens(tokens[counted], np.array(ids[place])[counted])
         return encoded
+
+    def _run(self, texts: Sequence[Sequence[int]], attended: Sequence[int]) -> Iterable[Float32]:
+        """Return the unit vectors of each text's tokens, and of padding behind them; parameters as for `Graph.run`."""
+        if isinstance(self._model, Graph):
+            return self._model.run(texts, attended)
+        vectors = self._model.run(texts)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST)
+        return np.split(vectors, np.cumsum([len(text) for text in texts])[:-1])
 
 
 def _read_config(folder: Path) -> TokenEncoderConfig:
