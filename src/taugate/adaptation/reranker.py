@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -114,12 +115,12 @@ class _Trainer:
     job: Job
 
     @property
-    def kind(self) -> type[TrainedReranker]:
+    def kind(self) -> type[TrainedReranker[Any]]:
         """What is trained."""
         assert self.settings.stage != "encoder"  # noqa: S101 (has its own job)
         return TRAINED[self.settings.stage]
 
-    def train(self) -> tuple[TrainedReranker, StageRecord, float]:
+    def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:
         """Train a new model, or resume a killed run.
 
         Returns:
@@ -173,7 +174,7 @@ class _Trainer:
         few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(self.folder, self.base, 0)
         return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
-    def judge(self, trained: TrainedReranker, training: StageRecord, fitted: float) -> RerankerAdaptation:
+    def judge(self, trained: TrainedReranker[Any], training: StageRecord, fitted: float) -> RerankerAdaptation:
         """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
         parts = self.first.pairs.queries
         with tempfile.TemporaryDirectory(prefix="taugate-") as folder:

@@ -7,7 +7,7 @@ tokens. The job (`reranker.py`) is the same for both.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from sentence_transformers import CrossEncoder as TorchCrossEncoder
 from sentence_transformers import MultiVectorEncoder
@@ -26,24 +26,31 @@ from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInterac
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
+_Model = TypeVar("_Model", TorchCrossEncoder, MultiVectorEncoder)
 _FORWARD = 1 / 3  # of the time of a training step, for a pass without gradients
 # Of the time of an example, for a pair that is ranked: the example has up to four, and learning in bfloat16 takes about
 # as long as ranking in float32. In float32, less than this is needed.
 _PAIR = 1 / 4
 
 
-class TrainedReranker(ABC):
+@dataclass(frozen=True)
+class TrainedReranker(ABC, Generic[_Model]):
     """A reranker in training.
 
     Attributes:
         stage: Name of the stage of training, and of its folder.
         rate: Highest learning rate.
         batch: Examples in a step.
+        model: The model.
+        name: Name of the encoder that it was made from.
     """
 
     stage: ClassVar[RerankerStage]
     rate: ClassVar[float]
     batch: ClassVar[int]
+
+    model: _Model
+    name: str
 
     @classmethod
     @abstractmethod
@@ -76,9 +83,9 @@ class TrainedReranker(ABC):
             InputError: If the folder cannot be written, or there is nothing to learn from.
         """
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write a folder that sentence-transformers reads."""
+        self.model.save(str(folder), create_model_card=False)
 
     @abstractmethod
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
@@ -86,16 +93,13 @@ class TrainedReranker(ABC):
 
 
 @dataclass(frozen=True)
-class TrainedCrossEncoder(TrainedReranker):
+class TrainedCrossEncoder(TrainedReranker[TorchCrossEncoder]):
     """A cross-encoder in training."""
 
     stage = "rerank"
     # Higher than the paper's 5e-6 for a model that ranks already: a new head has to learn. Chosen, not tuned.
     rate = 1e-4
     batch = 16  # queries in a step, with up to four documents each. Chosen, not tuned.
-
-    model: TorchCrossEncoder
-    name: str
 
     @classmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
@@ -111,10 +115,6 @@ class TrainedCrossEncoder(TrainedReranker):
         """See `TrainedReranker`."""
         return train_cross_encoder(self.model, pairs, schedule, run)
 
-    def save(self, folder: Path) -> None:
-        """See `TrainedReranker`."""
-        self.model.save(str(folder), create_model_card=False)
-
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
         """See `TrainedReranker`."""
         saved, exported = spool / "model", spool / "onnx"
@@ -125,15 +125,12 @@ class TrainedCrossEncoder(TrainedReranker):
 
 
 @dataclass(frozen=True)
-class TrainedTokenEncoder(TrainedReranker):
+class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
     """Token vectors in training."""
 
     stage = "late-interaction"
     rate = late_interaction.RATE
     batch = late_interaction.BATCH
-
-    model: MultiVectorEncoder
-    name: str
 
     @classmethod
     def begin(cls, folder: Path, name: str, seed: int) -> Self:
@@ -150,10 +147,6 @@ class TrainedTokenEncoder(TrainedReranker):
         losses = late_interaction.train_token_encoder(self.model, self.name, pairs, schedule, run)
         return losses, OWN_WEIGHT
 
-    def save(self, folder: Path) -> None:
-        """See `TrainedReranker`."""
-        self.model.save(str(folder), create_model_card=False)
-
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
         """See `TrainedReranker`."""
         exported = spool / "onnx"
@@ -163,6 +156,6 @@ class TrainedTokenEncoder(TrainedReranker):
         return LateInteraction(encoder, encode_tokens(encoder, documents, spool / TOKEN_VECTORS, job, None))
 
 
-TRAINED: dict[RerankerStage, type[TrainedReranker]] = {
+TRAINED: dict[RerankerStage, type[TrainedReranker[Any]]] = {
     trained.stage: trained for trained in (TrainedCrossEncoder, TrainedTokenEncoder)
 }
