@@ -1,4 +1,4 @@
-"""Count how often `taugate adapt` admits a second stage that learned from shuffled labels, and so is not better."""
+"""Count how often `taugate adapt` admits a second stage that was trained on shuffled labels."""
 
 import json
 import tempfile

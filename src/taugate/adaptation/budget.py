@@ -163,7 +163,7 @@ def _example_seconds(
 
 
 def faster_format(step_seconds: Callable[[bool], float]) -> tuple[float, bool]:
-    """Time a training step in float32 and in bfloat16; return the shorter time, and whether it is bfloat16's.
+    """Return the time of a training step in the faster of float32 and bfloat16, and whether that is bfloat16.
 
     Args:
         step_seconds: Measures a step, in bfloat16 if its argument is true.

@@ -1,7 +1,7 @@
-"""Trains a second stage from an encoder, and decides on queries about unseen documents whether it is used.
+"""Trains a second stage from an encoder, and judges it on queries about unseen documents.
 
 The steps are those of an adapted encoder (`job.py`): documents are divided, negatives are mined, the budget becomes
-steps, and the gate decides. What is trained ranks the results of the encoder as it is, so nothing is encoded again.
+steps, and the gate decides. The second stage ranks the results of the encoder as it is, so nothing is encoded again.
 """
 
 import tempfile
@@ -116,8 +116,8 @@ class _Trainer:
 
     @property
     def kind(self) -> type[TrainedReranker[Any]]:
-        """What is trained."""
-        assert self.settings.stage != "encoder"  # noqa: S101 (has its own job)
+        """Class of the reranker to train."""
+        assert self.settings.stage != "encoder"  # noqa: S101 (for the type checker: `job.py` adapts encoders)
         return TRAINED[self.settings.stage]
 
     def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:

@@ -1,4 +1,4 @@
-"""What `--stage` trains for a second stage; both kinds begin as the transformer of the encoder at hand.
+"""The rerankers that `taugate adapt --stage` trains, both from the transformer of the encoder.
 
 `rerank` is a cross-encoder, which reads a query and a document together. `late-interaction` trains the vectors of their
 tokens. The job (`reranker.py`) is the same for both.
@@ -69,7 +69,12 @@ class TrainedReranker(ABC, Generic[_Model]):
     @staticmethod
     @abstractmethod
     def judging_cost(pairs: int, documents: int) -> float:
-        """Return the time of scoring some pairs of queries and a corpus' documents, in training examples."""
+        """Return the cost of judging the model, in training examples.
+
+        Args:
+            pairs: Number of pairs of a query and a candidate.
+            documents: Number of documents in the corpus.
+        """
 
     @abstractmethod
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
@@ -89,7 +94,7 @@ class TrainedReranker(ABC, Generic[_Model]):
 
     @abstractmethod
     def over(self, documents: Documents, spool: Path, job: Job) -> Reranker:
-        """Export the model into an empty folder, and return it with the documents of a data set."""
+        """Export the model into an empty folder, and return it as a reranker of a data set's documents."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class TrainedCrossEncoder(TrainedReranker[TorchCrossEncoder]):
 
 @dataclass(frozen=True)
 class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
-    """Token vectors in training."""
+    """A token encoder in training."""
 
     stage = "late-interaction"
     rate = late_interaction.RATE

@@ -74,6 +74,19 @@ class ScoredPairs:
         fitted = LogisticRegression(C=np.inf).fit(np.concatenate([relevant, others])[:, None], labels)
         return max(0.0, float(fitted.coef_[0, 0]))
 
+    def usable(self) -> list[int]:
+        """Return the rows of the queries that have a negative.
+
+        Raises:
+            NothingToLearn: If none of them has an answer.
+        """
+        usable = [row for row in range(len(self.queries)) if self.negatives[row, 0] >= 0]
+        if not any(len(self.relevant[row]) for row in usable):
+            raise NothingToLearn(
+                "every document may answer every query, so there is no pair to learn from; add documents"
+            )
+        return usable
+
     def draw(self, count: int, seed: int) -> list[Example]:
         """Draw examples of queries, each of them once before any is drawn again.
 
@@ -85,11 +98,7 @@ class ScoredPairs:
             NothingToLearn: If no query has both an answer and a negative.
         """
         rng = np.random.default_rng([seed, _STREAM])
-        usable = [row for row in range(len(self.queries)) if self.negatives[row, 0] >= 0]
-        if not any(len(self.relevant[row]) for row in usable):
-            raise NothingToLearn(
-                "every document may answer every query, so there is no pair to learn from; add documents"
-            )
+        usable = self.usable()
         drawn: list[Example] = []
         while len(drawn) < count:
             drawn += [self._draw_one(row, rng) for row in rng.permutation(usable).tolist()]
@@ -123,7 +132,7 @@ class _Examples(Dataset[Example]):
         return self._examples[place]
 
     def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Return a batch: tokens of b pairs, (b, t) int64, their labels (b,) float32, and how many an example has."""
+        """Return a batch: tokens of b pairs, (b, t) int64, labels, (b,) float32, and how many pairs an example has."""
         counts = [len(example.documents) for example in examples]
         labels = [float(count > 1 and not place) for count in counts for place in range(count)]
         tokens: dict[str, torch.Tensor] = self._model.tokenizer(

@@ -1,4 +1,4 @@
-"""Training the vectors of an encoder's tokens, so that MaxSim prefers a document that answers a query.
+"""Trains an encoder's token vectors for MaxSim, with a contrastive loss.
 
 The score of a pair is that of `retrieval/rerank/late_interaction.py`: the mean of the largest similarities of the
 query's tokens, weighted by how rare they are. In a step, every query is compared with the documents of all of them: its
@@ -17,7 +17,6 @@ from torch.nn.functional import softplus
 from torch.utils.data import Dataset
 
 from taugate.adaptation.training.cross_encoding import HARDER, ScoredPairs
-from taugate.adaptation.training.plan import NothingToLearn
 from taugate.adaptation.training.run import InOrder, Schedule, TrainingRun
 from taugate.adaptation.training.upper_layers import LAYERS, transformer_layers
 from taugate.calibration.encoding.token_vectors import rarity
@@ -58,9 +57,7 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
         NothingToLearn: If no query has both a document and a negative.
     """
     rng = np.random.default_rng([seed, _STREAM])
-    usable = [row for row in range(len(pairs.queries)) if pairs.negatives[row, 0] >= 0]
-    if not any(len(pairs.relevant[row]) for row in usable):
-        raise NothingToLearn("every document may answer every query, so there is no pair to learn from; add documents")
+    usable = pairs.usable()
     drawn: list[Example] = []
     while len(drawn) < count:
         near = defaultdict[int, list[int]](list)
@@ -79,7 +76,7 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
 
 
 class _Batches(Dataset[Example]):
-    """Examples in order, which `collate` makes into batches."""
+    """Training examples in order; `collate` turns them into a batch."""
 
     def __init__(self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[Example]) -> None:
         self._tokenizer: Any = model.tokenizer
