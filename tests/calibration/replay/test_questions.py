@@ -6,7 +6,7 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.cli import main as cli
-from taugate.drift.new_questions import MAX_GROUPS, NewQuestions, UsualRange
+from taugate.drift.new_questions import MAX_GROUPS
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, write
 
@@ -57,27 +57,3 @@ def test_control_characters_of_question_are_not_printed(
     lines = [line | {"query": f"{line['query']}\x1b[2J"} for line in asked]
     assert cli.main(["drift", "replay", str(write(tmp_path / "q.log", lines)), "--releases", str(releases)]) == 0
     assert "\x1b" not in capsys.readouterr().err
-
-
-def test_common_word_of_ordinary_questions_makes_no_group() -> None:
-    questions = NewQuestions(UsualRange(0.4, 0.9))
-    for number, text in enumerate(QUESTIONS[:200]):
-        questions.add(text, float(number), 0.6, is_new=True)
-    for number, text in enumerate(VISAS):
-        questions.add(text, 500.0 + number, 0.2, is_new=True)
-    questions.add("How do I cook an egg?", 700.0, 0.1, is_new=True)
-    questions.add("How do I cook an egg?", 690.0, 0.1, is_new=True)
-    visas, egg = questions.groups()
-    assert (visas.word, visas.count, visas.since) == ("visa", 5, 500.0)
-    assert (egg.word, egg.count, egg.since, egg.question) == (None, 2, 690.0, "How do I cook an egg?")
-
-
-def test_word_that_is_frequent_by_chance_makes_no_group() -> None:
-    questions = NewQuestions(UsualRange(0.4, 0.9))
-    having = [text for text in QUESTIONS if "is" in text.lower().split()]
-    lacking = [text for text in QUESTIONS if text not in having]
-    for text in (*having[:30], *lacking[:70]):
-        questions.add(text, 0.0, 0.6, is_new=True)
-    for text in (*having[30:39], *lacking[70:81]):  # 9 of 20, where 6 are expected
-        questions.add(text, 1.0, 0.2, is_new=True)
-    assert "is" not in {group.word for group in questions.groups()}

@@ -16,8 +16,9 @@ from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
 from taugate.errors import InputError
 from taugate.registry.catalog import find
-from taugate.retrieval.release.layout import REFERENCE
+from taugate.retrieval.release.layout import QUESTIONS, REFERENCE
 from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.questions import read, texts_of
 from taugate.retrieval.release.verify import verify
 
 
@@ -45,12 +46,14 @@ class AnsweredLog:
         reference: Distributions of its calibration.
         percentile: Percentile of the calibration's top-K similarities that gives θ, 0…100.
         log: Its queries and judgements.
+        questions: Texts of the questions of its calibration; none if it does not have them.
     """
 
     release: str
     reference: Reference
     percentile: float
     log: ReleaseLog
+    questions: list[str]
 
     @classmethod
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
@@ -70,7 +73,8 @@ class AnsweredLog:
         reference = Reference.load(folder / REFERENCE)
         has_random, components = len(reference.random) > 0, reference.component_means.shape[1]
         log = read_log(logs, manifest.release_id, reference.top.shape[1], has_random=has_random, components=components)
-        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
+        questions = texts_of(read(folder / QUESTIONS))
+        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log, questions)
 
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
         """Set up the alarms of a service that has just started with this release.

@@ -23,7 +23,7 @@ def new_questions(answered: AnsweredLog, replayed: ReplayedLog, logs: Sequence[P
     spans = alarm_spans(replayed)
     if not spans:
         return []
-    collected = NewQuestions(UsualRange.of(answered.reference.top[:, 0]))
+    collected = NewQuestions(UsualRange.of(answered.reference.top[:, 0]), answered.questions)
     has_texts = False
     for line in read_query_log(logs):
         query = line.record

@@ -79,3 +79,8 @@ def read(path: Path) -> list[bytes]:
         return []
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read; calibrate again") from error
+
+
+def texts_of(lines: Sequence[bytes]) -> list[str]:
+    """Return the texts of questions, of lines that `read` returned."""
+    return [orjson.loads(line)["text"] for line in lines]

@@ -139,7 +139,7 @@ class TrafficAnalysis:
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self.questions = None
         if path is not None and settings.drift.query_log_texts:  # without this consent, no text is kept
-            self.questions = LiveQuestions(release.reference)
+            self.questions = LiveQuestions(release)
         self._log_path, self._log_days = path, settings.drift.query_log_days
         self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds

@@ -2,13 +2,19 @@
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
 
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
-from taugate.retrieval.release.query_arrays import Reference
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.questions import texts_of
 from taugate.service.drift.query_log import ServedReply
+from taugate.service.drift.watched import WatchedRelease
 
 # The queries that raise an alarm come before it: with blocks of 200, the default, a large change takes two of them.
 _BEFORE_ALARM = 400
+_PASSAGES = 1000  # whose words are counted; a share of 5 % of as many is off by at most 1.4 points (95 %)
 
 
 class LiveQuestions:
@@ -18,11 +24,28 @@ class LiveQuestions:
         groups: The groups of new questions, the most frequent first; empty before the first alarm.
     """
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, release: WatchedRelease) -> None:
         self.groups: list[QuestionGroup] = []
-        self._collected = NewQuestions(UsualRange.of(reference.top[:, 0]))
+        self._release = release
         self._recent: deque[tuple[str, float, float]] = deque()  # text, time, best similarity
         self._alarm = False
+
+    @cached_property
+    def _collected(self) -> NewQuestions:
+        """No questions yet; made in the thread of the analysis, because words are counted for some 0.1 s."""
+        release = self._release
+        usual = UsualRange.of(release.reference.top[:, 0])
+        return NewQuestions(usual, texts_of(release.questions), self._passages())
+
+    def _passages(self) -> list[str]:
+        documents = self._release.documents
+        if documents is None:
+            return []
+        spread = np.linspace(0, len(documents) - 1, min(len(documents), _PASSAGES)).astype(np.int64)
+        try:
+            return [document.encoded_text for document in documents.at(spread)]
+        except ReleaseError:  # the words of the calibration's questions are then all there is
+            return []
 
     def add(self, served: Sequence[ServedReply], *, alarm: bool) -> None:
         """Add replies, of which those count that drift compares; `alarm` is whether an alarm is on after them."""

@@ -1,5 +1,6 @@
 """What drift detection and feedback need of the release in service."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from taugate.retrieval.documents.store import Documents
@@ -23,4 +24,9 @@ class WatchedRelease(Protocol):
     @property
     def documents(self) -> Documents | None:
         """Documents by position; None if the release has none, so that records name their results."""
+        ...
+
+    @property
+    def questions(self) -> Sequence[bytes]:
+        """Questions of the calibration, as lines of JSON; none if the release has no documents, or no such file."""
         ...

@@ -26,6 +26,7 @@ class GateRelease:
         golden: Golden questions; empty in releases of versions without them.
         resources: What is closed with the release, such as the lock that prevents its removal.
         documents: None, see WatchedRelease.
+        questions: None of the calibration are kept.
         fields: The metadata fields that filters of API keys can name: none.
     """
 
@@ -33,6 +34,7 @@ class GateRelease:
     golden: Sequence[GoldenResults] = ()
     resources: ExitStack = field(default_factory=ExitStack)
     documents: None = None
+    questions: Sequence[bytes] = ()
     fields: Fields = field(default_factory=Metadata)
 
     @classmethod

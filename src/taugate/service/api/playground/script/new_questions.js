@@ -37,7 +37,7 @@ function showGroups(groups) {
     ` since ${since(Math.min(...groups.map((group) => group.since)))}: ${examples.join(", ")}${groups.length > EXAMPLES ? " …" : ""}`);
   part("new-list").replaceChildren(...groups.map(({ question, word, count, best, since: first }) => make("li", {},
     make("b", {}, `${count} ×`), make("div", {}, button(question, () => askFor(question), { class: "link", dir: "auto" }),
-      hint(`${word ? `and others with “${word}”, ` : ""}since ${since(first)}, best score ${fixed(best)}`)))));
+      hint(`${word ? `new word “${word}”, ` : ""}since ${since(first)}, best score ${fixed(best)}`)))));
 }
 
 function explainNoQuestions(words, command) {
