@@ -45,7 +45,7 @@ def test_squad_matches_reference_implementation(
     """At the papers' l = 100 and K = 5; all questions at their m = 500 as well."""
     data = part_of(public_data / "squad_v2_dev", tmp_path / "squad", share)
     releases = tmp_path / "releases"
-    settings = ["--holdout", "0", "--method", "bootstrap", "--bootstraps", str(m)]
+    settings = ["--holdout", "0", "--method", "bootstrap", "--no-refusal", "--bootstraps", str(m)]
     result = calibrate(capfd, str(data), "--releases", str(releases), *settings)
     questions, documents, correct = read_queries(data, Path(result["path"]))
     compare(result["manifest"], transcribe(questions, documents, correct, k=5, m=m, l=100, seed=0))

@@ -83,12 +83,16 @@ def test_every_option_sets_its_field() -> None:
     [
         ("--no-refusal",),
         ("--no-refusal", "--max-loss", "0.02"),
-        ("--method", "bootstrap"),
+        ("--method", "bootstrap", "--no-refusal"),
         ("--policy", "similarity", "--tau", "0.4"),
     ],
 )
 def test_options_that_set_no_default_refusal(options: tuple[str, ...]) -> None:
     assert not parse(*options).refusal
+
+
+def test_method_decides_threshold_and_not_refusal() -> None:
+    assert parse("--method", "bootstrap") == parse()
 
 
 def test_no_refusal_contradicts_certified_refusals() -> None:

@@ -172,7 +172,7 @@ _no_refusal = Option(
     is_flag=True,
     default=None,
     help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
-    "questions about other subjects; not with --tau or --method bootstrap)",
+    "questions about other subjects; not with --tau)",
 )
 _no_refusal.group = _THRESHOLD
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))

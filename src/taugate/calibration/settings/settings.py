@@ -325,7 +325,7 @@ class CalibrationSettings(Options):
 
 
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
-    """Return whether the default refusal is set: unless other options decide it, or ask for the papers' rule alone."""
+    """Return whether the default refusal is set: unless other options decide it, or name the threshold."""
     rho = options.get("rho")
     if rho is not None and rule.method != "fixed":
         raise InputError(f"--rho {rho:g}: a chosen threshold would depend on it; give --tau and --policy as well")
@@ -337,4 +337,4 @@ def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: Absten
         )
     if options.get("no_refusal") or abstention is not None:
         return False
-    return rho is not None or (rule.method != "fixed" and options.get("method") != "bootstrap")
+    return rho is not None or rule.method != "fixed"
