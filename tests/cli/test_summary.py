@@ -24,7 +24,7 @@ def first(releases: Path) -> CalibratedRelease:
 
 def test_first_release_names_what_it_keeps_loses_and_refuses(first: CalibratedRelease) -> None:
     rows, tau, refusal = first.rows(), first.manifest.policy.tau, first.manifest.refusal
-    assert [*rows] == ["Keeps", "Loses", "Refuses", "Measured"]
+    assert [*rows] == ["Keeps", "Loses", "Refuses", "Metrics", "Measured"]
     assert tau is not None
     assert refusal is not None
     assert rows["Keeps"].endswith(f" of 5 results (τ = {tau:.3f})")

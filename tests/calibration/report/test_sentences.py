@@ -10,7 +10,7 @@ from taugate.calibration.charts.template import with_whole_options
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
-from taugate.calibration.report.terminal import cost, promise, statement, table
+from taugate.calibration.report.terminal import cost, metrics_line, promise, statement, table
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
@@ -121,10 +121,25 @@ def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None
     assert before.splitlines()[0] not in lines
 
 
+def test_metrics_line_has_measures_of_papers(papers: Studied) -> None:
+    manifest = papers.manifest()
+    metrics, policy = [*manifest.metrics.values()][-1], manifest.policy
+    names = [part.partition(" ")[0] for part in metrics_line(manifest).replace("(ψ = ", "(ψ=").split(", ")]
+    assert names == [f"accuracy@{policy.k}", f"NDCG@{policy.k}", f"τ(ψ={policy.psi})", "COE", "ROE"]
+    assert f"accuracy@{policy.k} {100 * metrics.accuracy.mean:.1f}\u00a0% (" in metrics_line(manifest)
+    assert f"ROE {100 * metrics.roe.mean:.1f}\u00a0% (" in metrics_line(manifest)
+
+
+@pytest.mark.parametrize(("psi", "said"), [(100, True), (40, False)])
+def test_statement_says_if_no_candidate_lowers_accuracy(papers: Studied, psi: int, said: bool) -> None:
+    rule = papers.found.policy.model_copy(update={"psi": psi})
+    assert ("no percentile of Γ lowers" in statement(rule)) == said
+
+
 def test_statement_matches_manifest(papers: Studied, probability: Studied) -> None:
     assert statement(probability.found.policy) == probability.found.policy.guarantee
     assert statement(papers.found.policy).startswith(
-        "This is the highest threshold at which the metric does not measurably fall"
+        "This is the highest candidate of Γ at which the metric does not measurably fall"
     )
     bootstrap, certified = probability.found.manifest.alternatives
     assert statement(bootstrap) == statement(papers.found.policy)

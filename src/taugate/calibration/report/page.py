@@ -28,6 +28,7 @@ from taugate.calibration.report.questions import OUTCOMES, question_table, sorti
 from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
     cost,
+    metrics_line,
     promise,
     refusal_sentence,
     refusal_warning,
@@ -90,6 +91,7 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
         "rules": rules,
         "tradeoff": tradeoff_figures(calibrated, shown, rules),
         "summary": manifest.summary,
+        "measured": metrics_line(manifest),
         "refusal": refusal,
         "refusal_sentence": refusal and refusal_sentence(refusal),
         "headline": no_answer and headline(no_answer),

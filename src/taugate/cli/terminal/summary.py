@@ -8,6 +8,7 @@ from typing import Any
 
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
+from taugate.calibration.report.terminal import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
@@ -55,7 +56,7 @@ class CalibratedRelease:
         if self.manifest.calibration is not None and self.manifest.state == "provisional":
             reason = self.manifest.calibration.because(self.manifest.policy.k)
             lines["State"] = f"Provisional: {reason.partition(';')[0]}."  # the remedy is the next step
-        lines |= result(self.manifest) | {"Measured": _measured(self.manifest)}
+        lines |= result(self.manifest) | {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
             lines["Before"] = before
