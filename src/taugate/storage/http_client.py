@@ -24,13 +24,13 @@ class AttemptFailed(ConnectionError):
 
     Attributes:
         retry_after: Seconds that the endpoint asks to wait, 0 if it does not say.
-        replied: Whether the endpoint replied at once, so that other requests may do better: llama.cpp has the status
-            500 for a text that is too long.
+        replied: Whether the endpoint replied at once, so that other requests may do better.
+        too_long: Whether it replied that the request is too long, for which llama.cpp has the status 500.
     """
 
-    def __init__(self, reason: str, retry_after: float = 0.0, *, replied: bool = False) -> None:
+    def __init__(self, reason: str, retry_after: float = 0.0, *, replied: bool = False, too_long: bool = False) -> None:
         super().__init__(reason)
-        self.retry_after, self.replied = retry_after, replied
+        self.retry_after, self.replied, self.too_long = retry_after, replied, too_long
 
 
 class HttpClient:

@@ -14,6 +14,8 @@ from taugate.errors import InputError
 from taugate.storage.http_client import AttemptFailed, HttpClient
 
 _KEY = re.compile(r"[!-~]+")  # characters allowed in a header after "Bearer "
+# Of vLLM, Ollama, llama.cpp, text-embeddings-inference, OpenAI and others.
+_TOO_LONG = re.compile(rb"too (?:long|large|many tokens)|\btokens?\b|context|exceed|at most \d|max\w*[ _-]length", re.I)
 _REFUSED = {400, 413, 422}  # the endpoint works, but does not take this body
 TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
@@ -42,7 +44,15 @@ class Wording:
 
 
 class RequestRefused(InputError):
-    """An endpoint that does not take the body of a request; other bodies may be taken."""
+    """An endpoint that does not take the body of a request; other bodies may be taken.
+
+    Attributes:
+        too_long: Whether it replied that the request is too long.
+    """
+
+    def __init__(self, message: str, *, too_long: bool) -> None:
+        super().__init__(message)
+        self.too_long = too_long
 
 
 class JsonEndpoint(HttpClient):
@@ -82,12 +92,16 @@ class JsonEndpoint(HttpClient):
         """
         status, headers, received = self.request("POST", self.url, content, {}, max_bytes, seconds)
         waits = retry_after(headers)
+        too_long = status == 413 or bool(_TOO_LONG.search(received))
         if status in TRANSIENT:
-            message = self._message(received)
-            raise AttemptFailed(f"the status was {status}{message}", waits, replied=status == 500)
+            message, replied = self._message(received), status == 500
+            raise AttemptFailed(
+                f"the status was {status}{message}", waits, replied=replied, too_long=replied and too_long
+            )
+        if status in _REFUSED:
+            raise RequestRefused(f"{self.url}: {self._refusal(status, received)}", too_long=too_long)
         if status != 200:
-            kind = RequestRefused if status in _REFUSED else InputError
-            raise kind(f"{self.url}: {self._refusal(status, received)}")
+            raise InputError(f"{self.url}: {self._refusal(status, received)}")
         reply = self._parsed(headers, received, parse)
         if reply is None:
             raise AttemptFailed("the response was incomplete", waits)
@@ -129,9 +143,10 @@ class JsonEndpoint(HttpClient):
     def _message(self, content: bytes) -> str:
         """Return the server's own message in parentheses if the response is JSON, without the key, if it repeats it."""
         try:
-            error: Any = orjson.loads(content)["error"]
+            reply: Any = orjson.loads(content)
+            error = reply.get("error", reply)
             message = str(error["message"] if isinstance(error, dict) else error)
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
             return ""
         return f" ({(message.replace(self._key, '…') if self._key else message)[:200]})"
 
