@@ -28,12 +28,16 @@ class EmbeddingServer(JsonServer):
         change: Changes the JSON of every reply.
         refused: A text with these words is refused,
         refusal: with this status.
+        max_digits: A text with more digits is refused as too long, as each is a token,
+        too_long: with this status and body.
     """
 
     encode: Encode = random_directions
     change: Callable[[Any], Any] = field(default=lambda reply: reply)
     refused: str | None = None
     refusal: int = 413
+    max_digits: int | None = None
+    too_long: tuple[int, str] = (400, '{"error": {"message": "maximum context length is 512 tokens"}}')
 
     @property
     def texts(self) -> list[str]:
@@ -48,6 +52,9 @@ def embedding_server(encode: Encode = random_directions) -> Iterator[EmbeddingSe
     def reply(path: str, body: dict) -> Any:
         if served.refused is not None and any(served.refused in text for text in body["input"]):
             return status(served.refusal, '{"error": {"message": "input is too long"}}')
+        texts = body.get("input") or body["inputs"]
+        if served.max_digits is not None and any(sum(map(str.isdigit, t)) > served.max_digits for t in texts):
+            return status(*served.too_long)
         if path == "/v1/embeddings":
             vectors = served.encode(body["input"])[:, : body.get("dimensions")]
             data = [{"object": "embedding", "index": row, "embedding": v.tolist()} for row, v in enumerate(vectors)]

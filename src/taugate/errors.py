@@ -60,7 +60,15 @@ class EncoderUnavailable(EncoderError):
 
 
 class TextRefused(EncoderError):
-    """A text that an endpoint does not encode, such as a longer one than its model reads."""
+    """A text that an endpoint does not encode, such as one that it considers harmful.
+
+    Attributes:
+        text: The text as it was sent.
+    """
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class ReleaseError(TaugateError):

@@ -86,6 +86,22 @@ def test_returned_texts_are_judged_and_calibrated(
     assert json.loads(capfd.readouterr().out)["manifest"]["calibration"]["reasons"] == ["few_queries"]
 
 
+def test_changed_and_removed_questions_are_counted(
+    url: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    to, queries = tmp_path / "run.jsonl", twelve_queries(sample, tmp_path)
+    assert cli.main(run(queries, to, url, encoder)) == 0
+    lines = [json.loads(line) for line in queries.read_text(encoding="utf-8").splitlines()[2:]]
+    lines[0]["text"] = "another question"
+    queries.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    capfd.readouterr()
+    assert cli.main(run(queries, to, url, encoder)) == 0
+    said = "1 queries sent, 9 sent earlier, 1 sent again because they changed, 2 removed;"
+    assert said in capfd.readouterr().err
+    texts = [json.loads(line)["query"] for line in to.read_text(encoding="utf-8").splitlines()]
+    assert {*texts} == {line["text"] for line in lines}
+
+
 def test_store_without_questions_gets_a_provisional_threshold(
     url: str, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

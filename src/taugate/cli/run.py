@@ -26,6 +26,7 @@ from taugate.storage.secrets import read_secret
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
+    from taugate.retrieval.encoder.encoder import ExportedEncoder
 
 _Rate = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)], Advice("give a number above 0")]
 _Count = Annotated[Annotated[int, Field(ge=1, le=10_000)], Advice("give a number from 1 to 10,000")]
@@ -66,7 +67,7 @@ class RunOptions(Options):
 def run(options: RunOptions) -> int:
     """Send queries to your own search engine, and write the results as a run for calibrate-run.
 
-    Nothing is written to the engine. If the command was interrupted, repeat it to resume.
+    Nothing is written to the engine. Repeat the command to resume it, or to send queries that changed.
     """
     from taugate.cli.terminal.display import ProgressDisplay
 
@@ -80,15 +81,21 @@ def run(options: RunOptions) -> int:
     if generated and options.texts is not None:
         queries = _generated(options, options.texts, search)
     settings = {name: str(getattr(options, name)) for name in ("store", "url", "encoder", "depth")}
-    file = RunFile(options.to, sha256_json({**settings, "request": request.model_dump_json()})[:12])
+    digest = sha256_json({**settings, "request": request.model_dump_json()})[:12]
+    encoder = None if options.encoder is None else _encoder(options.encoder)
+    used = {*request.placeholders()} - {"query", "query_id", "depth"} - ({"vector"} if encoder else set())
+    file = RunFile(options.to, digest, queries, used, encoder.sha256 if encoder else None)
     with ProgressDisplay() as job:
-        pending: Sequence[Mapping[str, Any]] = [fields for fields in queries if fields["query_id"] not in file.finished]
-        if options.encoder is not None:
-            pending = _with_vectors(pending, options.encoder)
+        pending = _with_vectors(file.pending, encoder) if encoder else file.pending
         recorded = _recorded(options, pending, search, file, job)
-    earlier = len(queries) - len(pending)
-    value: dict[str, Any] = {"run": str(options.to), "sent": len(pending), "earlier": earlier, "short": recorded}
-    rows = {"Run": f"{len(pending):,} queries sent{f', {earlier:,} sent earlier' if earlier else ''}; {options.to}"}
+    numbers = {"sent": len(pending), "earlier": len(queries) - len(pending)}
+    numbers |= {"changed": file.changed, "removed": file.removed}
+    said = ("{:,} queries sent", "{:,} sent earlier", "{:,} sent again because they changed", "{:,} removed")
+    value: dict[str, Any] = {"run": str(options.to), **numbers, "short": recorded}
+    parts = [
+        text.format(number) for text, number in zip(said, numbers.values(), strict=True) if number or text is said[0]
+    ]
+    rows = {"Run": f"{', '.join(parts)}; {options.to}"}
     if recorded:
         rows["Short"] = f"{recorded:,} queries have fewer than {options.depth} results"
     if options.texts is not None:
@@ -160,12 +167,16 @@ def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dic
     return read_run_queries(data)
 
 
-def _with_vectors(queries: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    """Add the vector of each query to its fields."""
+def _encoder(name: str) -> "ExportedEncoder":
     from taugate.calibration.encoding.source import exported_encoder
     from taugate.retrieval.encoder.encoder import ExportedEncoder
 
-    vectors = ExportedEncoder.load(exported_encoder(name)).encode([fields["query"] for fields in queries], "query")
+    return ExportedEncoder.load(exported_encoder(name))
+
+
+def _with_vectors(queries: Sequence[Mapping[str, Any]], encoder: "ExportedEncoder") -> list[Mapping[str, Any]]:
+    """Add the vector of each query to its fields."""
+    vectors = encoder.encode([fields["query"] for fields in queries], "query")
     return [{**fields, "vector": vector.tolist()} for fields, vector in zip(queries, vectors, strict=True)]
 
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused
 
 _MAX_WAIT = 60.0  # seconds between two attempts; they double
 _MAX_RETRY_AFTER = 600.0  # seconds; a longer wait means that the quota is exhausted
@@ -67,6 +68,8 @@ class PatientRequests:
                 return self.endpoint.attempt(content, parse, max_bytes, self._seconds)
             except AttemptFailed as error:
                 failure = str(error)
+                if error.too_long:
+                    raise AttemptFailed(f"{self.endpoint.url}: {error}", replied=True, too_long=True) from error
                 self._hold(error.retry_after)
             if attempt + 1 < self._tries:
                 # Jitter, so that clients that failed together do not retry together.
@@ -119,7 +122,7 @@ class PromptRequests:
             message = f"{self.endpoint.url}: does not respond, as {error}"
             if error.replied:
                 self._responded()
-                raise AttemptFailed(message, replied=True) from error
+                raise AttemptFailed(message, replied=True, too_long=error.too_long) from error
             self._failed(str(error), began, max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
             raise ConnectionError(message) from error
         except RequestRefused:  # says nothing about other requests

@@ -1,13 +1,14 @@
 """A run is recorded query by query, and continues where it stopped."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from taugate.errors import InputError
+from taugate.ingestion.dataset.queries import read_queries
 from taugate.ingestion.runs.http_store import TRIES, HttpStore
 from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_run
@@ -59,11 +60,10 @@ def queries(tmp_path: Path) -> Path:
     return path
 
 
-def record(run: Path, queries: Path, search: StoreSearch, request: str = "r1") -> int:
-    file = RunFile(run, request)
-    pending = [fields for fields in read_run_queries(queries) if fields["query_id"] not in file.finished]
-    record_run(pending, search, file, 3, 1e6, lambda units: None)
-    return len(pending)
+def record(run: Path, queries: Path, search: StoreSearch, request: str = "r1", used: Collection[str] = ()) -> int:
+    file = RunFile(run, request, read_run_queries(queries), used)
+    record_run(file.pending, search, file, 3, 1e6, lambda units: None)
+    return len(file.pending)
 
 
 def test_run_is_recorded_and_read(searching: Searching, queries: Path, tmp_path: Path) -> None:
@@ -93,14 +93,80 @@ def test_interrupted_run_resumes_after_its_last_line(searching: Searching, queri
 def test_run_of_another_request_is_not_continued(searching: Searching, queries: Path, tmp_path: Path) -> None:
     record(tmp_path / "run.jsonl", queries, searching.search())
     with pytest.raises(InputError, match=r"run\.jsonl: was written by another request"):
-        RunFile(tmp_path / "run.jsonl", "r2")
+        RunFile(tmp_path / "run.jsonl", "r2", read_run_queries(queries))
+
+
+def rewritten(queries: Path, *lines: dict[str, object]) -> None:
+    queries.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def test_corrected_question_is_sent_again(searching: Searching, queries: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.jsonl"
+    rewritten(queries, {"_id": "q1", "text": "wrong"}, {"_id": "q2", "text": "kept"}, {"_id": "q3", "text": "gone"})
+    assert record(run, queries, searching.search()) == 3
+    rewritten(queries, {"_id": "q1", "text": "right"}, {"_id": "q2", "text": "kept"}, {"_id": "q4", "text": "new"})
+    file = RunFile(run, "r1", read_run_queries(queries))
+    assert (file.changed, file.removed, [fields["query"] for fields in file.pending]) == (1, 1, ["right", "new"])
+    # Before anything is sent, no line is left that the store did not reply to with this question.
+    assert [json.loads(line)["query"] for line in run.read_text(encoding="utf-8").splitlines()] == ["kept"]
+    assert record(run, queries, searching.search()) == 2
+    assert {query.text for query in Run.read(run).queries.values()} == {"right", "kept", "new"}
+    assert record(run, queries, searching.search()) == 0
+
+
+@pytest.mark.parametrize("change", [{"vector": [1, 3]}, {"tenant": "b"}, {"origin": "llm"}])
+def test_query_with_other_fields_is_sent_again(
+    searching: Searching, queries: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    line: dict[str, object] = {
+        "_id": "q1",
+        "text": "roof",
+        "vector": [1, 2],
+        "tenant": "a",
+        "origin": "crop",
+        "note": 1,
+    }
+    rewritten(queries, line)
+    used = {"vector", "tenant"}
+    assert record(tmp_path / "run.jsonl", queries, searching.search(), used=used) == 1
+    rewritten(queries, line | {"note": 2})
+    assert record(tmp_path / "run.jsonl", queries, searching.search(), used=used) == 0
+    rewritten(queries, line | change)
+    assert record(tmp_path / "run.jsonl", queries, searching.search(), used=used) == 1
+
+
+def test_queries_of_changed_encoder_are_sent_again(searching: Searching, queries: Path, tmp_path: Path) -> None:
+    run, fields = tmp_path / "run.jsonl", read_run_queries(queries)
+    file = RunFile(run, "r1", fields, encoder="sha of one")
+    record_run(file.pending, searching.search(), file, 3, 1e6, lambda units: None)
+    assert not RunFile(run, "r1", fields, encoder="sha of one").pending
+    file = RunFile(run, "r1", fields, encoder="sha of another")
+    assert (file.changed, len(file.pending)) == (4, 4)
+
+
+def test_run_of_earlier_version_is_resumed(searching: Searching, queries: Path, tmp_path: Path) -> None:
+    """Its lines have no digest of further fields."""
+    run = tmp_path / "run.jsonl"
+    assert record(run, queries, searching.search()) == 4
+    assert record(run, queries, searching.search(), used={"vector"}) == 0
+
+
+def test_corrected_question_is_corrected_in_texts(searching: Searching, queries: Path, tmp_path: Path) -> None:
+    run, data = tmp_path / "run.jsonl", tmp_path / "data"
+    rewritten(queries, {"_id": "q1", "text": "wrong"}, {"_id": "q2", "text": "kept"})
+    record(run, queries, searching.search())
+    add_run(data, run, read_run_queries(queries))
+    rewritten(queries, {"_id": "q1", "text": "right"}, {"_id": "q2", "text": "kept"})
+    record(run, queries, searching.search())
+    add_run(data, run, read_run_queries(queries))
+    assert [query.text for query in read_queries(data / "queries.jsonl").values()] == ["kept", "right"]
 
 
 def test_busy_store_is_tried_again(searching: Searching, queries: Path, tmp_path: Path) -> None:
     searching.faults += [status(429, Retry_After="0"), status(503)]
     assert record(tmp_path / "run.jsonl", queries, searching.search()) == 4
     searching.faults += [status(503)] * TRIES
-    with pytest.raises(ConnectionError, match="the last one with status 503; the same command resumes the run"):
+    with pytest.raises(ConnectionError, match="the last one as the status was 503; the same command resumes the run"):
         searching.search().search({"query": "a", "depth": 1})
 
 
@@ -108,7 +174,7 @@ def test_busy_store_is_tried_again(searching: Searching, queries: Path, tmp_path
     ("own", "message"),
     [
         ({"results": "hits"}, "nothing at 'hits': .*; correct the place in the request"),
-        ({"score": "t"}, "has the score 'text 0', not a number"),
+        ({"score": "t"}, "has the score 'text 0', not a finite number"),
         ({"path": "find?q=$query"}, "is not a search of http"),
         ({"path": "/find"}, r'neither "\$query" nor "\$vector"'),
         ({"limit": 3}, "limit: Extra inputs are not permitted"),

@@ -155,6 +155,68 @@ def test_refused_text_does_not_stop_other_texts(code: int, server: EmbeddingServ
     assert encoder.encode(["b"], "query").any()
 
 
+TOO_LONG = {
+    "vllm": (400, '{"object": "error", "message": "This model\'s maximum context length is 99 tokens.", "code": 400}'),
+    "ollama": (400, '{"error": {"message": "the input length exceeds the context length"}}'),
+    "llama.cpp": (500, '{"error": {"code": 500, "message": "input is too large to process. increase the batch size"}}'),
+    "llama.cpp 2": (400, '{"error": {"message": "the request exceeds the available context size, try increasing it"}}'),
+    "tei": (413, '{"error": "Input validation error: `inputs` must have less than 99 tokens. Given: 200"}'),
+    "proxy": (413, "<html><h1>413 Request Entity Too Large</h1></html>"),
+    "checked": (422, '{"detail": [{"msg": "String should have at most 99 characters", "type": "string_too_long"}]}'),
+}
+
+
+@pytest.mark.parametrize("seconds", [None, 20.0], ids=["job", "service"])
+@pytest.mark.parametrize("refusal", TOO_LONG.values(), ids=TOO_LONG)
+def test_too_dense_text_is_sent_again_shorter(
+    refusal: tuple[int, str], seconds: float | None, server: EmbeddingServer, tmp_path: Path
+) -> None:
+    """Of a batch, only the text that is too long is shortened; its vector is the same alone."""
+    server.max_digits, server.too_long = 99, refusal
+    encoder = endpoint_encoder(tmp_path, server, EndpointAccess(seconds=seconds), document_prompt="text: ")
+    texts = [f"text {number}" for number in range(9)]
+    texts[4] = "123 " * 60
+    tokens = encoder.tokenize(texts, "document")
+    vectors = encoder.embed(tokens)
+    assert [place for place, text in enumerate(tokens) if text.truncated] == [4]
+    assert vectors[[0, 8]] == pytest.approx(encoder.encode([texts[0], texts[8]], "document"), abs=1e-6)
+    alone = encoder.tokenize([texts[4]], "document")
+    assert vectors[4] == pytest.approx(encoder.embed(alone)[0], abs=1e-6)
+    assert alone[0].truncated
+    read = server.texts[-1]
+    assert ("text: " + texts[4]).startswith(read)
+    assert 60 < sum(map(str.isdigit, read)) <= 99  # three quarters at a time, so that no more than that is lost
+
+
+def test_refusal_for_another_reason_is_no_truncation(server: EmbeddingServer, tmp_path: Path) -> None:
+    server.max_digits, server.too_long = 99, (400, '{"error": {"message": "the content is not allowed"}}')
+    encoder = endpoint_encoder(tmp_path, server)
+    tokens = encoder.tokenize(["fine", "123 " * 60], "document")
+    with pytest.raises(TextRefused, match="the content is not allowed") as caught:
+        encoder.embed(tokens)
+    assert caught.value.text == "123 " * 60
+    assert not tokens[1].truncated
+
+
+def test_text_that_is_always_too_long_is_refused(server: EmbeddingServer, tmp_path: Path) -> None:
+    server.max_digits = -1
+    with pytest.raises(TextRefused, match="maximum context length is 512 tokens"):
+        endpoint_encoder(tmp_path, server).encode(["a word " * 30], "document")
+    assert len(server.requests) < 10
+
+
+def test_reply_without_index_keeps_order(server: EmbeddingServer, tmp_path: Path) -> None:
+    server.change = lambda reply: {
+        **reply,
+        "data": [
+            {"embedding": entry["embedding"]} for entry in sorted(reply["data"], key=lambda entry: entry["index"])
+        ],
+    }
+    texts = ["a", "b", "c"]
+    expected = random_directions(texts) / np.linalg.norm(random_directions(texts), axis=1, keepdims=True)
+    assert endpoint_encoder(tmp_path, server).encode(texts, "query") == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("part", [b"x", b"{},", b"[0],", b"[", b"0,", b'[1,2],"a":['], ids=repr)
 def test_flood_takes_little_memory(part: bytes, server: EmbeddingServer, tmp_path: Path) -> None:
     encoder = endpoint_encoder(tmp_path, server, EndpointAccess(seconds=20), dimension=4096)

@@ -39,7 +39,7 @@ def _calibrated(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def behind(_calibrated: Behind) -> Iterator[Behind]:
     model = _calibrated.server.encode
-    _calibrated.server.faults, _calibrated.server.refused = [], None
+    _calibrated.server.faults, _calibrated.server.refused, _calibrated.server.max_digits = [], None, None
     yield _calibrated
     _calibrated.server.encode = model
 
@@ -78,6 +78,15 @@ def test_query_that_endpoint_refuses_stops_no_other(refusal: int, code: int, beh
     assert [reply.status_code for reply in replies] == [code if "poison" in query else 200 for query in queries]
     assert replies[0].json()["error"]["message"].startswith("query: the endpoint" if code == 422 else "the endpoint")
     assert max(len(body["input"]) for body in behind.server.requests[-20:]) > 1  # some shared a batch
+
+
+def test_too_dense_query_is_answered_as_truncated(behind: Behind) -> None:
+    with ServiceProcess(behind.releases).ready() as service:
+        behind.server.max_digits = 50
+        for _ in range(2):  # encoded, and from the cache
+            reply = service.search(f"Which permit has the number {'12 ' * 40}?")
+            assert (reply["truncated"], reply["calibrated"]) == (True, False)
+        assert not service.search(_QUERY).get("truncated")
 
 
 def test_service_loads_no_runtime_of_encoders(behind: Behind) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
+from taugate.calibration.encoding.refused_texts import naming_refused
 from taugate.calibration.progress import Job, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.vectors import DatasetVectors
@@ -78,6 +79,10 @@ def encode(
             vectors[start : start + len(block)] = [embeddings[key].vector for key in keys]
     if role == "document":
         warn_of_longer(vectors, encoder.config, job)
+    elif truncated and encoder.config.endpoint is not None:
+        job.report(
+            f"warning: {truncated:,} of {total:,} queries are longer than the endpoint reads, which ignores the rest"
+        )
     return Embeddings(vectors, lengths, truncated, encoded)
 
 
@@ -222,7 +227,9 @@ def encode_dataset(
         document_encoder = encoder
     else:
         document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
-    documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
+    names = ((document.id, document.encoded_text) for document in dataset.documents)
+    with naming_refused(document_encoder.config, "document", names):
+        documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
     queries = encode_queries(dataset, encoder, cache, job)
     job.describe(
         "encode",
@@ -316,7 +323,9 @@ def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingC
     """Encode every query; takes the parameters of `encode_dataset`."""
     texts = query_texts(dataset)
     total = sum(map(len, texts.values()))
-    queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
+    names = ((query.id, query.text) for query in dataset.answerable + dataset.unanswerable)
+    with naming_refused(encoder.config, "query", names):
+        queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)
     ends = np.cumsum([len(of_kind) for of_kind in texts.values()])[:-1]
     vectors = dict(zip(texts, np.split(queries.vectors, ends), strict=True))

@@ -134,13 +134,13 @@ def _probe(record: EndpointRecord, access: EndpointAccess) -> tuple[Float32, flo
 
     model = EndpointModel(record, access)
     try:
-        dimension = model.encode(_PROBES[:1], None).shape[1]
+        dimension = model.encode(_PROBES[:1], None)[0].shape[1]
         if record.dimensions not in {None, dimension}:
             raise EncoderError(
                 f"{record.url}: gives {dimension} dimensions, not {record.dimensions}; leave out --dimensions"
             )
-        together = model.encode(_PROBES, dimension)
-        alone = np.concatenate([model.encode([text], dimension) for text in _PROBES])
+        together, _ = model.encode(_PROBES, dimension)
+        alone = np.concatenate([model.encode([text], dimension)[0] for text in _PROBES])
     finally:
         model.close()
     difference = _difference(together, alone)

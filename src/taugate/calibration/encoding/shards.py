@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from taugate.calibration.encoding.changes import ReusableRows
+from taugate.calibration.encoding.refused_texts import naming_refused
 from taugate.errors import InputError
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Tokens
@@ -139,12 +140,15 @@ def encode_shard(
     Raises:
         EncoderError: If the encoder fails.
     """
-    texts = [read_document(line).encoded_text for line in documents.splitlines()]
+    names = {document.id: document.encoded_text for document in map(read_document, documents.splitlines())}
+    texts = [*names.values()]
     tokens = encoder.tokenize(texts, "document")
+    with naming_refused(encoder.config, "document", names.items()):
+        vectors = (
+            encoder.embed(tokens, progress) if reusable is None else _completed(reusable, encoder, tokens, progress)
+        )
     arrays: dict[str, NDArray[np.generic]] = {
-        "vectors": encoder.embed(tokens, progress)
-        if reusable is None
-        else _completed(reusable, encoder, tokens, progress),
+        "vectors": vectors,
         "lengths": np.array([len(text.encode()) for text in texts], dtype=np.int64),
         "truncated": np.array([shard.truncated for shard in tokens], dtype=np.bool_),
     }

@@ -5,7 +5,7 @@ Every line is written at once, so that a run that was interrupted is continued a
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
+from taugate.storage.files import atomic_write, sha256_json
 
+_FIELDS = "fields"  # digest of the fields that the request uses beside the text
 _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
 
 
@@ -43,28 +45,60 @@ def read_run_queries(path: Path) -> list[dict[str, Any]]:
 
 
 class RunFile:
-    """A run that grows by a line per query. `finished` holds the ids of its queries.
+    """A run that grows by a line per query.
 
     Args:
         path: The file, which may not exist yet.
         request: Digest of the request, which every line repeats.
+        queries: Fields of the queries of the run. The lines of other queries are removed, and those of queries that
+            were sent with other fields.
+        used: Names of the fields that the request uses beside the text.
+        encoder: Digest of the encoder of the queries; None if they have their vectors themselves.
+
+    Attributes:
+        pending: Fields of the queries to send.
+        changed: Number of queries whose line was removed because they or the encoder changed since.
+        removed: Number of lines that were removed because the queries do not exist any more.
 
     Raises:
-        InputError: If the file is another run.
+        InputError: If the file is a run of another request.
+        OSError: If it cannot be written.
     """
 
-    def __init__(self, path: Path, request: str) -> None:
-        self._path, self._request = path, request
-        self.finished: set[str] = set()
-        if not path.exists():
-            return
-        _cut_unfinished_line(path)
-        for _, record in read_objects(path) if path.stat().st_size else ():
+    def __init__(
+        self,
+        path: Path,
+        request: str,
+        queries: Sequence[Fields],
+        used: Collection[str] = (),
+        encoder: str | None = None,
+    ) -> None:
+        self._path, self._request, self._used, self._encoder = path, request, sorted(used), encoder
+        expected = {fields["query_id"]: self._query(fields) for fields in queries}
+        kept: dict[str, int] = {}
+        dropped = set[str]()
+        if path.exists():
+            _cut_unfinished_line(path)
+        for number, record in read_objects(path) if path.exists() and path.stat().st_size else ():
             if record.get("request") != request:
                 raise InputError(
                     f"{path}: was written by another request, so its scores may differ; give another --to, or remove it"
                 )
-            self.finished.add(str(record.get("query_id")))
+            name = str(record.get("query_id"))
+            query = expected.get(name, {"query_id": None})
+            # Lines of earlier versions have no digest of the other fields.
+            if all(record.get(key) == query[key] for key in query if key != _FIELDS or key in record):
+                kept[name] = number
+            else:
+                dropped.add(name)
+        self.pending = [fields for fields in queries if fields["query_id"] not in kept]
+        self.removed = len(dropped - expected.keys())
+        self.changed = len(dropped) - self.removed
+        if dropped:
+            numbers = {*kept.values()}
+            with path.open("rb") as file:
+                content = b"".join(line for number, line in enumerate(file, 1) if number in numbers)
+            atomic_write(path, content)
 
     def append(self, fields: Fields, results: Sequence[Mapping[str, Any]]) -> None:
         """Add a query with its results.
@@ -72,11 +106,16 @@ class RunFile:
         Raises:
             OSError: If the file cannot be written.
         """
-        query = {name: fields[name] for name in ("query_id", "query", "origin") if name in fields}
+        query = {name: value for name, value in self._query(fields).items() if value is not None}
         line = orjson.dumps(query | {"request": self._request, "results": results}, option=orjson.OPT_APPEND_NEWLINE)
         with self._path.open("ab") as file:
             file.write(line)
-        self.finished.add(str(fields["query_id"]))
+
+    def _query(self, fields: Fields) -> dict[str, Any]:
+        """Return what a line says of its query: what makes its results comparable."""
+        used = sha256_json([self._encoder, [fields.get(name) for name in self._used]])[:12]
+        query = {name: fields.get(name) for name in ("query_id", "query", "origin")}
+        return query | {_FIELDS: used if self._used or self._encoder else None}
 
 
 def record_run(

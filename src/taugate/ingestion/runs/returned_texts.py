@@ -1,11 +1,12 @@
 """The texts that a store returns, as a data set that people can judge."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 
 from taugate.ingestion.dataset.corpus import CORPUS
+from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import read_objects, stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import QUERIES
@@ -24,11 +25,20 @@ def add_documents(data: Path, texts: Mapping[str, str]) -> int:
         InputError: If a file cannot be read.
         OSError: If it cannot be written.
     """
-    return _add(data, CORPUS, ({"_id": name, "text": text} for name, text in texts.items()))
+    data.mkdir(parents=True, exist_ok=True)
+    with sole_writer(data):
+        path = stored_file(data / CORPUS)
+        known = {str(record.get("_id")) for _, record in read_objects(path)} if path.exists() else set()
+        new = [_line({"_id": name, "text": text}) for name, text in texts.items() if name not in known]
+        if new:
+            before = path.read_bytes() if path.exists() else b""
+            before += b"" if not before or before.endswith(b"\n") else b"\n"
+            atomic_write(path, before + b"".join(new))
+    return len(known) + len(new)
 
 
 def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]:
-    """Add the queries and the returned texts of a run to a data set.
+    """Add the queries and the returned texts of a run to a data set; a query with another text is replaced.
 
     Args:
         data: Folder of the data set, which is made if it does not exist.
@@ -52,22 +62,18 @@ def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]
             else:
                 missing += 1
     documents = add_documents(data, texts)
-    names = {"query_id": "_id", "query": "text", "origin": "origin"}
-    _add(data, QUERIES, ({names[name]: fields[name] for name in names if name in fields} for fields in queries))
+    with sole_writer(data):
+        before = QueryFile.read(data)
+        earlier = before.texts()
+        changed = {
+            fields["query_id"]: fields for fields in queries if earlier.get(fields["query_id"]) != fields["query"]
+        }
+        names = {"query_id": "_id", "query": "text", "origin": "origin"}
+        lines = (_line({names[name]: fields[name] for name in names if name in fields}) for fields in changed.values())
+        if changed:
+            atomic_write(data / QUERIES, before.bytes_without(changed) + b"".join(lines))
     return documents, missing
 
 
-def _add(data: Path, name: str, records: Iterable[Mapping[str, str]]) -> int:
-    """Add the records whose `_id` a file lacks, at its end; returns the number of its lines."""
-    data.mkdir(parents=True, exist_ok=True)
-    with sole_writer(data):
-        path = stored_file(data / name)
-        known = {str(record.get("_id")) for _, record in read_objects(path)} if path.exists() else set()
-        new = [
-            orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records if record["_id"] not in known
-        ]
-        if new:
-            before = path.read_bytes() if path.exists() else b""
-            before += b"" if not before or before.endswith(b"\n") else b"\n"
-            atomic_write(path, before + b"".join(new))
-    return len(known) + len(new)
+def _line(record: Mapping[str, str]) -> bytes:
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)

@@ -118,13 +118,13 @@ class EncoderConfig(BaseModel):
         return prompt if self.max_norm is None else f"{role}\0{prompt}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tokens:
     """One text as token ids.
 
     Attributes:
         ids: Token ids, at most the encoder's max_length.
-        truncated: Whether the text was longer.
+        truncated: Whether the text was longer; of an endpoint, known only after `embed`.
         unread: Share of its characters that the encoder does not know, 0…1.
         role: What the text is, which matters only if similarity is the inner product.
     """

@@ -1,11 +1,13 @@
 """An encoder behind an HTTP endpoint, with the interface of an exported encoder, but without tokenizer and weights.
 
 Nobody here knows its tokens, so four bytes of text count as one: English has about that many, and other languages have
-fewer tokens in as many bytes than in as many characters.
+fewer tokens in as many bytes than in as many characters. A text that has more, such as a table of numbers, is sent
+again, shorter, if the endpoint says that it is too long.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -25,17 +27,19 @@ from taugate.retrieval.encoder.endpoint_record import (
 from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
-from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused, Wording
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
 from taugate.storage.retries import PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
 PARALLEL = 4  # concurrent requests of a job, as for language models
 _MAX_TEXTS = 32  # of a request: text-embeddings-inference takes no more by default
 _MAX_REPLY = 1 << 20  # bytes, so that the replies to concurrent requests take a few MiB
+_MIN_BYTES = 64  # a text of fewer is too long for no model
 _TRIES, _SECONDS, _FIRST_WAIT = 6, 120.0, 1.0  # of a job, as for language models
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndpointText(Tokens):
     """One text for an endpoint; its tokens are not known.
 
@@ -75,8 +79,11 @@ class EndpointModel:
             else PromptRequests(endpoint, access.seconds)
         )
 
-    def encode(self, texts: Sequence[str], dimension: int | None) -> Float32:
-        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts in one request.
+    def encode(self, texts: Sequence[str], dimension: int | None) -> tuple[Float32, list[bool]]:
+        """Return unit vectors, (n, dimension) float32, of n ≥ 1 texts, and whether each text was shortened.
+
+        They are sent in one request. If it is refused, it is divided, so that only the text that is at fault is
+        shortened or refused. What is read of a text depends on no other text.
 
         Args:
             texts: Texts with their prompts.
@@ -84,20 +91,32 @@ class EndpointModel:
 
         Raises:
             EncoderUnavailable: If the endpoint gives no vectors.
-            TextRefused: If the endpoint does not take these texts.
+            TextRefused: If the endpoint does not take a text.
         """
-        dialect, count = self.record.dialect, len(texts)
         try:
-            return self._requests.post(
-                self.record.body(texts),
-                lambda content: read_vectors(dialect, content, count, dimension),
-                max_reply_bytes(count, dimension or MAX_DIMENSION),
-            )
-        except RequestRefused as error:
-            raise TextRefused(str(error)) from error
+            return self._post(texts, dimension), [False] * len(texts)
         except (InputError, ConnectionError) as error:
-            lasting, replied = isinstance(error, InputError), isinstance(error, AttemptFailed)
-            raise EncoderUnavailable(str(error), lasting=lasting, replied=replied) from error
+            refused, failed = isinstance(error, RequestRefused), isinstance(error, AttemptFailed)
+            too_long = isinstance(error, RequestRefused | AttemptFailed) and error.too_long
+            if len(texts) > 1 and (refused or too_long):
+                middle = len(texts) // 2
+                parts = [self.encode(part, dimension) for part in (texts[:middle], texts[middle:])]
+                return np.concatenate([vectors for vectors, _ in parts]), [cut for _, cuts in parts for cut in cuts]
+            shorter = _truncated(texts[0], len(texts[0].encode()) * 3 // 4).text
+            if too_long and len(shorter.encode()) >= _MIN_BYTES:
+                with suppress(TextRefused):  # the error of the whole text is raised
+                    return self.encode([shorter], dimension)[0], [True]
+            if refused:
+                raise TextRefused(str(error), texts[0]) from error
+            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError), replied=failed) from error
+
+    def _post(self, texts: Sequence[str], dimension: int | None) -> Float32:
+        dialect, count = self.record.dialect, len(texts)
+        return self._requests.post(
+            self.record.body(texts),
+            lambda content: read_vectors(dialect, content, count, dimension),
+            max_reply_bytes(count, dimension or MAX_DIMENSION),
+        )
 
     def close(self) -> None:
         """Close the connections; requests in progress fail."""
@@ -171,14 +190,16 @@ class EndpointEncoder(ExportedEncoder):
         if progress is not None:
             progress(len(texts) - len(readable))
         requests = self._encode([[texts[place] for place in batch] for batch in batches])
-        for batch, encoded in zip(batches, requests, strict=True):
+        for batch, (encoded, shortened) in zip(batches, requests, strict=True):
             vectors[batch] = encoded
+            for place, cut in zip(batch, shortened, strict=True):
+                tokens[place].truncated |= cut
             if progress is not None:
                 progress(len(batch))
         return vectors
 
-    def _encode(self, batches: Sequence[Sequence[str]]) -> Iterator[Float32]:
-        """Yield the vectors of batches in order; several requests run at a time."""
+    def _encode(self, batches: Sequence[Sequence[str]]) -> Iterator[tuple[Float32, list[bool]]]:
+        """Yield the vectors of batches in order, as EndpointModel.encode; several requests run at a time."""
         if len(batches) == 1:
             yield self._endpoint.encode(batches[0], self.config.dimension)
             return

@@ -59,7 +59,11 @@ def read_vectors(dialect: Dialect, content: bytes, texts: int, dimension: int | 
         raise ValueError("most of it is not vectors")
     parsed: Any = orjson.loads(outline)
     if dialect == "openai":
-        entries = {int(entry["index"]): int(entry["embedding"]) for entry in parsed["data"]}
+        # Some servers leave the index out, and keep the order.
+        entries = {
+            int(place if entry.get("index") is None else entry["index"]): int(entry["embedding"])
+            for place, entry in enumerate(parsed["data"])
+        }
         if len(vectors) == texts and sorted(entries) != [*range(texts)]:
             raise ValueError(f"its indices are not 0 to {texts - 1}")
         places = [entries[number] for number in sorted(entries)]

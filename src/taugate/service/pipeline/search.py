@@ -201,6 +201,8 @@ class SearchPipeline:
             return
         for pending, vector in zip(batch, vectors, strict=True):
             pending.vector = vector
+            if pending.tokens is not None:
+                pending.query = pending.query.as_read(pending.tokens)  # an endpoint may have read less than expected
 
     def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchRecord]:
         """Search for encoded queries together, cut their results at the threshold, and write their replies."""
