@@ -19,11 +19,13 @@ class Found:
     scores: Sequence[float]
 
 
-def dense_results(data: Path, releases: Path, depth: int = 10) -> list[Found]:
-    """Search for the queries of a data set, in the order of its file, by the exact search of the current release."""
+def dense_results(data: Path | Sequence[str], releases: Path, depth: int = 10) -> list[Found]:
+    """Search for texts, or for the queries of a data set in the order of its file, by exact search of the release."""
     release = load(find(releases))
-    lines = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    queries = [json.loads(line) for line in lines]
+    if isinstance(data, Path):
+        queries = [json.loads(line) for line in (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    else:
+        queries = [{"_id": f"off-topic-{number}", "text": text} for number, text in enumerate(data)]
     texts = [query["text"] for query in queries]
     top = release.retriever.index.search(release.retriever.encode(texts), depth)
     return [

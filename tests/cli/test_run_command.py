@@ -9,8 +9,11 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.dataset.queries import read_queries
+from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
 from tests.fake_encoder import DIMENSION
 from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
@@ -52,8 +55,15 @@ def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: 
     record = json.loads(to.read_text(encoding="utf-8").splitlines()[0])
     assert len(record["results"]) == 20
     assert {*record["results"][0]} == {"id", "score"}
+    asked = [
+        json.loads(line) for line in (tmp_path / "run.jsonl.off-topic.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert {line["query"] for line in asked} == {
+        question.text for question in off_topic_table() if question.language == "English"
+    }
     calibrate = ["calibrate-run", str(to), str(qrels), "--releases", str(tmp_path / "gates"), "--max-loss", "0.05"]
     assert cli.main(calibrate) == 0
+    assert verify(find(tmp_path / "gates")).refusal is not None
 
 
 def test_returned_texts_are_judged_and_calibrated(

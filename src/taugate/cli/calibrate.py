@@ -167,14 +167,14 @@ def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> 
     return print_release(printed, release.rows() | release.next_rows(), release.ending, release.ending.sentences)
 
 
-_no_refusal = Option(
+NO_REFUSAL = Option(
     ["--no-refusal"],
     is_flag=True,
     default=None,
     help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
     "questions about other subjects; not with --tau)",
 )
-_no_refusal.group = _THRESHOLD
+NO_REFUSAL.group = _THRESHOLD
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
 command = Command(
     "calibrate",
@@ -203,7 +203,7 @@ command = Command(
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
         *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
-        _no_refusal,
+        NO_REFUSAL,
         *parameters(
             CandidateSettings,
             *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates"),

@@ -1,7 +1,6 @@
 """`taugate calibrate-run`: a threshold for the scores of another retriever."""
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +9,11 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.cli.calibrate import CalibratedOptions, print_calibrated, publish_calibrated, shares
+from taugate.cli.calibrate import NO_REFUSAL, CalibratedOptions, print_calibrated, publish_calibrated, shares
 from taugate.cli.terminal.command import Command, OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
+from taugate.ingestion.runs.recording import off_topic_run
 from taugate.retrieval.release.manifest import ReleaseManifest, ScoreScale
 
 if TYPE_CHECKING:  # needs the extra `calibration`
@@ -38,6 +38,12 @@ class CalibrateRunOptions(CalibratedOptions):
     scores: ScoreScale = option(
         "similarity", "what the scores are; of distances, lower is better, and log-odds may be negative"
     )
+    off_topic: Path | None = option(
+        None,
+        "results of the same search for questions about other subjects, which choose ρ (default: "
+        "RUN.off-topic.jsonl, which `taugate run` writes, if it exists)",
+        "RUN",
+    )
     new_encoder: bool = option(False, "promote also over a release with another retriever or encoder")
 
 
@@ -47,13 +53,15 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
     options = CalibrateRunOptions(**own)
-    # ρ is chosen by questions that no run has results for.
-    settings = replace(CalibrationSettings.from_options(requested), refusal=False)
+    settings = CalibrationSettings.from_options(requested)
+    written = off_topic_run(options.run)
+    off_topic = options.off_topic or (written if written.exists() else None)
 
     def write(job: "Job") -> ReleaseManifest:
-        from taugate.calibration.job.run import calibrate_run  # loads scikit-learn, which takes seconds
+        from taugate.calibration.job.run import RunFiles, calibrate_run  # loads scikit-learn, which takes seconds
 
-        return calibrate_run(options.run, options.qrels, options.releases, options.scores, settings, job)
+        files = RunFiles(options.run, options.qrels, off_topic)
+        return calibrate_run(files, options.releases, options.scores, settings, job)
 
     request, data = (
         options.promotion(new_encoder=options.new_encoder),
@@ -67,7 +75,7 @@ command = Command(
     "calibrate-run",
     callback=_run,
     params=[
-        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "as_json", "verbose"),
+        *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "off_topic", "as_json", "verbose"),
         *parameters(
             CalibrationSettings, "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"
         ),
@@ -83,6 +91,7 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        NO_REFUSAL,
         *parameters(PromotionOptions, group=PROMOTION),
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),
     ],

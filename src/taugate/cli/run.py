@@ -17,7 +17,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of
 from taugate.ingestion.queries.generate import generate_crops
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
+from taugate.ingestion.runs.recording import RunFile, off_topic_fields, off_topic_run, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_documents, add_run
 from taugate.ingestion.runs.search_request import SearchRequest, Store, StoreSearch
 from taugate.retrieval.engines.connect import TOKEN_FILE
@@ -84,18 +84,32 @@ def run(options: RunOptions) -> int:
     digest = sha256_json({**settings, "request": request.model_dump_json()})[:12]
     encoder = None if options.encoder is None else _encoder(options.encoder)
     used = {*request.placeholders()} - {"query", "query_id", "depth"} - ({"vector"} if encoder else set())
-    file = RunFile(options.to, digest, queries, used, encoder.sha256 if encoder else None)
+    off_topic = None if used else off_topic_run(options.to)  # its questions have only a text and a vector
     with ProgressDisplay() as job:
-        pending = _with_vectors(file.pending, encoder) if encoder else file.pending
-        recorded = _recorded(options, pending, search, file, job)
-    numbers = {"sent": len(pending), "earlier": len(queries) - len(pending)}
+
+        def send(to: Path, fields: Sequence[Mapping[str, Any]]) -> tuple[RunFile, int]:
+            file = RunFile(to, digest, fields, used, encoder.sha256 if encoder else None)
+            pending = _with_vectors(file.pending, encoder) if encoder else file.pending
+            return file, _recorded(options, pending, search, file, job)
+
+        file, recorded = send(options.to, queries)
+        if off_topic is not None:
+            send(off_topic, off_topic_fields(query["query"] for query in queries))
+    numbers = {"sent": len(file.pending), "earlier": len(queries) - len(file.pending)}
     numbers |= {"changed": file.changed, "removed": file.removed}
     said = ("{:,} queries sent", "{:,} sent earlier", "{:,} sent again because they changed", "{:,} removed")
     value: dict[str, Any] = {"run": str(options.to), **numbers, "short": recorded}
+    value["off_topic"] = None if off_topic is None else str(off_topic)
     parts = [
         text.format(number) for text, number in zip(said, numbers.values(), strict=True) if number or text is said[0]
     ]
     rows = {"Run": f"{', '.join(parts)}; {options.to}"}
+    if off_topic is None:
+        rows["Off topic"] = (
+            f"not sent, as the request uses {', '.join(sorted(used))} of a query; without them nothing is refused"
+        )
+    else:
+        rows["Off topic"] = f"questions and requests about other subjects sent as well; {off_topic}"
     if recorded:
         rows["Short"] = f"{recorded:,} queries have fewer than {options.depth} results"
     if options.texts is not None:

@@ -75,6 +75,7 @@ class GateReply:
         calibrated: Whether the certificate of the threshold covers these results.
         why_not: Why it does not; None if it does.
         reason: Why nothing is kept; None if any result is.
+        refuses: Whether the release has a rule that refuses queries.
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
         top: (K,) float32 scores of the first K results; None with fewer.
         uncut_kept: Number of these that the policy keeps.
@@ -90,6 +91,7 @@ class GateReply:
     calibrated: bool
     why_not: str | None
     reason: GateReason | None
+    refuses: bool
     refusal: RefusalScore | None
     top: Float32 | None
     uncut_kept: int
@@ -135,9 +137,10 @@ class Gate:
         if has_model != (manifest.relevance is not None) or (record.kind == "probability" and not has_model):
             raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
         abstention = None
-        if manifest.abstention is not None:
-            score = AnswerScore.load(release / ABSTENTION, manifest.abstention.score, 0, (), components=components)
-            abstention = AnswerRule(score, manifest.abstention.tau)
+        if manifest.answer_threshold is not None:
+            name, threshold = manifest.answer_threshold
+            score = AnswerScore.load(release / ABSTENTION, name, 0, (), components=components)
+            abstention = AnswerRule(score, threshold)
         return cls(
             manifest,
             Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state == "provisional"),
@@ -198,6 +201,7 @@ class Gate:
             calibrated=why_not is None,
             why_not=why_not,
             reason=_reason(kept, answered),
+            refuses=self.abstention is not None,
             refusal=refusal,
             top=k_results if len(k_results) == self.policy.k else None,
             uncut_kept=int(keep_answered(decisions[:, : self.policy.k].copy(), self.policy.threshold, answered).sum()),
@@ -211,8 +215,9 @@ class Gate:
 
     def _nothing(self) -> GateReply:
         """Return the reply to a query without results."""
+        policy, refuses = self.policy.kind, self.abstention is not None
         return GateReply(
-            [], 0, 0, None, self._threshold, self.policy.kind, False, "fewer_than_k", "no_results", None, None, 0
+            [], 0, 0, None, self._threshold, policy, False, "fewer_than_k", "no_results", refuses, None, None, 0
         )
 
     def _refusal(self, scores: Float32, components: Components) -> tuple[RefusalScore | None, Mask | None]:

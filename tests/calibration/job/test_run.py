@@ -10,6 +10,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.retrieval.gate import Gate, ScoredResult
 from taugate.retrieval.index.lexical import LexicalIndex
@@ -48,6 +49,48 @@ def manifest(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> dict:
     capfd.readouterr()
     assert cli.main([*arguments, "--json"]) in {0, 3, 4}
     return json.loads(capfd.readouterr().out)["manifest"]
+
+
+def off_topic_run_of(run: Path, releases: Path) -> Path:
+    """Write the run of the English off-topic questions beside a run."""
+    questions = [question.text for question in off_topic_table() if question.language == "English"]
+    return write_json(off_topic_run(run), dense_results(questions, releases))
+
+
+def test_off_topic_run_gives_rho_of_corpus(
+    run: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copy(run, tmp_path / "dense.jsonl")
+    off_topic_run_of(copy, run.parent / "releases")
+    rule = ("--policy", "relative", "--max-loss", "0.05")
+    calibrate = ["calibrate", str(sample), "--releases", str(tmp_path / "a"), "--encoder", str(encoder)]
+    of_corpus = manifest([*calibrate, "--lexical", "off", *rule], capfd)
+    of_run = manifest(calibrate_run(copy, sample, tmp_path / "b", *rule), capfd)
+    assert of_corpus["refusal"]["left_out"] == 0, "a run has no texts, so it leaves out no question"
+    assert {**of_run["refusal"], "near_miss": of_corpus["refusal"]["near_miss"]} == of_corpus["refusal"]
+    assert of_run["policy"]["tau"] == of_corpus["policy"]["tau"]
+    gate = Gate.load(find(tmp_path / "b"))
+    pizza = gate.cut([ScoredResult(f"d{place}", of_run["refusal"]["rho"] - 0.01, {}) for place in range(5)])
+    assert (pizza.results, pizza.reason, pizza.refuses) == ([], "unanswerable", True)
+
+
+@pytest.mark.parametrize("option", ["absent", "--no-refusal"])
+def test_run_without_rho_says_that_nothing_is_refused(
+    run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str
+) -> None:
+    copy = shutil.copy(run, tmp_path / "dense.jsonl")
+    if option == "--no-refusal":
+        off_topic_run_of(copy, run.parent / "releases")
+    options = [] if option == "absent" else [option]
+    assert cli.main(calibrate_run(copy, sample, tmp_path / "releases", *options)) == 0
+    assert "Refuses    nothing: every question gets a result\n" in capfd.readouterr().err
+    reply = Gate.load(find(tmp_path / "releases")).cut([ScoredResult("d1", 0.01, {})])
+    assert (reply.refuses, reply.refusal) == (False, None)
+
+
+def test_missing_off_topic_run_is_bad_input(run: Path, sample: Path, tmp_path: Path) -> None:
+    arguments = calibrate_run(run, sample, tmp_path, "--off-topic", str(tmp_path / "nosuch.jsonl"))
+    assert cli.main(arguments) == 2
 
 
 @pytest.mark.parametrize(

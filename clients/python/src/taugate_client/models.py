@@ -300,6 +300,7 @@ class GateResponse:
         dropped: Number of results below the threshold.
         best_score: Score of the best result, kept or not; None without a result.
         reason: Why `results` is empty; None if it is not.
+        refuses: Whether a rule refuses queries as a whole; if false, off-topic ones get results.
         release: Id of the release.
         query_id: Id of this reply, for /feedback.
         refusal: None if the release refuses no query as a whole.
@@ -315,6 +316,7 @@ class GateResponse:
     dropped: int
     best_score: float | None
     reason: Literal["no_results", "all_below_threshold", "unanswerable"] | None
+    refuses: bool
     release: str
     drift: Drift
     query_id: str

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,16 +30,29 @@ from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.storage.files import sha256_json
 
 
+class RunFiles(NamedTuple):
+    """The files of a calibration on a run.
+
+    Attributes:
+        run: The run.
+        qrels: Its qrels.
+        off_topic: Run of questions about other subjects, by the same retriever; None without one.
+    """
+
+    run: Path
+    qrels: Path
+    off_topic: Path | None = None
+
+
 def calibrate_run(
-    run: Path, qrels: Path, releases: Path, scale: ScoreScale, settings: CalibrationSettings, job: Job
+    files: RunFiles, releases: Path, scale: ScoreScale, settings: CalibrationSettings, job: Job
 ) -> RunManifest:
     """Read a run and its qrels, choose a threshold and write a release into `releases`, without promoting it.
 
     Only one calibration at a time runs in a directory. After an error, no release has been written.
 
     Args:
-        run: File of the run.
-        qrels: File of the qrels.
+        files: The run with its qrels.
         releases: The directory of releases.
         scale: What the scores are.
         settings: All other settings.
@@ -50,7 +63,7 @@ def calibrate_run(
     """
     calibration = RunCalibration(releases, settings, job)
     with calibration_lock(releases):
-        return calibration.read(run, qrels, scale).study().decide().write()
+        return calibration.read(files, scale).study().decide().write()
 
 
 class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
@@ -65,8 +78,8 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         check_releases(releases, job)
         super().__init__(releases, settings, job)
 
-    def read(self, path: Path, qrels: Path, scale: ScoreScale) -> Self:
-        """Read a run and its qrels.
+    def read(self, files: RunFiles, scale: ScoreScale) -> Self:
+        """Read a run and its qrels, and the run of off-topic questions.
 
         Raises:
             InputError: If they cannot be read, or do not fit the settings.
@@ -79,7 +92,8 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             )
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
-            run, left_out = JudgedRun.read(Run.read(path, scale), qrels, settings.k)
+            run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k)
+            off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)
         for sentence in left_out:
             job.report(sentence)
         check_bootstraps(settings)
@@ -88,12 +102,12 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         evidence = AvailableEvidence.count(run, settings.k)
         if evidence.because:  # reported before the work
             job.report(f"{PROVISIONAL} {evidence.because}")
-        self.inputs = RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job)
+        self.inputs = RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job, off_topic)
         self.searching = RunSearch(self.inputs)
         self.records |= {
             "taugate_version": version("taugate"),
             "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
-            "data": _data_facts(run),
+            "data": _data_facts(run, off_topic),
             "retriever": _retriever(run, settings.k),
             "reference": REFERENCE,
         }
@@ -111,7 +125,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         (release / REPORT).write_text(report, encoding="utf-8")
 
 
-def _data_facts(run: JudgedRun) -> dict[str, Any]:
+def _data_facts(run: JudgedRun, off_topic: Run | None) -> dict[str, Any]:
     answerable, unanswerable = len(run.answerable), len(run.unanswerable)
     return {
         "name": run.name,
@@ -121,7 +135,7 @@ def _data_facts(run: JudgedRun) -> dict[str, Any]:
         "answerable": answerable,
         "unanswerable": unanswerable,
         "truncated_documents": 0,
-        "sha256": run.sha256,
+        "sha256": {**run.sha256, **({} if off_topic is None else {"off_topic": off_topic.sha256})},
     }
 
 

@@ -24,7 +24,7 @@ from taugate.calibration.query_set.wording import Wording, compare_wording
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import divide, refuse_by_default
+from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -137,7 +137,11 @@ class CorpusSearch(StudiedSearch):
         settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
         if not settings.refusal and kept is None:
             return None
-        return refuse_by_default(self.queries, divide(parts, roles, settings.rule), roles, settings, kept)
+        divided = divide(parts, roles, settings.rule)
+        questions = RefusalQuestions.of_corpus(self.queries, divided)
+        if questions is None:
+            return None
+        return refuse_by_default(self.queries, questions, divided, roles, settings, kept)
 
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -13,17 +14,20 @@ from taugate.calibration.abstention.refusal import (
     ScoredQuestions,
     can_limit,
 )
+from taugate.calibration.metrics.clusters import ClusterIds
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.metrics.ranking import AnsweredQueries
+from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.runs.run import Run
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.records import RefusalRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
@@ -59,19 +63,72 @@ def divide(parts: Mapping[str, QueryPart], roles: QueryRoles | None, rule: Thres
     return LabelledParts(limits, certifies)
 
 
+class RefusalQuestions(NamedTuple):
+    """Questions that no document answers, by kind; None if there are none of a kind.
+
+    Attributes:
+        off_topic: Questions about other subjects.
+        request: Short requests to an assistant.
+        near_miss: Near misses; none of them chooses ρ.
+        unanswerable: The user's unanswerable queries.
+        left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
+    """
+
+    off_topic: ScoredQuestions
+    request: ScoredQuestions | None
+    near_miss: ScoredQuestions | None
+    unanswerable: ScoredQuestions | None
+    left_out: int
+
+    @classmethod
+    def of_corpus(cls, search: LabelledSearch, parts: LabelledParts) -> Self | None:
+        """Take the questions of a searched data set; None if the documents seem to answer all about other subjects."""
+        scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
+        spoken = search.off_topic_remaining(scores[:0], any_language=False)
+        remains = search.off_topic_remaining(scores[found][parts.limits[found]], any_language=False)
+        requests = np.array([question.is_request for question in off_topic_table()])
+        off_topic, request = (
+            _all_choose(kind.top.scores[:, 0], kind.clusters)
+            for kind in (search.off_topic.take(remains & mask) for mask in (~requests, requests))
+        )
+        if off_topic is None:
+            return None
+        near = [kind for kind, _ in search.near_misses]
+        near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
+        near_miss = ScoredQuestions.of(
+            near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
+        )
+        unanswerable = _unanswerable(search, search.own.top.scores[:, 0], search.own.clusters, parts)
+        return cls(off_topic, request, near_miss, unanswerable, int((spoken & ~remains).sum()))
+
+    @classmethod
+    def of_run(cls, search: SearchedQueries, off_topic: Run, parts: LabelledParts) -> Self | None:
+        """Take the questions of a run beside that of the labelled queries; None without one about other subjects."""
+        requests = {question.text for question in off_topic_table() if question.is_request}
+        scores: tuple[list[float], list[float]] = [], []  # of questions about other subjects, and of requests
+        for query in off_topic.queries.values():
+            if len(query):  # a question without results needs no refusal
+                scores[query.text in requests].append(float(query.scores[0]))
+        others, short = (_all_choose(np.array(kind, dtype=np.float32), np.arange(len(kind))) for kind in scores)
+        if others is None:
+            return None
+        clusters = search.cluster_ids[len(search.judged) :]
+        return cls(others, short, None, _unanswerable(search, search.unanswerable.scores[:, 0], clusters, parts), 0)
+
+
 def refuse_by_default(
-    search: LabelledSearch,
+    search: SearchedQueries,
+    questions: RefusalQuestions,
     parts: LabelledParts,
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     kept: RefusalRecord | None,
-) -> DefaultRefusal | None:
+) -> DefaultRefusal:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
-    None if the documents seem to answer all questions about other subjects.
-
     Args:
-        search: The searched data set.
+        search: The labelled queries with their results.
+        questions: Questions that no document answers.
         parts: Parts of the answerable queries.
         roles: None with too few queries.
         settings: All settings, among them the rule of the threshold, and ρ if it is given.
@@ -81,52 +138,27 @@ def refuse_by_default(
     rule, rho = settings.rule, settings.rho if kept is None else kept.rho
     generated = any(query.origin in {"crop", "llm"} for query in search.dataset.answerable)
     provisional = generated or not can_limit(MAX_LOST, len(search.units)) if kept is None else kept.provisional
-    evidence = _evidence(search, parts, rule, rho, provisional=provisional)
-    if evidence is None:
-        return None
+    scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
+    # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
+    # certified for them.
+    limits = parts.limits[found] & (not provisional or rule.statement is not None)
+    right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
+    evidence = RefusalEvidence(right, **questions._asdict(), lost=LostShares.under(rule), kept=rho)
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
-        search.judged.top.scores[:, 0],
-        search.unanswerable.scores[:, 0],
-        np.float32(evidence.rho),
-        certified=True,
-        fitted=fitted,
+        scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
     )
     rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
     return DefaultRefusal(rule_served, evidence.record(provisional=provisional), answering)
 
 
-def _evidence(
-    search: LabelledSearch, parts: LabelledParts, rule: ThresholdRule, kept: float | None, *, provisional: bool
-) -> RefusalEvidence | None:
-    """Score the questions of every kind; None without a question about other subjects."""
-    scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
-    spoken = search.off_topic_remaining(scores[:0], any_language=False)
-    remains = search.off_topic_remaining(scores[found][parts.limits[found]], any_language=False)
-    requests = np.array([question.is_request for question in off_topic_table()])
-    off_topic, request = (_all_choose(search.off_topic.take(remains & kind)) for kind in (~requests, requests))
-    if off_topic is None:
-        return None
-    # A few crops, some of two or three words, say too little about people's questions to limit ρ, unless a loss is
-    # certified for them.
-    limits = parts.limits[found] & (not provisional or rule.statement is not None)
-    near = [kind for kind, _ in search.near_misses]
-    near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
-    own, certified = search.own, search.cluster_ids[: len(scores)][parts.certifies]
-    return RefusalEvidence(
-        right=ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None,
-        off_topic=off_topic,
-        request=request,
-        near_miss=ScoredQuestions.of(
-            near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
-        ),
-        unanswerable=ScoredQuestions.of(own.top.scores[:, 0], own.clusters, ~np.isin(own.clusters, certified)),
-        left_out=int((spoken & ~remains).sum()),
-        lost=LostShares.under(rule),
-        kept=kept,
-    )
+def _unanswerable(
+    search: SearchedQueries, scores: Float32, clusters: ClusterIds, parts: LabelledParts
+) -> ScoredQuestions | None:
+    """Take the user's unanswerable queries, of which those choose ρ that share no document with certifying queries."""
+    certified = search.cluster_ids[: len(search.judged)][parts.certifies]
+    return ScoredQuestions.of(scores, clusters, ~np.isin(clusters, certified))
 
 
-def _all_choose(questions: UnansweredQuestions) -> ScoredQuestions | None:
-    every = np.ones(len(questions), dtype=np.bool_)
-    return ScoredQuestions.of(questions.top.scores[:, 0], questions.clusters, every)
+def _all_choose(scores: Float32, clusters: ClusterIds) -> ScoredQuestions | None:
+    return ScoredQuestions.of(scores, clusters, np.ones(len(scores), dtype=np.bool_))

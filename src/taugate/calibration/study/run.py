@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.choose import MIN_LABELLED
+from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import QueryPart
@@ -19,10 +20,12 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
+from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.component_signals import Components
@@ -39,9 +42,11 @@ class RunInputs(StudyInputs):
 
     Attributes:
         dataset: The queries with results and judgements.
+        off_topic: Results of the same retriever for questions about other subjects; None if they were not sent.
     """
 
     dataset: JudgedRun
+    off_topic: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -140,8 +145,14 @@ class RunSearch(StudiedSearch):
             )
         return chosen
 
-    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> None:
-        """Return None: off-topic questions, which choose ρ, cannot be searched without the retriever."""
+    def refusal(self, parts: Parts, roles: QueryRoles | None, inherited: Inherited | None) -> DefaultRefusal | None:
+        """Choose ρ by the run of off-topic questions; None without one, or if best scores tell no queries apart."""
+        settings, off_topic = self.inputs.settings, self.inputs.off_topic
+        if not settings.refusal or off_topic is None or _equal_best(self.queries) is not None:
+            return None
+        divided = divide(parts, roles, settings.rule)
+        questions = RefusalQuestions.of_run(self.queries, off_topic, divided)
+        return None if questions is None else refuse_by_default(self.queries, questions, divided, roles, settings, None)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""

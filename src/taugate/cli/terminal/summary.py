@@ -124,7 +124,10 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
         "Keeps": _THRESHOLDS[policy.kind].format(tau=policy.tau) if policy.tau is not None else "no threshold",
         "Refuses": None if manifest.refusal is None else f"ρ = {manifest.refusal.rho:.3f}",
     }
-    return {verb: f"{text} ({value})" if (value := thresholds.get(verb)) else text for verb, text in parts.items()}
+    rows = {verb: f"{text} ({value})" if (value := thresholds.get(verb)) else text for verb, text in parts.items()}
+    if isinstance(manifest, RunManifest) and manifest.answer_threshold is None:
+        rows["Refuses"] = "nothing: every question gets a result"
+    return rows
 
 
 def _measured(manifest: ReleaseManifest) -> str:

@@ -5,7 +5,7 @@ Every line is written at once, so that a run that was interrupted is continued a
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
 from taugate.storage.files import atomic_write, sha256_json
 
@@ -42,6 +44,18 @@ def read_run_queries(path: Path) -> list[dict[str, Any]]:
     if not queries:
         raise InputError(f"{path}: holds no query; write one JSON object per line")
     return queries
+
+
+def off_topic_run(run: Path) -> Path:
+    """Return the path of the run of off-topic questions that belongs to a run."""
+    return run.with_name(f"{run.name}.off-topic.jsonl")
+
+
+def off_topic_fields(queries: Iterable[str]) -> list[dict[str, Any]]:
+    """Return fields of the off-topic questions that come with Taugate, in the language of queries, or in all."""
+    language = QuestionRule.for_texts(queries).language
+    spoken = [question for question in off_topic_table() if question.language == language] or off_topic_table()
+    return [{"query_id": f"off-topic-{number}", "query": question.text} for number, question in enumerate(spoken)]
 
 
 class RunFile:

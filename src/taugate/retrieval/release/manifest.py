@@ -71,7 +71,7 @@ class DataRecord(Record):
     answerable: int
     unanswerable: int
     truncated_documents: int
-    sha256: dict[Literal["corpus", "queries", "qrels", "run", "vectors", "query_vectors"], str]
+    sha256: dict[Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"], str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
 

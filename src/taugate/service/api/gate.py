@@ -149,6 +149,7 @@ def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
         "dropped": reply.dropped,
         "best_score": reply.best_score,
         "reason": reply.reason,
+        "refuses": reply.refuses,
         **({} if reply.refusal is None else {"refusal": reply.refusal._asdict()}),
         "release": active.release_id,
     }

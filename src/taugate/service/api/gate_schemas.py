@@ -141,6 +141,7 @@ class GateResponse(BaseModel):
     dropped: int = Field(ge=0, description="number of results below the threshold")
     best_score: float | None = Field(description="score of the best result, kept or not; null without a result")
     reason: GateReason | None = Field(description="why `results` is empty; null if it is not")
+    refuses: bool = Field(description="whether a rule refuses queries as a whole; if false, off-topic ones get results")
     refusal: Refusal | None = Field(default=None, description="absent if the release refuses no query as a whole")
     release: str = Field(description=RELEASE_ID)
     drift: Drift
