@@ -111,7 +111,6 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
         (["calibrate", "data", "--releases", "r"], "sklearn"),
         (["calibrate", "data", "--releases", "r"], "scipy"),
         (["calibrate", "data", "--releases", "r"], "jinja2"),
-        (["drift", "replay", "log", "--releases", "r"], "jinja2"),
         (["quickstart", "--no-serve"], "sklearn"),
     ],
 )

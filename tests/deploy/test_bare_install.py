@@ -135,8 +135,6 @@ def test_service_runs_without_extras(python: Path, releases: Path) -> None:
     [
         (["calibrate", "DATA", "--releases", "new"], "calibration"),
         (["quickstart", "--no-serve"], "calibration,sample"),
-        (["drift", "replay", "LOG", "--releases", "RELEASES"], "calibration"),
-        (["drift", "baseline", "LOG", "--releases", "RELEASES"], "calibration"),
         (["release", "promote", "ID", "--if", "accuracy not lower", "--releases", "RELEASES"], "calibration"),
         (["release", "push", "--to", "s3://bucket/prefix", "--releases", "RELEASES"], "storage"),
         (["release", "pull", "--from", "s3://bucket/prefix", "--releases", "RELEASES"], "storage"),

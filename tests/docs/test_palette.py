@@ -1,4 +1,4 @@
-"""One palette: playground, report, drift replay and the plots of the site have the same colours, light and dark."""
+"""One palette: playground, report and the plots of the site have the same colours, light and dark."""
 
 import re
 from pathlib import Path

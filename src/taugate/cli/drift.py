@@ -52,7 +52,6 @@ class LogOptions(Options):
 class ReplayOptions(LogOptions):
     """The options of `taugate drift replay`."""
 
-    page: Path | None = option(None, "page to write (default: LOG with the suffix .html)")
     smallest_effect: float = option(MIN_EFFECT, variable_help("drift_smallest_effect"))
     average_run_length: Annotated[float, Appearance("N", ("--average-run-length", "--seldom"))] = option(
         AVERAGE_RUN_LENGTH, variable_help("drift_average_run_length")
@@ -61,14 +60,14 @@ class ReplayOptions(LogOptions):
 
 
 def replay(options: ReplayOptions) -> int:
-    """Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw when they would have fired."""
+    """Replay a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and print when they would have fired."""
     block = options.block_rule
     if not 0 <= options.smallest_effect <= 1:
         raise InputError("--smallest-effect must be from 0 to 1")
     block_size = BLOCK if block == "auto" else block
     if not options.average_run_length > block_size:
         raise InputError(f"--average-run-length must be more than {block_size}, the queries of one block")
-    from taugate.calibration.replay.run import replay_logs  # drawing needs the extra `calibration`
+    from taugate.calibration.replay.run import replay_logs
 
     replay_logs(
         options.releases,
@@ -76,7 +75,6 @@ def replay(options: ReplayOptions) -> int:
         [*options.logs],
         Rules(options.smallest_effect, options.average_run_length, block),
         baseline_at=options.baseline,
-        page=options.page,
         as_json=options.as_json,
     )
     return 0

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.charts.numbers import percent
+from taugate.calibration.charts.numbers import metrics_line, percent
 from taugate.calibration.charts.template import with_whole_options
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
-from taugate.calibration.report.terminal import cost, metrics_line, promise, statement, table
+from taugate.calibration.report.terminal import cost, promise, statement, table
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest

@@ -4,6 +4,7 @@ from typing import Literal
 
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval, Method, Statement
+from taugate.retrieval.release.manifest import ReleaseManifest
 
 NOTHING = "–"
 
@@ -76,3 +77,22 @@ def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -
     if statement == "labels":
         return "Risk control, from few labels"
     return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")
+
+
+def metrics_line(manifest: ReleaseManifest) -> str:
+    """Return the measures of the papers on one line, of held-out queries if any are, with their 95 % intervals."""
+    policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
+    measured = [
+        f"accuracy@{policy.k} {_share(metrics.accuracy)}",
+        f"NDCG@{policy.k} {metrics.ndcg.mean:z.3f} {limits(metrics.ndcg, 3)}",
+    ]
+    if policy.tau is not None:
+        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {policy.tau:.3f}")
+    measured.append(f"COE {_share(metrics.coe)}")
+    if metrics.roe is not None:
+        measured.append(f"ROE {_share(metrics.roe)}")
+    return ", ".join(measured)
+
+
+def _share(value: Interval) -> str:
+    return f"{percent(value.mean)} ({100 * value.lower:z.1f}–{100 * value.upper:z.1f})"

@@ -1,4 +1,4 @@
-"""The templates of the pages: the report of a release, and the drift replay of a log."""
+"""The template of the report of a release."""
 
 import re
 from functools import cache

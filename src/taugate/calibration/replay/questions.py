@@ -2,11 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from taugate.calibration.replay.log import AnsweredLog
-from taugate.calibration.replay.replayed import ReplayedLog, TimeSpan
+from taugate.calibration.replay.replayed import ReplayedLog
 from taugate.drift.new_questions import NewQuestions, QuestionGroup, UsualRange
 from taugate.drift.query_log import LoggedQuery, read_query_log
+
+NO_TEXTS = (
+    "The log has hashes in place of texts, so no question can be named: TAUGATE_QUERY_LOG_TEXTS=true keeps the texts "
+    "of later queries."
+)
+
+
+class TimeSpan(NamedTuple):
+    """A span of time, from `start` to `end`, in Unix time."""
+
+    start: float
+    end: float
 
 
 def new_questions(answered: AnsweredLog, replayed: ReplayedLog, logs: Sequence[Path]) -> list[QuestionGroup] | None:
@@ -40,10 +53,9 @@ def alarm_spans(replayed: ReplayedLog) -> list[TimeSpan]:
     """Return the times during which any alarm was on, each from the block before on, whose queries raised it."""
     spans: list[TimeSpan] = []
     on: dict[str, float] = {}
-    starts = [block.start for block in replayed.queries.blocks]
     for change in replayed.moments:
         if change.on:
-            before = [start for start in starts if start < change.at][-2:]
+            before = [start for start in replayed.blocks if start < change.at][-2:]
             on[change.signal] = before[0] if before else change.at
         elif change.signal in on:
             spans.append(TimeSpan(on.pop(change.signal), change.at))

@@ -9,8 +9,7 @@ import numpy as np
 import orjson
 
 from taugate.calibration.replay.log import AnsweredLog
-from taugate.calibration.replay.page import NO_TEXTS, render
-from taugate.calibration.replay.questions import new_questions
+from taugate.calibration.replay.questions import NO_TEXTS, new_questions
 from taugate.calibration.replay.replayed import count_of, format_utc, replay
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
@@ -66,17 +65,16 @@ def _signals_beyond_calibration(learnt: Baseline, monitor: Monitor) -> list[str]
     ]
 
 
-def replay_logs(  # noqa: PLR0913 (one for each option of the command)
+def replay_logs(
     releases: Path,
     release: str | None,
     logs: Sequence[Path],
     rules: Rules,
     *,
     baseline_at: Path | None,
-    page: Path | None,
     as_json: bool,
 ) -> None:
-    """Print when each drift alarm would have begun and ended, and write an HTML page with charts.
+    """Print when each drift alarm would have begun and ended, and which questions were new under it.
 
     Args:
         releases: The releases directory.
@@ -84,7 +82,6 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
         logs: Files that the service wrote, in any order.
         rules: Rules of the alarms.
         baseline_at: A baseline that widens the bounds, or its folder; None for the bounds of the calibration.
-        page: Path of the page, None for a file beside the first log.
         as_json: Print one JSON object instead of a line per change.
 
     Raises:
@@ -92,21 +89,18 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
         ReleaseError: If the release cannot be read.
     """
     answered = AnsweredLog.read(releases, release, logs)
-    calibrated = answered.monitor(rules)
-    baseline = _load_baseline(baseline_at, answered.release, calibrated)
-    monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)
-    replayed = replay(answered.log, monitor, calibrated)
-    page = page or logs[0].with_name(f"{logs[0].name}.html")
+    monitor = answered.monitor(rules)
+    baseline = _load_baseline(baseline_at, answered.release, monitor)
+    replayed = replay(answered.log, monitor if baseline is None else answered.monitor(rules, baseline.bounds))
     questions = new_questions(answered, replayed, logs)
-    page.write_text(render(answered, replayed, baseline, questions), encoding="utf-8")
-    queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.queries.blocks)
+    queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.blocks)
     if as_json:
         moments = [
             {"signal": change.signal, "at": change.at, "after": change.after, "alarm": change.on}
             for change in replayed.moments
         ]
         printed = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
-        printed |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
+        printed |= {"baseline": baseline is not None, "moments": moments}
         printed["questions"] = None if questions is None else [dataclasses.asdict(group) for group in questions]
         sys.stdout.write(orjson.dumps(printed).decode() + "\n")
         return
@@ -114,8 +108,10 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
         state = "alarm" if change.on else "over"
         sys.stdout.write(f"{format_utc(change.at)} UTC  {change.signal:16}  {state:5}  after {change.after:,}\n")
     counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
+    if answered.log.other_lines:
+        counts.append(f"{count_of(answered.log.other_lines, 'line')} of other releases")
     alarms = count_of(sum(change.on for change in replayed.moments), "alarm")
-    sys.stderr.write(f"{', '.join(counts)}: {alarms}; charts in {page}\n")
+    sys.stderr.write(f"{', '.join(counts)}: {alarms}\n")
     if questions is None:
         sys.stderr.write(f"{NO_TEXTS}\n")
     elif questions:

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
-from taugate.calibration.charts.numbers import KEEPS, PARTS
+from taugate.calibration.charts.numbers import KEEPS, PARTS, metrics_line
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
@@ -28,7 +28,6 @@ from taugate.calibration.report.questions import OUTCOMES, question_table, sorti
 from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
     cost,
-    metrics_line,
     promise,
     refusal_sentence,
     refusal_warning,

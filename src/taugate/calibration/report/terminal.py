@@ -1,7 +1,7 @@
 """The result of a calibration in plain sentences, and as a table for the terminal."""
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
-from taugate.calibration.charts.numbers import METRICS, limits, percent
+from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
 from taugate.calibration.report import few_labels
@@ -23,25 +23,6 @@ _KINDS = {
 _EVERY_CANDIDATE = (
     "ψ = 100: no percentile of Γ lowers the metric, so this threshold depends on the number and size of bootstraps."
 )
-
-
-def metrics_line(manifest: ReleaseManifest) -> str:
-    """Return the measures of the papers on one line, of held-out queries if any are, with their 95 % intervals."""
-    policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
-    measured = [
-        f"accuracy@{policy.k} {_share(metrics.accuracy)}",
-        f"NDCG@{policy.k} {metrics.ndcg.mean:z.3f} {limits(metrics.ndcg, 3)}",
-    ]
-    if policy.tau is not None:
-        measured.append(f"τ{'' if policy.psi is None else f'(ψ = {policy.psi})'} {policy.tau:.3f}")
-    measured.append(f"COE {_share(metrics.coe)}")
-    if metrics.roe is not None:
-        measured.append(f"ROE {_share(metrics.roe)}")
-    return ", ".join(measured)
-
-
-def _share(value: Interval) -> str:
-    return f"{percent(value.mean)} ({100 * value.lower:z.1f}–{100 * value.upper:z.1f})"
 
 
 def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:

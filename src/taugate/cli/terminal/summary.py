@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from taugate.calibration.charts.numbers import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
-from taugate.calibration.report.terminal import metrics_line
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
