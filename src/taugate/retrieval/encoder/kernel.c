@@ -246,6 +246,7 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "kernel", .m_doc = "Encodes texts with a BERT-like model.", .m_methods = methods, .m_slots = slots};
 
 // TEST_KERNEL is for tests: it names the fastest path, as on another processor, or none, as if no compiler had been there.
+// A wrong one ends the process with one line.
 static int restrict_paths(const char *name) {
     if (!name || !*name) return 1;
     if (!strcmp(name, "none")) return PyErr_Format(PyExc_ModuleNotFoundError, "TEST_KERNEL=none"), 0;
@@ -255,9 +256,9 @@ static int restrict_paths(const char *name) {
         fastest = i;
         paths(i ? INT8 : FLOAT32, found);
         if (found[0].name == names[i]) return 1;
-        return PyErr_Format(PyExc_ValueError, "TEST_KERNEL=%s: this processor does not have it", name), 0;
+        return PyErr_Format(PyExc_SystemExit, "TEST_KERNEL=%s: this processor does not have it", name), 0;
     }
-    return PyErr_Format(PyExc_ValueError, "TEST_KERNEL=%s: must be avx512, avx2, plain or none", name), 0;
+    return PyErr_Format(PyExc_SystemExit, "TEST_KERNEL=%s: must be avx512, avx2, plain or none", name), 0;
 }
 
 PyMODINIT_FUNC PyInit_kernel(void) { return restrict_paths(getenv("TEST_KERNEL")) ? PyModuleDef_Init(&definition) : NULL; }
