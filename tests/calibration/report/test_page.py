@@ -27,7 +27,7 @@ def test_page_has_all_sections_and_one_script(probability: Studied, papers: Stud
 
 def test_negative_zero_is_found_in_numbers_alone() -> None:
     assert wrong_numbers("<td>-0</td><td>(-0.00, 1)</td><td>1.2 − 0, −0 %</td>") == ["-0", "-0.00", "−0"]
-    assert wrong_numbers("taugate calibrate /tmp/pytest-0/data-0 --releases ~/pytest-0/r</p><p>-0.05 in 2026-01</p>") == []
+    assert wrong_numbers("taugate calibrate /tmp/pytest-0/d-0 --releases ~/pytest-0</p><p>-0.05 in 2026-01") == []
 
 
 def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:
