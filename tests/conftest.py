@@ -1,5 +1,6 @@
 """Fixtures: the sample data set, an encoder without PyTorch, a release of both, and a real service with it."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.service_process import ServiceProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Imports make two million objects that stay. A search among them for garbage takes a second, so none is made while tests
+# are collected, and later ones leave these objects out.
+gc.disable()
 
 # gRPC reads this at its first import. Otherwise its fork handlers run in every fork of this process that starts another
 # user's program, such as PostgreSQL's initdb, and one fork in two hundred aborts.
@@ -42,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: _FIRST.index(file) if (file := item.nodeid.partition("::")[0]) in _FIRST else len(_FIRST)
     )
+
+
+def pytest_collection_finish() -> None:
+    """Make garbage collection cheap for all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

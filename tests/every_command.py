@@ -103,8 +103,8 @@ def run_every_command(
         wrap: Returns the command line that runs a command line, such as one of strace.
         settings: Additional variables of every environment, which otherwise has PATH and what keeps runs short.
         serve_seconds: Seconds that a service runs after its first answer.
-        forked: Whether commands without a server are forks of one process that has imported their libraries. The last
-            outcome, IMPORTS, is then that of this process.
+        forked: Whether most commands are forks of one process that has imported their libraries. The last outcome,
+            IMPORTS, is then that of this process.
     """
     imports = _RunFolder(folder / IMPORTS, settings or {})
     with ForkServer([*LIBRARIES, *PYTORCH], wrap, imports.environment) if forked else nullcontext() as server:
@@ -112,7 +112,7 @@ def run_every_command(
             words = [*run.command.split(), *run.arguments]
             if run.command == MCP:
                 command = wrap([sys.executable, "-m", "taugate_mcp", *run.arguments])
-            elif server is None or run.port or run.command == _OWN_PROCESSES:
+            elif server is None or run.command == _OWN_PROCESSES:
                 command = wrap([sys.executable, "-m", "taugate", *words])
             else:
                 command = [str(server.client), *words]

@@ -2,7 +2,7 @@
 
 A fork has its own environment, folder, streams and process group, and runs `taugate.__main__.main`. A test that needs
 nothing of a command but what it does saves the seconds of processor time that the imports take. The program `client`
-passes its arguments, environment, folder and streams to the process, forwards SIGINT and SIGTERM, and ends with the
+passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, and ends with the
 status of its command.
 """
 
@@ -42,7 +42,7 @@ server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({path!r})
 asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 server.sendmsg([asked], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
-for name in (signal.SIGINT, signal.SIGTERM):
+for name in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(name, lambda number, frame: server.send(b"%d" % number))
 status = int(server.recv(100) or b"1")
 if status < 0:
@@ -131,9 +131,10 @@ def _attend(client: socket.socket) -> None:
     while ended not in select.select([client, ended], [], [])[0]:
         sent = client.recv(100)
         with suppress(ProcessLookupError):
-            os.kill(pid, int(sent) if sent else signal.SIGKILL)  # nothing is sent if the client was killed
-        if not sent:
-            break
+            if not sent:  # the client was killed
+                os.killpg(pid, signal.SIGKILL)
+                break
+            os.kill(pid, int(sent))
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with suppress(OSError):
         client.send(b"%d" % status)
