@@ -2,8 +2,8 @@
 
 A fork has its own environment, folder, streams and process group, and runs `taugate.__main__.main`. A test that needs
 nothing of a command but what it does saves the seconds of processor time that the imports take. The program `client`
-passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, and ends with the
-status of its command.
+passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, and ends
+with the status of its command.
 """
 
 import atexit

@@ -34,9 +34,9 @@ class ServiceProcess:
         log = self._log if stderr is None else stderr
         environment = os.environ | {"TAUGATE_DRAIN_SECONDS": "0"} | environment
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120)
 
-    def ready(self, seconds: float = 60) -> Self:
+    def ready(self, seconds: float = 120) -> Self:
         """Wait until /readyz returns 200."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -52,7 +52,7 @@ class ServiceProcess:
 
     def with_shadow(self, **headers: str) -> Self:
         """Wait until the shadow release is loaded, which happens after the service is ready."""
-        for _ in range(600):
+        for _ in range(2400):
             if self.http.get("/release", headers=headers).raise_for_status().json()["shadow"] is not None:
                 return self
             time.sleep(0.05)
