@@ -18,8 +18,8 @@ from tests.service_process import ServiceProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Imports make a million objects that stay. A search among them for garbage takes a second, so none is made while tests are
-# collected, and later ones leave these objects out.
+# Imports make a million objects that stay, and each search among them for garbage takes a second. So none is made while
+# tests are collected, and later ones leave these objects out.
 gc.disable()
 
 # gRPC reads this at its first import. Otherwise its fork handlers run in every fork of this process that starts another
