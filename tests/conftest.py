@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
+from tests.fork_server import ForkServer
 from tests.service_process import ServiceProcess
 
 if TYPE_CHECKING:
@@ -108,10 +110,20 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Pa
     return folder
 
 
+@pytest.fixture(scope="session")
+def taugate() -> Iterator[Path | None]:
+    """A program that runs commands of `taugate` in forks of a process that has imported them; None on macOS."""
+    if sys.platform != "linux":
+        yield None
+        return
+    with ForkServer() as server:
+        yield server.client
+
+
 @pytest.fixture(scope="module")
-def service(releases: Path) -> Iterator[ServiceProcess]:
-    """A real `taugate serve` process, ready."""
-    with ServiceProcess(releases) as process:
+def service(releases: Path, taugate: Path | None) -> Iterator[ServiceProcess]:
+    """A real `taugate serve`, ready; its process is the client of a fork."""
+    with ServiceProcess(releases, program=taugate) as process:
         yield process.ready()
 
 

@@ -2,8 +2,8 @@
 
 A fork has its own environment, folder, streams and process group, and runs `taugate.__main__.main`. A test that needs
 nothing of a command but what it does saves the seconds of processor time that the imports take. The program `client`
-passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, and ends
-with the status of its command.
+passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, sends
+SIGKILL for SIGUSR1, and ends as its command does. If it is killed itself, so is the command, a little later.
 """
 
 import atexit
@@ -38,12 +38,15 @@ _MAX_BYTES = 1 << 20  # of arguments and environment
 _CLIENT = """\
 #!{python} -IS
 import array, json, os, signal, socket, sys
+sent = {{name: name for name in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}} | {{signal.SIGUSR1: signal.SIGKILL}}
+signal.pthread_sigmask(signal.SIG_BLOCK, sent)
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({path!r})
 asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 server.sendmsg([asked], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
-for name in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-    signal.signal(name, lambda number, frame: server.send(b"%d" % number))
+for name in sent:
+    signal.signal(name, lambda number, frame: server.send(b"%d" % sent[number]))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, sent)
 status = int(server.recv(100) or b"1")
 if status < 0:
     signal.signal(-status, signal.SIG_DFL)

@@ -25,10 +25,16 @@ class ServiceProcess:
     interpreter = sys.executable
 
     def __init__(
-        self, releases: Path | str, port: int | None = None, stderr: int | None = None, **environment: str
+        self,
+        releases: Path | str,
+        port: int | None = None,
+        stderr: int | None = None,
+        program: Path | None = None,
+        **environment: str,
     ) -> None:
         self.port = port or free_port()
-        command = [self.interpreter, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
+        command = [self.interpreter, "-m", self.module] if program is None else [str(program)]
+        command += ["serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because an unread pipe fills up and then blocks the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr

@@ -4,22 +4,9 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.fork_server import ForkServer
-
-
-@pytest.fixture(scope="module")
-def taugate() -> Iterator[Path | None]:
-    """A program that runs commands of `taugate` in forks of a process; None on macOS. README runs the real command."""
-    if sys.platform != "linux":
-        yield None
-        return
-    with ForkServer() as server:
-        yield server.client
 
 
 @pytest.fixture(scope="session")
