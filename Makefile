@@ -6,6 +6,10 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 # Many tests wait for a server, so there is one test process more than there are cores. Inside each, numpy and PyTorch use one thread.
 PROCESSES ?= $$(( $(shell getconf _NPROCESSORS_ONLN) + 1 ))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# KERNEL=avx512|avx2|plain|none: the tests run as on a processor with no faster path of the kernel, or as without a compiler.
+ifdef KERNEL
+export TEST_KERNEL := $(KERNEL)
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
@@ -20,7 +24,7 @@ help: ## list the targets
 quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
-test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some; see test-servers
+test: $(VENV)/.test ## install and run the tests; ARGS=tests/service for some, KERNEL=avx2 as on a slower processor
 	$(PYTEST) $(ARGS)
 
 test-slow: $(VENV)/.test ## run the tests marked slow: training, pages of the documentation, kills, faults

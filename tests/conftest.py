@@ -1,6 +1,8 @@
 """Fixtures: the sample data set, an encoder without PyTorch, a release of both, and a real service with it."""
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +14,15 @@ from hypothesis import HealthCheck, settings
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
+from tests.fork_server import ForkServer
 from tests.service_process import ServiceProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Imports make a million objects that stay, and each search among them for garbage takes a second. So none is made while
+# tests are collected, and later ones leave these objects out.
+gc.disable()
 
 # gRPC reads this at its first import. Otherwise its fork handlers run in every fork of this process that starts another
 # user's program, such as PostgreSQL's initdb, and one fork in two hundred aborts.
@@ -42,6 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: _FIRST.index(file) if (file := item.nodeid.partition("::")[0]) in _FIRST else len(_FIRST)
     )
+
+
+def pytest_collection_finish() -> None:
+    """Make garbage collection cheap for all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -96,10 +110,20 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Pa
     return folder
 
 
+@pytest.fixture(scope="session")
+def taugate() -> Iterator[Path | None]:
+    """A program that runs commands of `taugate` in forks of a process that has imported them; None on macOS."""
+    if sys.platform != "linux":
+        yield None
+        return
+    with ForkServer() as server:
+        yield server.client
+
+
 @pytest.fixture(scope="module")
-def service(releases: Path) -> Iterator[ServiceProcess]:
-    """A real `taugate serve` process, ready."""
-    with ServiceProcess(releases) as process:
+def service(releases: Path, taugate: Path | None) -> Iterator[ServiceProcess]:
+    """A real `taugate serve`, ready; its process is the client of a fork."""
+    with ServiceProcess(releases, program=taugate) as process:
         yield process.ready()
 
 

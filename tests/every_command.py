@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,13 +23,16 @@ from taugate.cli.main import COMMANDS, load_command
 from taugate.ingestion.dataset.sample import write_sample
 from tests.adaptation.spoilt_model import write_spoilt_model
 from tests.fake_encoder import write_fake_encoder
+from tests.fork_server import LIBRARIES, PYTORCH, ForkServer
 from tests.keys import write_keys
 from tests.language_model import fake_model
 from tests.loopback import free_port
 from tests.runs import dense_results, write_json
 
 MCP = "taugate-mcp"  # the client's command, which is not among those of the parser
+IMPORTS = "imports"  # of libraries, before the commands that run in forks
 _QUESTION = "Who is liable for hidden defects when I buy a house?"
+_OWN_PROCESSES = "encode"  # starts processes of its own, of Ray
 _SECONDS = 240.0  # longest run of a command, and longest wait for a server
 
 
@@ -90,6 +93,8 @@ def run_every_command(
     wrap: Callable[[list[str]], list[str]] = list,
     settings: Mapping[str, str] | None = None,
     serve_seconds: float = 0.0,
+    *,
+    forked: bool = False,
 ) -> Iterator[CommandOutcome]:
     """Run the commands in sequence, because each needs files of earlier ones, and yield the outcomes.
 
@@ -98,28 +103,53 @@ def run_every_command(
         wrap: Returns the command line that runs a command line, such as one of strace.
         settings: Additional variables of every environment, which otherwise has PATH and what keeps runs short.
         serve_seconds: Seconds that a service runs after its first answer.
+        forked: Whether most commands are forks of one process that has imported their libraries. The last outcome,
+            IMPORTS, is then that of this process.
     """
-    for number, run in enumerate(_runs(folder, serve_seconds)):
-        run_folder = folder / f"run-{number}"
-        run_folder.mkdir()
-        yield _outcome(run, run_folder, wrap, settings or {})
+    imports = _RunFolder(folder / IMPORTS, settings or {})
+    with ForkServer([*LIBRARIES, *PYTORCH], wrap, imports.environment) if forked else nullcontext() as server:
+        for number, run in enumerate(_runs(folder, serve_seconds)):
+            words = [*run.command.split(), *run.arguments]
+            if run.command == MCP:
+                command = wrap([sys.executable, "-m", "taugate_mcp", *run.arguments])
+            elif server is None or run.command == _OWN_PROCESSES:
+                command = wrap([sys.executable, "-m", "taugate", *words])
+            else:
+                command = [str(server.client), *words]
+            yield _outcome(run, command, _RunFolder(folder / f"run-{number}", settings or {}))
+    if forked:
+        yield CommandOutcome(CommandRun(IMPORTS, ()), 0, "", *imports.files())
 
 
-def _outcome(
-    run: CommandRun, folder: Path, wrap: Callable[[list[str]], list[str]], settings: Mapping[str, str]
-) -> CommandOutcome:
-    home = folder / "home"
-    home.mkdir()
-    module = ["taugate_mcp"] if run.command == MCP else ["taugate", *run.command.split()]
-    # A short path, because Ray creates Unix sockets in it.
-    with tempfile.TemporaryDirectory(prefix="t") as temporary, (folder / "output").open("w+b") as output:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
-        environment["PYTHONFAULTHANDLER"] = "1"
-        environment["TAUGATE_DRAIN_SECONDS"] = "0"  # no other service takes the place of one that ends
+class _RunFolder:
+    """The folder of a run, with a home folder; that for temporary files is removed once its files are known.
+
+    Attributes:
+        environment: Environment of the run.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self.folder, self._home = folder, folder / "home"
+        self._home.mkdir(parents=True)
+        # A short path, because Ray creates Unix sockets in it.
+        self._temporary = tempfile.TemporaryDirectory(prefix="t")
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(self._home), "TMPDIR": self._temporary.name}
+        self.environment |= {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+        self.environment["TAUGATE_DRAIN_SECONDS"] = "0"  # no other service takes the place of one that ends
+        self.environment |= settings
+
+    def files(self) -> tuple[list[str], list[str]]:
+        """Return the files left in the home folder and in that for temporary files, as relative paths."""
+        with self._temporary as temporary:
+            return _files(self._home), _files(Path(temporary))
+
+
+def _outcome(run: CommandRun, command: list[str], own: _RunFolder) -> CommandOutcome:
+    with (own.folder / "output").open("w+b") as output:
         process = subprocess.Popen(
-            wrap([sys.executable, "-m", *module, *run.arguments]),
-            cwd=folder,
-            env={**environment, **settings, **run.settings},
+            command,
+            cwd=own.folder,
+            env={**own.environment, **run.settings},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -127,7 +157,7 @@ def _outcome(
         )
         status = _wait(process, run)
         output.seek(0)
-        return CommandOutcome(run, status, output.read().decode(), _files(home), _files(Path(temporary)))
+        return CommandOutcome(run, status, output.read().decode(), *own.files())
 
 
 def _wait(process: "subprocess.Popen[bytes]", run: CommandRun) -> int:

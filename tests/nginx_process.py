@@ -13,7 +13,7 @@ from tests.servers import require
 
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "nginx" / "taugate.conf"
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.loopback import free_port
 from tests.servers import require
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 120
 
 
 class ServerProcess:

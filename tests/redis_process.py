@@ -28,7 +28,7 @@ class RedisProcess:
         self.client = redis.Redis.from_url(self.url)
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 self.client.ping()

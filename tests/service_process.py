@@ -25,18 +25,24 @@ class ServiceProcess:
     interpreter = sys.executable
 
     def __init__(
-        self, releases: Path | str, port: int | None = None, stderr: int | None = None, **environment: str
+        self,
+        releases: Path | str,
+        port: int | None = None,
+        stderr: int | None = None,
+        program: Path | None = None,
+        **environment: str,
     ) -> None:
         self.port = port or free_port()
-        command = [self.interpreter, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
+        command = [self.interpreter, "-m", self.module] if program is None else [str(program)]
+        command += ["serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because an unread pipe fills up and then blocks the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr
         environment = os.environ | {"TAUGATE_DRAIN_SECONDS": "0"} | environment
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120)
 
-    def ready(self, seconds: float = 60) -> Self:
+    def ready(self, seconds: float = 120) -> Self:
         """Wait until /readyz returns 200."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -52,7 +58,7 @@ class ServiceProcess:
 
     def with_shadow(self, **headers: str) -> Self:
         """Wait until the shadow release is loaded, which happens after the service is ready."""
-        for _ in range(600):
+        for _ in range(2400):
             if self.http.get("/release", headers=headers).raise_for_status().json()["shadow"] is not None:
                 return self
             time.sleep(0.05)

@@ -76,13 +76,16 @@ def code_blocks(page: str) -> list[CodeBlock]:
 class PageRun:
     """A reader who runs the blocks of one page in a new folder."""
 
-    def __init__(self, folder: Path, model: str = "", quickstart: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, model: str = "", quickstart: Path | None = None, taugate: Path | None = None
+    ) -> None:
         """Prepare the commands of the page.
 
         Args:
             folder: Empty folder.
             model: Base URL of a language model with OpenAI's API.
             quickstart: Folder that `taugate quickstart` wrote; None to run the command.
+            taugate: Program to run for `taugate`, by default the module.
         """
         self.folder = folder
         self._quickstart = quickstart
@@ -93,9 +96,9 @@ class PageRun:
         self._helm: Values = dict(KEYS)  # values of the installed release, at first those of how-to/kubernetes.md
         programs = folder / "programs"
         programs.mkdir()
-        taugate = programs / "taugate"
-        taugate.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m taugate "$@"\n', encoding="utf-8")
-        taugate.chmod(0o755)
+        command = f'"{sys.executable}" -m taugate' if taugate is None else f'"{taugate}"'
+        (programs / "taugate").write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        (programs / "taugate").chmod(0o755)
         mcp = programs / "taugate-mcp"  # an MCP client passes on PATH, but not PYTHONPATH
         mcp.write_text(
             f'#!/bin/sh\nPYTHONPATH="{CLIENT / "src"}" exec "{sys.executable}" -m taugate_mcp "$@"\n', encoding="utf-8"
@@ -251,22 +254,22 @@ def shape(value: object) -> object:
 
 
 @contextmanager
-def page_run(folder: Path, quickstart: Path | None = None) -> Iterator[PageRun]:
-    """Provide a reader whose service ends with the context; folder and quickstart as for PageRun."""
+def page_run(folder: Path, quickstart: Path | None = None, taugate: Path | None = None) -> Iterator[PageRun]:
+    """Provide a reader whose service ends with the context; the arguments are those of PageRun."""
     with ExitStack() as stack:
         model = os.environ.get("MODEL_URL") or stack.enter_context(fake_model()).url
-        reader = PageRun(folder, model, quickstart)
+        reader = PageRun(folder, model, quickstart, taugate)
         stack.callback(reader.close)
         yield reader
 
 
-def run_pages(pages: Sequence[Path], folder: Path, quickstart: Path | None = None) -> None:
-    """Run all blocks of pages that a reader follows in one folder; folder and quickstart as for PageRun.
+def run_pages(pages: Sequence[Path], folder: Path, quickstart: Path | None = None, taugate: Path | None = None) -> None:
+    """Run all blocks of pages that a reader follows in one folder; the other arguments are those of PageRun.
 
     Raises:
         AssertionError: If a block fails; the message names its page and line.
     """
-    with page_run(folder, quickstart) as reader:
+    with page_run(folder, quickstart, taugate) as reader:
         for page in pages:
             blocks = code_blocks(page.read_text(encoding="utf-8"))
             assert blocks, f"{page.name} has no blocks"

@@ -19,5 +19,5 @@ _LONG = {"adapt-the-encoder", "caches-and-routing"}  # they train, or encode 2,0
     [pytest.param(page, marks=pytest.mark.exhaustive if page.stem in _LONG else ()) for page in PAGES],
     ids=[page.stem for page in PAGES],
 )
-def test_how_to_page_runs(page: Path, quickstart: Path, tmp_path: Path) -> None:
-    run_pages([page], tmp_path, quickstart)
+def test_how_to_page_runs(page: Path, quickstart: Path, taugate: Path | None, tmp_path: Path) -> None:
+    run_pages([page], tmp_path, quickstart, taugate)

@@ -22,8 +22,8 @@ def test_readme_runs(tmp_path: Path) -> None:
     [TUTORIAL, [DOCS / "index.md"], [DOCS / "reference" / "python.md"]],
     ids=["tutorial", "index", "python"],
 )
-def test_page_after_quickstart_runs(pages: list[Path], quickstart: Path, tmp_path: Path) -> None:
-    run_pages(pages, tmp_path, quickstart)
+def test_page_after_quickstart_runs(pages: list[Path], quickstart: Path, taugate: Path | None, tmp_path: Path) -> None:
+    run_pages(pages, tmp_path, quickstart, taugate)
 
 
 def test_tutorial_has_every_page() -> None:

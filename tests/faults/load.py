@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import httpx
 
+from tests.pace import at_most
 from tests.service_process import ServiceProcess
 
 QUERIES = [f"What does a permit for a {thing} cost?" for thing in ("roof", "wall", "window", "bridge", "garage")]
@@ -58,14 +59,14 @@ class Load:
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
 
     def _run(self, number: int) -> None:
-        with httpx.Client(base_url=self._url, timeout=30) as kept:
+        with httpx.Client(base_url=self._url, timeout=120) as kept:
             while not self._done.is_set():
                 number += 1
                 time.sleep(0.02)  # leaves the service its share of a small machine
                 if self._keep:
                     self.replies.append(self._ask(kept, QUERIES[number % len(QUERIES)]))
                     continue
-                with httpx.Client(base_url=self._url, timeout=30) as http:
+                with httpx.Client(base_url=self._url, timeout=120) as http:
                     self.replies.append(self._ask(http, QUERIES[number % len(QUERIES)]))
 
     def _ask(self, http: httpx.Client, query: str) -> ObservedReply:
@@ -91,7 +92,7 @@ class Load:
     def wait_for_answers(self, answered: int = 20) -> None:
         """Wait until so many more replies are correct."""
         before = len(self.replies)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while sum(reply.correct for reply in self.replies[before:]) < answered:
             assert time.monotonic() < deadline, "no client is answered any more"
             time.sleep(0.01)
@@ -111,13 +112,13 @@ class Load:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Fail if the block takes longer."""
+    """Fail if the block takes longer, on a fast machine without other work."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - began < at_most(seconds)
 
 
-def wait_until_gone(is_running: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until_gone(is_running: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until processes have ended."""
     deadline = time.monotonic() + seconds
     while is_running():

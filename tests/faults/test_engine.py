@@ -12,15 +12,17 @@ import pytest
 from taugate.retrieval.engines.connect import connect
 from tests.engine_release import Pair, write_pair
 from tests.faults.load import NOT_CACHED, Load, ObservedReply, answers, within
+from tests.pace import at_most
 from tests.postgres_process import PostgresProcess, postgres
 from tests.prometheus_process import until
 from tests.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 1.0  # seconds, of the engine
-LATEST = 3.0  # seconds for a reply: the engine's timeout, and a margin for a busy machine
-RECOVERED = 10.0  # seconds after the engine is back
+TIMEOUT = 1.0  # seconds, of the engine, on a fast machine
+LATEST = 3.0  # seconds for a reply: the engine's timeout, and a margin
+RECOVERED = 60.0  # seconds after the engine is back, on a busy machine
+PATIENT = {"TAUGATE_ENGINE_TIMEOUT_MS": "20000"}  # for an engine that answers, however busy the machine
 
 
 class World(NamedTuple):
@@ -35,8 +37,9 @@ class World(NamedTuple):
 
     def service(self, *servers: PostgresProcess, **settings: str) -> ServiceProcess:
         urls = ",".join(server.url for server in servers)
-        own = {"TAUGATE_ENGINE_URL": urls, "TAUGATE_ENGINE_TIMEOUT_MS": str(round(1000 * TIMEOUT))}
-        return ServiceProcess(self.pair.folder, **own, **NOT_CACHED, **settings)
+        own = {"TAUGATE_ENGINE_URL": urls, "TAUGATE_ENGINE_TIMEOUT_MS": str(round(1000 * at_most(TIMEOUT)))}
+        own["TAUGATE_DEADLINE_MS"] = "60000"  # LATEST is far below, but not on a busy machine
+        return ServiceProcess(self.pair.folder, **{**own, **NOT_CACHED, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def is_unavailable(reply: ObservedReply) -> bool:
 def check(load: Load) -> None:
     """Check that every reply is in time, and is correct or says that the engine is unavailable."""
     assert not [reply for reply in load.replies if not (reply.correct or is_unavailable(reply))]
-    assert max(reply.seconds for reply in load.replies) < LATEST
+    assert max(reply.seconds for reply in load.replies) < at_most(LATEST)
 
 
 def test_engine_killed_under_load_recovers(world: World) -> None:
@@ -119,18 +122,18 @@ def test_engine_hanging_under_load_recovers(world: World) -> None:
             load.wait_for_answers()
             world.primary.pause()
             try:
-                time.sleep(4)
+                time.sleep(at_most(4))
             finally:
                 world.primary.pause(resume=True)
             recovers(service)
             load.wait_for_answers(50)
     check(load)
     refused = [reply for reply in load.replies if is_unavailable(reply)]
-    assert sum(reply.seconds > TIMEOUT / 2 for reply in refused) < len(refused) / 4
+    assert sum(reply.seconds > at_most(TIMEOUT) / 2 for reply in refused) < len(refused) / 4
 
 
 def test_replica_answers_after_primary_is_killed(world: World) -> None:
-    with world.service(world.primary, world.replica) as service:
+    with world.service(world.primary, world.replica, **PATIENT) as service:
         expected = answers(service.ready())
         with Load(service.port, expected, keep=True) as load:
             load.wait_for_answers()
@@ -140,7 +143,7 @@ def test_replica_answers_after_primary_is_killed(world: World) -> None:
             finally:
                 world.primary.start()
     assert all(reply.correct for reply in load.replies), "one retry is enough"
-    assert max(reply.seconds for reply in load.replies) < LATEST
+    assert max(reply.seconds for reply in load.replies) < at_most(LATEST)
 
 
 @contextmanager
@@ -202,7 +205,7 @@ def test_shadow_is_retried_after_engine_failure(world: World) -> None:
 
 
 def serves(service: ServiceProcess, name: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while service.http.get("/readyz").json().get("release") != name:
         assert time.monotonic() < deadline, service.log()
         time.sleep(0.02)
@@ -210,7 +213,7 @@ def serves(service: ServiceProcess, name: str) -> None:
 
 def test_release_switch_mixes_no_replies(world: World, rounds: int) -> None:
     """Of one the corpus is here, of the other in the engine; a reply has the id of the release that it is of."""
-    with world.service(world.primary) as service:
+    with world.service(world.primary, **PATIENT) as service:
 
         def switch(name: str) -> None:
             world.point(name)
@@ -235,7 +238,7 @@ def test_previous_release_serves_until_engine_returns(world: World) -> None:
         world.primary.kill()
         try:
             world.point(world.pair.there)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while "taugate_reload_failed 1.0" not in service.http.get("/metrics").text:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)

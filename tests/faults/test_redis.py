@@ -10,11 +10,12 @@ import pytest
 from tests.faults.load import Load, answers
 from tests.faults.redis_proxy import RedisProxy
 from tests.faults.test_no_redis import STRANGE
+from tests.pace import at_most
 from tests.redis_process import RedisProcess
 from tests.service_process import ServiceProcess
 
 TIMEOUT = 0.05  # seconds, five times the default, for a busy machine
-LATEST = 2.0  # seconds for a reply: many times what a query and two timeouts take, for a busy machine
+LATEST = 2.0  # seconds for a reply: many times what a query and two timeouts take
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def service(releases: Path, between: RedisProxy) -> Iterator[ServiceProcess]:
 @pytest.fixture(autouse=True)
 def sound(between: RedisProxy, service: ServiceProcess) -> Iterator[None]:
     """Start each fault with a service that uses Redis, and end it with a working Redis."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "taugate_redis_up 1.0" not in service.http.get("/metrics").text:
         assert time.monotonic() < deadline, "the service does not use Redis again"
         service.http.post("/search", json={"query": "permit"})
@@ -70,7 +71,7 @@ def check_replies(service: ServiceProcess, expected: dict, seconds: float = 1.0)
     assert not load.incorrect
     assert not load.broken
     assert len(load.replies) > 5
-    assert max(reply.seconds for reply in load.replies) < LATEST
+    assert max(reply.seconds for reply in load.replies) < at_most(LATEST)
 
 
 @pytest.mark.parametrize("kind", ["always OK", "a length that is none", "infinite"])
@@ -116,7 +117,7 @@ def test_redis_is_killed(service: ServiceProcess, redis: RedisProcess, expected:
         load.wait_for_answers(50)
     assert not load.incorrect
     assert not load.broken
-    assert max(reply.seconds for reply in load.replies) < LATEST
+    assert max(reply.seconds for reply in load.replies) < at_most(LATEST)
     log = service.log()
     assert "Traceback" not in log
     assert "secret" not in log

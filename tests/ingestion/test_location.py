@@ -19,6 +19,7 @@ from taugate.ingestion.dataset.location import local_folder
 from taugate.registry.catalog import release_ids
 from tests.calibration.commands import refusal
 from tests.object_storage import ObjectStorage, empty_bucket
+from tests.pace import at_most
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
@@ -192,8 +193,8 @@ def test_sigterm_ends_a_waiting_download(encoder: Path, tmp_path: Path) -> None:
                 assert any((tmp_path / "tmp").glob("taugate-data-*"))
                 began = time.monotonic()
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 130
-                assert time.monotonic() - began < 10
+                assert process.wait(120) == 130
+                assert time.monotonic() - began < at_most(10)
                 assert process.stderr is not None
                 assert process.stderr.read().splitlines()[-1] == "taugate: interrupted"
     assert list((tmp_path / "tmp").glob("taugate*")) == []

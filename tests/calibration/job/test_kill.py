@@ -17,28 +17,33 @@ from taugate.retrieval.release.verify import verify
 pytestmark = pytest.mark.slow
 
 
-def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "taugate", "calibrate", str(sample), "--releases", str(releases)]
-    options = ["--encoder", str(encoder), "--seed", str(seed)]
-    return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def start(
+    sample: Path, releases: Path, encoder: Path, seed: int, taugate: Path | None = None
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "taugate"] if taugate is None else [str(taugate)]
+    command += ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder), "--seed", str(seed)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_killed_calibration_leaves_releases_intact(
-    number: int, sample: Path, encoder: Path, releases: Path, tmp_path: Path
+    number: int, sample: Path, encoder: Path, releases: Path, taugate: Path | None, tmp_path: Path
 ) -> None:
-    """Half of the moments are spread over the run, half over its last part, where the release is written."""
+    """In forks, which import nothing, so that every moment is one of the calibration.
+
+    Half of the moments are spread over the run, half over its last part, where the release is written.
+    """
     copy = shutil.copytree(releases, tmp_path / "releases")
     began = time.monotonic()
-    assert start(sample, copy, encoder, seed=1).wait() == 0
+    assert start(sample, copy, encoder, 1, taugate).wait() == 0
     seconds = time.monotonic() - began
     moments = np.concatenate([np.linspace(0, 1, number // 2), np.linspace(0.8, 1.02, number // 2)]) * seconds
     for seed, moment in enumerate(moments.tolist(), start=2):
         before, known = current_id(copy), set(release_ids(copy))
-        process = start(sample, copy, encoder, seed)
+        process = start(sample, copy, encoder, seed, taugate)
         time.sleep(moment)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.send_signal(signal.SIGKILL if taugate is None else signal.SIGUSR1)  # kills the fork
+        assert process.wait() in {0, -signal.SIGKILL, -signal.SIGUSR1}  # the last before it had a fork
         for name in release_ids(copy):
             verify(copy / name)
         assert current_id(copy) in {before, *release_ids(copy)} - (known - {before})

@@ -115,7 +115,7 @@ def test_log_of_real_service_is_replayed(releases: Path, tmp_path: Path, capsys:
         for number in range(30):
             service.http.post("/search", json={"query": f"What does permit {number} cost?"})
         service.http.post("/search", json={"query": "within", "filter": {"category": "bygglov"}})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not log.exists() or len(log.read_text(encoding="utf-8").splitlines()) < 30:
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -12,7 +12,7 @@ from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import refused_kinds, statement
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
-from tests.calibration.report.html_page import check
+from tests.calibration.report.html_page import check, wrong_numbers
 from tests.calibration.report.studies import COMMAND, Studied, sample_texts, studied, write
 
 
@@ -23,6 +23,11 @@ def test_page_has_all_sections_and_one_script(probability: Studied, papers: Stud
         assert html.count("<script") == 1 and "<b>mixed" not in html and "\x07" not in html
         assert statement(each.found.policy) in page.text["rules"]
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
+
+
+def test_negative_zero_is_found_in_numbers_alone() -> None:
+    assert wrong_numbers("<td>-0</td><td>(-0.00, 1)</td><td>1.2 − 0, −0 %</td>") == ["-0", "-0.00", "−0"]
+    assert wrong_numbers("taugate calibrate /tmp/pytest-0/d-0 --releases ~/pytest-0</p><p>-0.05 in 2026-01") == []
 
 
 def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path, tmp_path: Path) -> None:

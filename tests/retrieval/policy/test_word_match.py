@@ -86,7 +86,7 @@ def test_sentences_of_any_script(text: str, split: list[str]) -> None:
 def test_sentence_split_time_is_bounded(text: str) -> None:
     began = time.process_time()
     assert len([*split_sentences(text)]) <= 1
-    assert time.process_time() - began < 2  # seconds; with every start tried to the end it would be minutes
+    assert time.process_time() - began < 20  # seconds; with every start tried to the end it would be minutes
 
 
 def test_words_of_sentence_count_together() -> None:

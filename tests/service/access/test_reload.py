@@ -32,7 +32,7 @@ def metrics(service: ServiceProcess) -> dict[str, float]:
 
 
 def soon(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from taugate.service.access.shared_rates import SharedRates
+from tests.pace import at_most
 from tests.redis_process import RedisProcess
 from tests.service.access.files import APP, bearer, entry, write
 from tests.service_process import ServiceProcess
@@ -55,9 +56,9 @@ def test_hung_redis_is_bypassed_and_recovers(tmp_path: Path) -> None:
         server.pause()
         began = time.perf_counter()
         assert [await rates.spend("app", 5, 1) for _ in range(50)] == [None] * 50
-        assert time.perf_counter() - began < 2 * TIMEOUT, "one waits for it, and the rest do without"
+        assert time.perf_counter() - began < at_most(2 * TIMEOUT), "one waits for it, and the rest do without"
         server.resume()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await rates.spend("app", 5, 1) is None:
                 await asyncio.sleep(0.05)
         await rates.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from taugate.service.cache.redis_cache import RedisCache
+from tests.pace import at_most
 from tests.redis_process import RedisProcess
 
 TIMEOUT = 0.1  # ten times the default, for a busy machine
@@ -30,13 +31,13 @@ def run(url: str, scenario: Scenario, ttl: int = 60) -> list[bool]:
 
 
 async def written(server: RedisProcess, key: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await asyncio.to_thread(server.client.exists, key):
             await asyncio.sleep(0.01)
 
 
 async def answers_again(store: RedisCache) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (outcome := (await store.get(["a"]))[0]) in ("bypass", "error"):
             await asyncio.sleep(0.05)
     return outcome
@@ -60,7 +61,7 @@ def test_killed_redis_is_bypassed_and_recovers(tmp_path: Path, caplog: pytest.Lo
         server.kill()
         began = time.perf_counter()
         assert await store.get(["a"]) == ("error", [None])
-        assert time.perf_counter() - began < 2 * TIMEOUT
+        assert time.perf_counter() - began < at_most(2 * TIMEOUT)
         outcomes = [(await store.get(["a"]))[0] for _ in range(50)]
         assert set(outcomes) == {"bypass"}
         store.put({"a": b"1"})  # goes nowhere, and says nothing
@@ -80,7 +81,7 @@ def test_hung_redis_is_bypassed(tmp_path: Path) -> None:
             began = time.perf_counter()
             outcomes = await asyncio.gather(*(store.get(["a"]) for _ in range(100)))
             assert {outcome for outcome, _ in outcomes} == {"error"}
-            assert time.perf_counter() - began < 50 * TIMEOUT, "all 100 wait at the same time"
+            assert time.perf_counter() - began < at_most(50 * TIMEOUT), "all 100 wait at the same time"
             assert (await store.get(["a"]))[0] == "bypass"
         finally:
             server.resume()

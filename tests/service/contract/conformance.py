@@ -71,7 +71,7 @@ def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"]
     command += ["--checks", ",".join(CHECKS), "--max-examples", str(examples), "--seed", str(seed)]
     command += ["--continue-on-failure", "--no-shrink", "--generation-database", "none", "--warnings", "off"]
-    command += ["--report", "json", "--report-json-path", str(report), "--request-timeout", "10", *options]
+    command += ["--report", "json", "--report-json-path", str(report), "--request-timeout", "60", *options]
     command += ["--header", f"Authorization: Bearer {KEY}"]
     environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.service.contract.hooks", "PYTHONPATH": str(ROOT)}
     environment |= {"PYTHONHASHSEED": "0"}  # its order of drawing follows that of sets

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from taugate.registry.catalog import find
+from tests.pace import at_most
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.retrieval.release.clones import clone
@@ -146,4 +147,4 @@ def test_hung_redis_delays_no_request_at_reload(releases: Path, redis: RedisProc
             client.join()
         assert ask(service, "permit")["release"] == second
     assert len(slowest) > 10
-    assert max(slowest) < 0.7  # a Redis that does not answer is given a second
+    assert max(slowest) < at_most(0.7)  # a Redis that does not answer is given a second

@@ -44,7 +44,7 @@ def behind(_calibrated: Behind) -> Iterator[Behind]:
     _calibrated.server.encode = model
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 20) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -14,6 +14,7 @@ import pytest
 from taugate.service.http.connection_table import _MAX_UNREAD_BYTES, ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+from tests.pace import at_most
 from tests.service.access.files import APP, OLD, bearer, entry, write
 from tests.service.process.wire import HALF, HEAD, WHOLE, answer, connected, error, refused, rest
 from tests.service_process import ServiceProcess
@@ -63,7 +64,7 @@ def test_connection_beyond_limit_is_refused(small: ServiceProcess) -> None:
         with connected(small) as late:
             assert error(rest(late)[0]) == (503, "overloaded")
         authenticated[0].close()
-        deadline = time.monotonic() + 4  # before uvicorn lets those go that are idle
+        deadline = time.monotonic() + at_most(4)  # before uvicorn lets those go that are idle
         while True:
             assert time.monotonic() < deadline
             with connected(small, WHOLE) as again:

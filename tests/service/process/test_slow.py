@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import at_most
 from tests.service.process.wire import BODY, HALF, HEAD, WHOLE, connected, error, refused, rest
 from tests.service_process import ServiceProcess
 
@@ -120,7 +121,7 @@ def test_client_not_reading_is_closed(hasty: ServiceProcess) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", hasty.port))
         connection.sendall(sent * 5)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while refused(hasty, "unread") == before:
             assert time.monotonic() < deadline
             assert hasty.http.post("/search", json={"query": "marmalade"}).status_code == 200
@@ -140,7 +141,7 @@ def test_sigterm_limits_wait_for_body(releases: Path) -> None:
             connection.close()
             ending.join()
             assert error(reply) == (408, "request_timeout")
-        assert time.perf_counter() - began < SECONDS + 5
+        assert time.perf_counter() - began < at_most(SECONDS + 5)
         code, log = service.stop()
     assert code == 0
     assert "Traceback" not in log

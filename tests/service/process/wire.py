@@ -19,7 +19,7 @@ HALF = HEAD + b"Content-Length: 1000\r\n\r\n" + BODY
 
 @contextmanager
 def connected(service: ServiceProcess, sent: bytes = b"") -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
         connection.sendall(sent)
         yield connection
 

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
+#include <string.h>
 #include "kernel.h"
 
 typedef struct {
@@ -19,6 +20,9 @@ typedef struct {
     int held;
 } Weights;
 
+static const char *const names[] = {"avx512", "avx2", "plain"};
+static int fastest;  // of names; slower processors than this one are tested by a larger number
+
 // The paths of a precision, fastest first; the last is always there.
 static int paths(int precision, Path *found) {
     static Apply *const plain[PRECISIONS] = {int8_plain, bfloat16_plain, float32_plain};
@@ -28,11 +32,11 @@ static int paths(int precision, Path *found) {
     static Apply *const avx512[PRECISIONS] = {int8_avx512, bfloat16_avx512, float32_avx512};
     __builtin_cpu_init();
     int special[PRECISIONS] = {!!__builtin_cpu_supports("avx512vnni"), !!__builtin_cpu_supports("avx512bf16"), 1};
-    if (special[precision] && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        found[n++] = (Path){"avx512", encode_avx512, avx512[precision], stored_avx512};
-    if (avx2[precision] && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){"avx2", encode_avx2, avx2[precision], stored_avx2};
+    if (!fastest && special[precision] && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        found[n++] = (Path){names[0], encode_avx512, avx512[precision], stored_avx512};
+    if (fastest <= 1 && avx2[precision] && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[n++] = (Path){names[1], encode_avx2, avx2[precision], stored_avx2};
 #endif
-    found[n++] = (Path){"plain", encode_plain, plain[precision], stored_plain};
+    found[n++] = (Path){names[2], encode_plain, plain[precision], stored_plain};
     return n;
 }
 
@@ -240,4 +244,21 @@ static PyMethodDef methods[] = {
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "kernel", .m_doc = "Encodes texts with a BERT-like model.", .m_methods = methods, .m_slots = slots};
-PyMODINIT_FUNC PyInit_kernel(void) { return PyModuleDef_Init(&definition); }
+
+// TEST_KERNEL is for tests: it names the fastest path, as on another processor, or none, as if no compiler had been there.
+// A wrong one ends the process with one line.
+static int restrict_paths(const char *name) {
+    if (!name || !*name) return 1;
+    if (!strcmp(name, "none")) return PyErr_Format(PyExc_ModuleNotFoundError, "TEST_KERNEL=none"), 0;
+    for (int i = 0; i < 3; i++) {
+        Path found[3];
+        if (strcmp(name, names[i])) continue;
+        fastest = i;
+        paths(i ? INT8 : FLOAT32, found);
+        if (found[0].name == names[i]) return 1;
+        return PyErr_Format(PyExc_SystemExit, "TEST_KERNEL=%s: this processor does not have it", name), 0;
+    }
+    return PyErr_Format(PyExc_SystemExit, "TEST_KERNEL=%s: must be avx512, avx2, plain or none", name), 0;
+}
+
+PyMODINIT_FUNC PyInit_kernel(void) { return restrict_paths(getenv("TEST_KERNEL")) ? PyModuleDef_Init(&definition) : NULL; }
