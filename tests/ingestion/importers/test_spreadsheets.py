@@ -47,7 +47,7 @@ def test_cell_values_of_each_kind_read() -> None:
     )
     strings = "<si><r><t xml:space='preserve'>Bold </t></r><r><t>words</t></r></si><si><t>Unused words</t></si>"
     document = parse_spreadsheet(xlsx({"Sheet1": cells}, strings)).documents[0]
-    assert document.text == "Bold words"
+    assert document.text == "Bold words\n\nshare: 25%"
     assert document.metadata == {"checked": "2024-05-01", "share": 0.25, "sum": 2, "done": True}
 
 
