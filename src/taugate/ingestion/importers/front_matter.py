@@ -32,10 +32,10 @@ _VALUE_WITHOUT_WORDS = re.compile(
 _NAME = re.compile(r"(?m)^[ \t]*(?:-[ \t]+)?[\w-][\w -]*[:=](?=\s|$)|^[ \t]*\[+[\w. -]+\]+[ \t]*$|(?:^|\s)#.*$")
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Reads values as they are written, unlike YAML 1.1, in which `1.10` is 1.1, `NO` false, and `12:30` a number."""
 
-    yaml_implicit_resolvers: ClassVar = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
 def _number(text: str) -> int | float | str:
@@ -93,8 +93,7 @@ def _read(values: Mapping[Any, Any], source: str) -> FrontMatter:
     title = str(values["title"]).strip() if isinstance(values.get("title"), str | int | float | date) else ""
     metadata = _dates_and_tags(values)
     used = {name for name in ("title",) if title} | {name for name in _PROSE if isinstance(values.get(name), str)}
-    dates = {name: metadata[key] for name, key in _DATES.items() if key in metadata}
-    used |= {name for name, on in dates.items() if on == str(values.get(name))[: 10 if name in _RESERVED else None]}
+    used |= {name for name, key in _DATES.items() if key in metadata and str(values.get(name))[:10] == metadata[key]}
     if "tags" in metadata:
         used.add(next(name for name in _TAGS if _as_tags(values.get(name))))
     prose = [values[name].strip() for name in _PROSE if isinstance(values.get(name), str)]
