@@ -1,6 +1,5 @@
 """Numbers and texts as a spreadsheet shows them, by format codes such as `0.00" bar"`, `#,##0;(#,##0)` and `[h]:mm`."""
 
-import math
 import operator
 import re
 from datetime import datetime, timedelta
@@ -59,11 +58,12 @@ def show_text(text: str, code: str) -> str:
 
 
 def show_general(value: float) -> str:
-    """Return a number in about ten digits, as in a cell without a format; whole numbers are not shortened."""
+    """Return a number with the 15 digits that spreadsheet programs keep, as in a cell without a format."""
     if float(value).is_integer() and abs(value) < 1 << 53:
         return str(int(value))
-    size = math.floor(math.log10(abs(value)))
-    return f"{value:.{10 + min(size, 0) if -5 < size < 10 else 15 if 0 < size < 15 else 6}G}"
+    text = f"{value:.15G}"
+    plain = f"{Decimal(text):f}"
+    return plain if 1e-9 <= abs(value) < 1e15 and len(plain.partition(".")[2]) <= 15 else text
 
 
 @lru_cache(maxsize=1024)
@@ -137,6 +137,8 @@ def _decimal(section: Section, value: float) -> str:
         if section[i][1] == "0" or shown[i] != "0":
             break
         shown[i] = ""
+        if i == part[0]:
+            shown[point] = shown.get(point, ".")[:-1]
     if end < len(section):
         sign = "-" if exponent < 0 else section[end][1][1:].strip("-")
         shown[end] = f"E{sign}{abs(exponent):0{max(len(slots) - len(whole) - len(part), 1)}}"
@@ -149,7 +151,9 @@ def _rounded(number: Decimal, exponent: int, places: int) -> Decimal:
 
 def _date(section: Section, value: float, first_day: int) -> str:
     places = sum(kind == "digit" for kind, _ in section)  # of seconds
-    seconds = round(Decimal(f"{value:.15g}") * 86400, places)
+    is_time_of_day = all(kind != "elapsed" for kind, _ in section)  # which shows what has passed in full
+    cut = Decimal("0.49999" if is_time_of_day else 0).scaleb(-places)
+    seconds = round(Decimal(f"{value:.15g}") * 86400 - cut, places)
     days = int(seconds // 86400) + first_day
     # Spreadsheet programs count a 29 February 1900, which did not exist.
     moment = datetime(1899, 12, 30 if days >= 60 else 31) + timedelta(days, int(seconds % 86400))

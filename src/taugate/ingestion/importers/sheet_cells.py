@@ -21,16 +21,16 @@ _CELL = re.compile(
 )
 _PLACE = re.compile(r"""\sr=["']([A-Z]{0,3})(\d{1,7})["']""")
 _VALUE = re.compile(r"<(?:\w+:)?v(?:\s[^<>]*)?>([^<]*)</(?:\w+:)?v>")
-# Formats that files name by a number. Dates whose order depends on the country are shown in ISO 8601.
+# Formats that files name by a number; for those that depend on the country, the form that the standard has.
 _FROM_0 = (
-    "General|0|0.00|#,##0|#,##0.00|#,##0|#,##0|#,##0.00|#,##0.00|0%|0.00%|0.00E+00|# ?/?|# ??/??|yyyy-mm-dd|d-mmm-yy|"
-    "d-mmm|mmm-yy|h:mm AM/PM|h:mm:ss AM/PM|h:mm|h:mm:ss|yyyy-mm-dd h:mm"
+    "General|0|0.00|#,##0|#,##0.00|$#,##0;($#,##0)|$#,##0;($#,##0)|$#,##0.00;($#,##0.00)|$#,##0.00;($#,##0.00)|0%|0.00%|"
+    "0.00E+00|# ?/?|# ??/??|m/d/yyyy|d-mmm-yy|d-mmm|mmm-yy|h:mm AM/PM|h:mm:ss AM/PM|h:mm|h:mm:ss|m/d/yyyy h:mm"
 )
 _FROM_37 = (
-    "#,##0;(#,##0)|#,##0;(#,##0)|#,##0.00;(#,##0.00)|#,##0.00;(#,##0.00)|#,##0;(#,##0);-|#,##0;(#,##0);-|"
-    "#,##0.00;(#,##0.00);-|#,##0.00;(#,##0.00);-|mm:ss|[h]:mm:ss|mm:ss.0|##0.0E+0|@"
+    "#,##0;(#,##0)|#,##0;(#,##0)|#,##0.00;(#,##0.00)|#,##0.00;(#,##0.00)|#,##0;(#,##0);-|$#,##0;$(#,##0);$-|"
+    "#,##0.00;(#,##0.00);-|$#,##0.00;$(#,##0.00);$-|mm:ss|[h]:mm:ss|mm:ss.0|##0.0E+0|@"
 )
-_CODES = dict.fromkeys([*range(27, 37), *range(50, 59)], "yyyy-mm-dd")
+_CODES = dict.fromkeys([*range(27, 37), *range(50, 59)], "m/d/yyyy") | dict.fromkeys(range(32, 36), "h:mm:ss")
 _CODES |= [*enumerate(_FROM_0.split("|")), *enumerate(_FROM_37.split("|"), 37)]
 
 

@@ -143,15 +143,16 @@ def _show_open_document(rows: list[list[object]], table: Element) -> list[tuple[
     """Put the text that a sheet of .ods shows in the place of its values, and return its merged cells."""
     merged = []
     row = 0
-    for line in table.iter("{*}table-row"):
-        row_copies, column = _number(line, "number-rows-repeated"), 0
-        for cell in line.iterchildren("{*}table-cell", "{*}covered-table-cell"):
+    for element in table.iter("{*}table-row"):
+        row_copies, column = _number(element, "number-rows-repeated"), 0
+        for cell in element.iterchildren("{*}table-cell", "{*}covered-table-cell"):
             copies = _number(cell, "number-columns-repeated")
-            text = "\n".join("".join(paragraph.itertext()) for paragraph in cell.iterchildren("{*}p"))
+            lines = ["".join(paragraph.itertext()) for paragraph in cell.iterchildren("{*}p")]
             kinds = [value for name, value in cell.items() if name.endswith("}value-type")]
-            if text and kinds and ("string" not in kinds or "error" in kinds):
+            if lines and kinds and ("string" not in kinds or "error" in kinds):
                 for values in rows[row : row + row_copies]:
-                    values[column : column + copies] = [_shown(v, text) for v in values[column : column + copies]]
+                    shown = [_shown(value, "\n".join(lines)) for value in values[column : column + copies]]
+                    values[column : column + copies] = shown
             last = row + _number(cell, "number-rows-spanned") - 1, column + _number(cell, "number-columns-spanned") - 1
             if last != (row, column):
                 merged.append(((row, column), last))
