@@ -62,6 +62,7 @@ def _with_notes(source: str) -> str:
             depth += 1
             if note := _NOTE.match(source, token.start()):
                 outer.append((depth, bool(note[1]), hidden, parts, notes))
+                parts.append("{}")  # ends the control word before
                 parts, notes, hidden, position = [], [], 0, note.end()
                 continue
         elif brace:
