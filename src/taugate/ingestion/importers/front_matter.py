@@ -35,7 +35,7 @@ _NAME = re.compile(r"(?m)^[ \t]*(?:-[ \t]+)?[\w-][\w -]*[:=](?=\s|$)|^[ \t]*\[+[
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Reads values as they are written, unlike YAML 1.1, in which `1.10` is 1.1, `NO` false, and `12:30` a number."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
 def _number(text: str) -> int | float | str:

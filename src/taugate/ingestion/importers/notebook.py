@@ -98,7 +98,7 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
         yield False, _text(output.get("traceback"), "\n")
 
 
-def _form(output: Mapping[str, Any]) -> str:
+def _form(output: Mapping[str, str | list[str]]) -> str:
     """Return the name of the form in which an output is read: its plain text, unless that only names an object."""
     forms = [name for name in _FORMS if name in output]
     if len(forms) > 1 and _REPRESENTATION.fullmatch(_text(output[forms[0]])):
