@@ -28,7 +28,7 @@ def parse_captions(raw: bytes) -> ParsedFile:
         spoken = [text for line in lines if (text := _spoken(line))]
         if not spoken:
             continue
-        sizes = range(min(len(before), len(spoken)), 0, -1) if begin and begin == end else ()
+        sizes = range(min(len(before), len(spoken)), 0, -1) if begin and begin <= end else ()
         repeated = next((size for size in sizes if before[-size:] == spoken[:size]), 0)
         builder.add("\n".join(spoken[repeated:]), "prose")
         before, end = spoken, stop
