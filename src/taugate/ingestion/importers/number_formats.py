@@ -65,8 +65,8 @@ def show_general(value: float) -> str:
     if float(value).is_integer() and abs(value) < 1 << 53:
         return str(int(value))
     text = f"{value:.15G}"
-    plain = f"{Decimal(text):f}"
-    return plain if 1e-9 <= abs(value) < 1e15 and len(plain.partition(".")[2]) <= 15 else text
+    plain = f"{Decimal(text):f}" if "E" in text and 1e-9 <= abs(value) < 1e15 else text
+    return plain if len(plain.partition(".")[2]) <= 15 else text
 
 
 @lru_cache(maxsize=1024)
