@@ -1,5 +1,6 @@
 """Values inside a record, at any depth, each with the path of field names that leads to it."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +13,7 @@ from taugate.retrieval.documents.store import MetadataValue
 MAX_LISTED_NUMBERS = 16
 """Longer lists of numbers, such as vectors and outlines of areas, are left out, as readers cannot use them."""
 
+_RUN = re.compile(r"\d+|[^\W\d_]+|[^\w\s.,:;/+-]")  # numbers, words and signs
 _SEPARATOR = "."
 _MAX_NAME = 100  # characters of a string in a list of names
 _LARGEST = 1 << 53  # largest integer that every reader of JSON keeps exactly
@@ -28,6 +30,16 @@ class TypedCell:
 
     value: MetadataValue
     text: str
+
+
+def written_form(cell: object) -> object:
+    """Return the text of a typed cell, other values as they are."""
+    return cell.text if isinstance(cell, TypedCell) else cell
+
+
+def plain_value(cell: object) -> object:
+    """Return the value of a typed cell, other values as they are."""
+    return cell.value if isinstance(cell, TypedCell) else cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,17 @@ class Leaf:
         """The value as text."""
         return shown(self.value) if self.written is None else self.written
 
+    @property
+    def shows_more(self) -> bool:
+        """Whether the written text has words that the value lacks, such as 00815 or P-007; 3.50 has not."""
+        if self.written is None:
+            return False
+        # Zeros begin a number that is a code, and the parts of a date.
+        strip = str.strip if isinstance(self.value, str) else str.rstrip
+        texts = (self.written.casefold(), shown(self.value).casefold())
+        written, value = ({strip(run, "0") for run in _RUN.findall(text)} for text in texts)
+        return not written <= value
+
 
 def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:
     """Yield the leaves of a record in order; empty ones and long lists of numbers are left out.
@@ -73,8 +96,8 @@ def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterat
 
 
 def _of_value(value: object, path: str, *, listed: bool) -> Iterator[Leaf]:
-    if isinstance(value, TypedCell):
-        yield Leaf(path, value.value, listed, written=value.text)
+    if written_form(value) is not value:
+        yield Leaf(path, scalar_of(plain_value(value)), listed, written=str(written_form(value)))
     elif (text := text_of(value)) is not None:
         if text.strip():
             yield Leaf(path, text, listed)
