@@ -15,7 +15,7 @@ Blocks = list[tuple[str, str, tuple[str, ...]]]
 def parsed(kind: str, raw: bytes | str) -> ParsedFile:
     """Return the parsed file, after a check that it keeps the words of the file."""
     result = PARSERS[kind](raw.encode() if isinstance(raw, str) else raw)
-    assert share_kept(result.source_text, result.documents) == 1
+    assert share_kept(result.source_text, result.documents, result.left_out) == 1
     return result
 
 

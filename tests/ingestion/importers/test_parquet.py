@@ -19,7 +19,7 @@ def parse(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> Parsed
     file = io.BytesIO()
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
     parsed = parse_parquet(file.getvalue())
-    assert share_kept(parsed.source_text, parsed.documents) == 1.0
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
     return parsed
 
 

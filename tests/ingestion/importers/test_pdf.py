@@ -66,7 +66,7 @@ def pdf(
 def read(raw: bytes) -> ParsedDocument:
     """Return the one document of a PDF, after a check that it keeps the words of the file."""
     parsed = parse_pdf(raw)
-    assert share_kept(parsed.source_text, parsed.documents) >= 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
     return parsed.documents[0]
 
 

@@ -11,7 +11,7 @@ from tests.ingestion.importers.office_files import part, pptx, relations, shape
 def read(raw: bytes) -> ParsedDocument:
     """Return the document of a presentation, after a check that it keeps all words of the file."""
     parsed = parse_pptx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
     return parsed.documents[0]
 
 

@@ -41,6 +41,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
         dataclasses.replace(document, title=_header(message, "subject") or document.title, metadata=_facts(message))
         for document in body.documents
     ]
+    left_out = [body.left_out]
     source = [body.source_text, *(_header(message, name) for name in ("subject", "from", "to", "cc"))]
     for number, part in enumerate(_attached(message), start=1):
         name = part.get_filename() or f"part {number}"
@@ -62,8 +63,9 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
             for document in attached.documents
         ]
         source.append(attached.source_text)
+        left_out.append(attached.left_out)
         notes += [f"{note} (attached file {name})" for note in attached.notes]
-    return ParsedFile(with_unique_keys(documents), "\n".join(source), tuple(notes))
+    return ParsedFile(with_unique_keys(documents), "\n".join(source), tuple(notes), "\n".join(left_out))
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
@@ -81,7 +83,7 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
         raise UnreadableFile("is not a mailbox, as no line begins an email")
     ends = [start for start, _ in starts[1:]] + [len(raw)]
     documents: list[ParsedDocument] = []
-    source, notes = [raw[: starts[0][0]].decode("utf-8", "replace")], []
+    source, notes, left_out = [raw[: starts[0][0]].decode("utf-8", "replace")], [], []
     for number, ((_, start), end) in enumerate(zip(starts, ends, strict=True), start=1):
         try:
             mail = parse_email(re.sub(rb"(?m)^>(>*From )", rb"\1", raw[start:end]), read_part)
@@ -93,8 +95,9 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
             for document in mail.documents
         ]
         source.append(mail.source_text)
+        left_out.append(mail.left_out)
         notes += [f"{note} (email {number})" for note in mail.notes]
-    return ParsedFile(documents, "\n".join(source), tuple(notes))
+    return ParsedFile(documents, "\n".join(source), tuple(notes), "\n".join(left_out))
 
 
 def _body(message: EmailMessage) -> tuple[ParsedFile, list[str]]:

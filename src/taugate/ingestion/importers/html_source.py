@@ -134,7 +134,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
 
     def spaced(tag: re.Match[str]) -> str:
         if not is_markup(tag):
-            return tag[0][1:]
+            return f" {tag[0][1:]}"
         remainder = "" if tag[3] is not None or tag[5] else tag[4]
         return f"{glue if is_inline(tag[2].lower()) else ' '}{remainder}"
 
