@@ -153,7 +153,7 @@ def _property(xml: str, name: str) -> str:
 
 # Tags that divide words; others may occur within a word, as for bold letters.
 _BREAK = re.compile(
-    r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab)\b[^>]*>|</?m:[^>]*>"
+    r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab|noBreakHyphen)\b[^>]*>|</?m:[^>]*>"
 )
 _TAG = re.compile(r"<[^>]*>")
 
