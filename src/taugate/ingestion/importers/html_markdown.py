@@ -21,24 +21,9 @@ _OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in 
 _MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
 # Elements that markdownify sets apart, or on a line of their own.
 _APART = {
-    "p",
-    "blockquote",
-    "article",
-    "div",
-    "section",
-    "ul",
-    "li",
-    "dl",
-    "dt",
-    "dd",
-    "table",
-    "pre",
-    "hr",
-    "br",
-    "html",
-    "head",
+    *("p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br", "html"),
+    *("head", *_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"),
 }
-_APART |= {*_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"}
 _SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 _SCRIPT_STYLE = re.compile(r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b", re.IGNORECASE)
 

@@ -5,8 +5,9 @@ stays in it: ordinals such as 5th, and subscripts of letters such as CO2.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 Script = Literal["", "super", "sub"]
@@ -19,7 +20,7 @@ _MARK = re.compile(r"[^\w+\-\u2212]")  # such as [12] and *, which stay apart by
 _WORDS = {"TM": "\u2122", "SM": "\u2120", "o": "\u00ba"}
 # Endings of ordinal numbers and abbreviations, after what they end: 5th, XIXe, 2nde, Mme, Cie.
 _ENDING = re.compile(
-    r"(?:(?:\d\.?|\b[IVXLCDM]+) (?:st|nd|rd|th|[eè]r?e?s?|[eè]mes?|nde?|de|[oa]s)|\b[A-Zn] (?:mes?|lles?|ie|te|gr|os))\b"
+    r"(?:(?:\d\.?|\b[IVXLCDM]+) (?:st|nd|rd|th|[eè]r?e?s?|[eè]mes?|nde?|de|[oa]s)|\b[A-Zn] (?:mes?|lles?|ie|gr|os))\b"
 )
 _APART = re.compile(r"([\u2070-\u208e\u00b2\u00b3\u00b9]+)|(?:\^|_(?=\())\(?")
 
@@ -62,7 +63,8 @@ def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
     Args:
         pieces: Each is superscript, subscript or on the line.
     """
-    joined = [(script, "".join(text for _, text in group)) for script, group in groupby(pieces, key=lambda piece: piece[0])]
+    groups = groupby(filter(itemgetter(1), pieces), key=itemgetter(0))
+    joined = [(script, "".join(text for _, text in group)) for script, group in groups]
     line = ""
     for number, (script, text) in enumerate(joined):
         line += script_text(text, script, line, joined[number + 1][1] if number + 1 < len(joined) else "")
@@ -72,3 +74,18 @@ def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
 def without_scripts(text: str) -> str:
     """Return a text as a reading without regard to superscripts may have it: x^n is xn, and 10⁵ is 10 and 5."""
     return _APART.sub(lambda script: f" {script[1]} " if script[1] else "", text)
+
+
+def inherited(offsets: Mapping[str, str], parents: Mapping[str, str], style: str) -> str:
+    """Return the offset from the line that a style has, or the next of its parents that has one.
+
+    Args:
+        offsets: By style, as the file states it; "" if a style states none.
+        parents: By style; they may be circular in damaged files.
+        style: Name of the style.
+    """
+    for _ in offsets:
+        if offsets.get(style) or style not in parents:
+            break
+        style = parents[style]
+    return offsets.get(style, "")

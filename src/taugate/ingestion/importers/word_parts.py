@@ -16,7 +16,7 @@ from bs4 import BeautifulSoup
 
 from taugate.ingestion.importers.equations import linear_text
 from taugate.ingestion.importers.office_package import Package
-from taugate.ingestion.importers.scripts import Script, join_scripts
+from taugate.ingestion.importers.scripts import Script, inherited, join_scripts
 from taugate.ingestion.parsed import UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -125,18 +125,16 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
 
 def _raise_by_style(root: Element, package: Package, namespace: str) -> None:
     """Mark runs as superscript or subscript if their style is; mammoth reads only the marks of runs."""
-    kinds, bases = {}, {}
+    value = f"{{{namespace}}}val"
+    offsets, bases = {}, {}
     for style in package.xml(_STYLES).iter("{*}style") if _STYLES in package.names else ():
         name = style.get(f"{{{namespace}}}styleId", "")
-        bases[name] = next((base.get(f"{{{namespace}}}val", "") for base in style.iterchildren("{*}basedOn")), "")
-        kinds[name] = next((look.get(f"{{{namespace}}}val", "") for look in style.iter("{*}vertAlign")), "")
-    for reference in [*root.iter(f"{{{namespace}}}rStyle")] if any(kinds.values()) else ():
-        name, seen = reference.get(f"{{{namespace}}}val", ""), set[str]()
-        while not kinds.get(name) and name in bases and name not in seen:
-            seen.add(name)
-            name = bases[name]
-        if kinds.get(name) and next(reference.itersiblings("{*}vertAlign"), None) is None:
-            lxml.etree.SubElement(reference.getparent(), f"{{{namespace}}}vertAlign", {f"{{{namespace}}}val": kinds[name]})
+        bases[name] = next((base.get(value, "") for base in style.iterchildren("{*}basedOn")), "")
+        offsets[name] = next((look.get(value, "") for look in style.iter("{*}vertAlign")), "")
+    for reference in root.iter(f"{{{namespace}}}rStyle"):
+        offset = inherited(offsets, bases, reference.get(value, ""))
+        if offset and next(reference.itersiblings("{*}vertAlign"), None) is None:
+            reference.addnext(reference.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
 
 
 def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
@@ -198,7 +196,9 @@ def _piece(part: Element) -> tuple[Script, str]:
         return "", linear_text(part)
     if "math" in str(part.tag):
         return "", ""  # in an equation
-    offset = next((str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)), "").strip("0%")
+    offset = next((str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)), "").strip(
+        "0%"
+    )
     script: Script = "" if not offset else "sub" if offset.startswith("-") else "super"
     return script, str(part.text or " ")
 
