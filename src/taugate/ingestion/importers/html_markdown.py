@@ -6,7 +6,8 @@ from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
-from taugate.ingestion.importers.html_source import SOFT_HYPHEN, is_inline, mend
+from taugate.ingestion.importers.html_source import is_inline, mend
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, Script, script_text
 
 # Blocks that markdownify would join with the text around them.
 _BLOCKS = {
@@ -20,24 +21,11 @@ _OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in 
 _MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
 # Elements that markdownify sets apart, or on a line of their own.
 _APART = {
-    "p",
-    "blockquote",
-    "article",
-    "div",
-    "section",
-    "ul",
-    "li",
-    "dl",
-    "dt",
-    "dd",
-    "table",
-    "pre",
-    "hr",
-    "br",
-    "html",
-    "head",
+    *("p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br", "html"),
+    *("head", *_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"),
 }
-_APART |= {*_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"}
+_SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
+_SCRIPT_STYLE = re.compile(r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b", re.IGNORECASE)
 
 
 class _Converter(MarkdownConverter):
@@ -60,6 +48,12 @@ def to_markdown(html: str | Tag) -> str:
     page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
     _show_hidden_texts(page)
     _unfold_layout_tables(page)
+    for element in reversed(page.find_all(_script_of)):  # inner ones first
+        if element.find([*_BLOCKS, *_APART]):
+            element.insert(0, " ")
+            continue
+        before, behind = _text_beside(element, "previous_sibling"), _text_beside(element, "next_sibling")
+        element.replace_with(script_text(element.get_text(), _script_of(element), before, behind))
     for element in page.find_all(True):
         if element.name in _BLOCKS:
             element.name = "div"
@@ -82,6 +76,12 @@ def to_markdown(html: str | Tag) -> str:
         wrap_width=None,
     )
     return str(converter.convert_soup(page)).replace(SOFT_HYPHEN, "")
+
+
+def _script_of(element: Tag) -> Script:
+    """Return the kind of a superscript or subscript, "" for other elements."""
+    style = _SCRIPT_STYLE.search(str(element.get("style", "")))
+    return _SCRIPTS.get(style[1].lower() if style else element.name, "") if is_inline(element.name) else ""
 
 
 def _is_part_of_word(element: Tag) -> bool:

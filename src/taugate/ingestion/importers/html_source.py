@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from lxml.html import defs
 
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, set_apart
+
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.
 _VALUE = r"=\s*\"[^\"]*\"(?=[\s/>])|=\s*'[^']*'(?=[\s/>])|=(?!\s*[\"'])"
@@ -45,8 +47,8 @@ _KNOWN = defs.tags | {
     *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
     *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
 }
+_RAISED = re.compile(r"<sup\b[^<>]*>[^<]*(?:<(?!/?sup\b)[^<]*)*</sup\s*>", re.IGNORECASE)
 _REPLACED = re.compile(r"</(?:del|s|strike)\s*>(?=<ins\b)|</ins\s*>(?=<(?:del|s|strike)\b)", re.IGNORECASE)
-SOFT_HYPHEN = "\u00ad"
 
 
 def is_inline(name: str) -> bool:
@@ -127,6 +129,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
         entities: Whether to replace entities by their characters.
     """
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
+    text = _RAISED.sub(set_apart, text)
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
     for name in ("script", "style"):
         text = re.sub(rf"(?i)<{name}\b[^<>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
@@ -136,7 +139,8 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
         if not is_markup(tag):
             return f" {tag[0][1:]}"
         remainder = "" if tag[3] is not None or tag[5] else tag[4]
-        return f"{glue if is_inline(tag[2].lower()) else ' '}{remainder}"
+        is_glued = is_inline(tag[2].lower()) and not tag[0].lower().startswith("</sup")
+        return f"{glue if is_glued else ' '}{remainder}"
 
     text = _OTHER.sub(" ", _TAG.sub(spaced, text))
     return (html.unescape(text) if entities else text).replace(SOFT_HYPHEN, "")

@@ -6,12 +6,14 @@ The share of words takes 2.50 for 2.5 and 10⁵ for 105. Here they are compared 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from unicodedata import normalize
 
+from taugate.ingestion.importers.scripts import without_scripts
 from taugate.ingestion.importers.word_share import UNSPACED, pieces, texts_of
 from taugate.ingestion.parsed import ParsedDocument
 
-_RAISED = "\u00b2\u00b3\u00b9\u2070-\u207f"
-_TO_DIGITS = str.maketrans("²³¹⁰⁴⁵⁶⁷⁸⁹", "2310456789")
+_RAISED = "\u00b2\u00b3\u00b9\u2070-\u208e"
+_TO_DIGITS = str.maketrans("²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "23104567890123456789")
 _SIGN = rf"[^\W_{_RAISED}{UNSPACED}]"
 _WORD = re.compile(rf"[{_RAISED}]+|{_SIGN}+(?:(?<=\d)[.,:](?=\d){_SIGN}+)*")
 _SEPARATOR = re.compile("[.,:]")
@@ -29,17 +31,17 @@ def lost_numbers(source_text: str, documents: Iterable[ParsedDocument], left_out
     """
     shown = Counter(_words_with_digit([source_text]))
     shown.subtract(_words_with_digit([left_out]))
-    kept = {word.translate(_TO_DIGITS) for word in _words_with_digit(map(" ".join, map(texts_of, documents)))}
+    texts = [text for document in documents for text in texts_of(document)]
+    kept = Counter(_words_with_digit(texts))
+    # A plain reading may overlook that a digit is raised, and divide numbers at commas or line breaks between them.
+    kept |= Counter(_words_with_digit(without_scripts(normalize("NFKC", text)) for text in texts))
     return tuple(
         word
         for word, count in shown.items()
-        # Two readings may join numbers differently: fields of a record are divided by commas, or by line breaks.
-        if count > 0
-        and not kept.issuperset([word.translate(_TO_DIGITS)])
-        and not kept.issuperset(_SEPARATOR.split(word))
+        if count > max(kept[word], min(kept[part] for part in _SEPARATOR.split(word)))
     )
 
 
 def _words_with_digit(texts: Iterable[str]) -> Iterator[str]:
     for piece in pieces(texts):
-        yield from (word for word in _WORD.findall(piece) if any(map(str.isdigit, word)))
+        yield from (word.translate(_TO_DIGITS) for word in _WORD.findall(piece) if any(map(str.isdigit, word)))

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, without_scripts
 from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -37,7 +38,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     for piece in pieces(texts):
-        plain = unicodedata.normalize("NFKC", piece).casefold()
+        plain = unicodedata.normalize("NFKC", piece.replace(SOFT_HYPHEN, "")).casefold()
         plain = _FLOAT.sub(lambda number: repr(float(number[0])), _ISO_TIME.sub(" ", plain))
         counts.update(_WORD.findall(plain))
     for word in [word for word in counts if word.isdecimal() and "0" in {word[0], word[-1]}]:
@@ -47,7 +48,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def pieces(texts: Iterable[str]) -> Iterator[str]:
-    """Yield short texts joined, and long ones divided between words, as a copy of a large file would take too much memory."""
+    """Yield short texts joined, and long ones divided between words: a copy of a large file takes too much memory."""
     short: list[str] = []
     size = 0
     for text in texts:
@@ -78,7 +79,10 @@ def share_kept(source_text: str, documents: Iterable[ParsedDocument], left_out: 
     words = count_words([source_text]) - count_words([left_out])
     if not words:
         return 1.0
-    kept = count_words(part for document in documents for part in texts_of(document))
+    texts = [text for document in documents for text in texts_of(document)]
+    kept = count_words(texts)
+    if words - kept:
+        kept |= count_words(map(without_scripts, texts))
     return (words & kept).total() / words.total()
 
 
