@@ -6,6 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.html import parse_html
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import UnreadableFile
 
@@ -16,6 +17,7 @@ def text_of(body: str) -> str:
     """Return the text of a page, after a check that it keeps all words."""
     file = parse_html(f"<!DOCTYPE html><html><head><title>T</title></head><body>{body}</body></html>".encode())
     assert share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
     return file.documents[0].text
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
@@ -14,6 +15,7 @@ def parse(value: Any) -> list[ParsedDocument]:
     """Parse a value as JSON, and check that none of its words is lost."""
     parsed = parse_json(value if isinstance(value, bytes) else json.dumps(value).encode())
     assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents
 
 
@@ -302,6 +304,7 @@ def test_vectors_left_out_and_noted() -> None:
     assert parsed.documents[0].text == "x\n\nsize: 3, 4"
     assert parsed.notes == ("leaves out long lists of numbers: embedding",)
     assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
 
 
 def test_json_values_in_sequence_read() -> None:

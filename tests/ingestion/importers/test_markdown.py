@@ -6,6 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.markdown import parse_markdown, parse_markdown_file
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 
 
@@ -28,6 +29,7 @@ from taugate.ingestion.importers.word_share import share_kept
 def test_markdown_words_are_kept(source: str, text: str) -> None:
     file = parse_markdown_file(source)
     assert file.documents[0].text == text and share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
 
 
 def test_converted_markdown_has_no_front_matter() -> None:
@@ -48,6 +50,7 @@ def test_front_matter_fields_are_kept(front_matter: str) -> None:
     (document,) = file.documents
     assert document.title == "Pump" and document.text.startswith("How it starts\n\n") and "Deep words" in document.text
     assert document.text.endswith("\n\nText.") and share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
     assert document.metadata == {"created": "2024-01-02", "tags": ["a", "b"], "products": ["p1", "p2"], "weight": 10}
 
 

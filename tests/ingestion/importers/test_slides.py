@@ -2,6 +2,7 @@
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
@@ -12,6 +13,7 @@ def read(raw: bytes) -> ParsedDocument:
     """Return the document of a presentation, after a check that it keeps all words of the file."""
     parsed = parse_pptx(raw)
     assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents[0]
 
 

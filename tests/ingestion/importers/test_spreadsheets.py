@@ -2,6 +2,7 @@
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
@@ -14,6 +15,7 @@ def read(raw: bytes) -> dict[str, ParsedDocument]:
     """Return the documents of a spreadsheet by key, after a check that it keeps the words of the file."""
     parsed = parse_spreadsheet(raw)
     assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return {document.key: document for document in parsed.documents}
 
 

@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import count_words, share_kept
 from taugate.ingestion.parsed import UnreadableFile
@@ -22,6 +23,7 @@ def blocks(raw: bytes) -> list[str]:
     """Return the blocks of a Word file, after a check that it keeps its words and adds none."""
     parsed = parse_docx(raw)
     assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     assert not count_words(document.text for document in parsed.documents) - count_words([parsed.source_text])
     return [" ".join(block.split()) for document in parsed.documents for block in document.text.split("\n\n")]
 
