@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportResult
 
+_COUNTS = ("documents", "chunks", "added", "changed", "removed", "copies", "reread")
 _LISTED = 10  # remarks on files, and names, that are listed on the terminal; --json lists all of them
 
 
@@ -115,6 +116,11 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
             f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, because "
             "its vocabulary lacks their words; choose an encoder for their language with --encoder"
         )
+    if result.copies:
+        are = "file is a copy" if result.copies == 1 else "files are copies"
+        say_sentence(f"{result.copies:,} {are}; the documents that were imported name them in their field also")
+    if result.reread:
+        say_sentence(f"{result.reread:,} documents read differently by this version; recalibrate")
     losing = sum(note.share is not None for note in result.notes)
     say_sentence(
         f"{options.to} {'would hold' if options.dry_run else 'holds'} documents: {result.documents}, chunks: "
@@ -126,7 +132,7 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
 def _fields(result: "ImportResult") -> dict[str, object]:
     """Return the fields that --json prints."""
     return {
-        **{name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")},
+        **{name: getattr(result, name) for name in _COUNTS},
         "skipped": [{"path": file.path, "reason": file.reason} for file in result.skipped],
         "words": {note.path: note.share for note in result.notes if note.share is not None},
         "numbers": {note.path: [*note.numbers] for note in result.notes if note.numbers},

@@ -1,6 +1,7 @@
 """Files and folders as a source: readable files give documents, others a reason."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,8 +42,10 @@ def documents_of_files(
 def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDocument | FileNote]:
     content = parser.read(file.target)
     modified = _day_modified(file.target)
+    status = file.target.stat()
+    changed_at = max(status.st_mtime, status.st_ctime)
     for document in content.documents:
-        yield _imported(document, file.name, modified)
+        yield replace(_imported(document, file.name, modified), changed_at=changed_at)
     if content.share < MIN_SHARE_KEPT:
         # rounded down, so that a reported share is always below the limit
         yield FileNote.of(file.path, f"keeps {int(100 * content.share)} % of its words", content.share)
