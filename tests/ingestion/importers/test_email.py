@@ -67,6 +67,14 @@ def test_attached_files_become_documents() -> None:
     assert parsed.notes == ("has an attached file that cannot be read: photo.png is of a kind that is not read",)
 
 
+def test_deeply_nested_attached_file_does_not_lose_mail() -> None:
+    message = mail("See the file.")
+    message.add_attachment(b"[" * 100_000, "application", "json", filename="deep.json")
+    parsed = read(message.as_bytes())
+    assert parsed.documents[0].text == "See the file."
+    assert parsed.notes == ("has an attached file that cannot be read: deep.json is nested too deeply",)
+
+
 def test_attached_files_of_equal_name_get_distinct_keys() -> None:
     message = mail("Two files.")
     for text in ("One.", "Two."):

@@ -7,9 +7,12 @@ crashes, only one file is lost.
 import dataclasses
 import gzip
 import io
+import math
 import multiprocessing
 import os
 import resource
+import signal
+import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as ParserTimeout
@@ -45,7 +48,10 @@ from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
 MAX_FILE_BYTES = 64 << 20  # unpacked: the longest books have a tenth of it
-_MAX_SECONDS = 60  # for one file; pdfium reads 2,000 pages in five
+_MAX_SECONDS = (
+    60  # of processor time for one file, so that the corpus depends on no load; pdfium reads 2,000 pages in five
+)
+_MAX_WAIT = 10 * _MAX_SECONDS  # if the parser waits for something
 _MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser use less than 1 GiB
 _OUT_OF_MEMORY = 77  # exit status of the parser's process, used by no signal and no library
 
@@ -88,7 +94,14 @@ def _attached(name: str, raw: bytes) -> ParsedFile:
     content = _unpack(raw) if path.suffix.lower() == ".gz" else raw
     if not content.strip():
         raise UnreadableFile("is empty")
-    return PARSERS[kind](content)
+    return _parse(kind, content)
+
+
+def _parse(kind: str, raw: bytes) -> ParsedFile:
+    try:
+        return PARSERS[kind](raw)
+    except RecursionError as error:
+        raise UnreadableFile("is nested too deeply") from error
 
 
 # By suffix. A file without a suffix, such as README, is read as text if it is text.
@@ -171,10 +184,7 @@ def read_file(path: Path) -> ReadFile:
         raw = _unpack(raw)
     if not raw.strip():
         raise UnreadableFile("is empty")
-    try:
-        parsed = PARSERS[kind](raw)
-    except RecursionError as error:
-        raise UnreadableFile("is nested too deeply") from error
+    parsed = _parse(kind, raw)
     documents = [document for document in parsed.documents if document.text]
     if not documents:
         raise UnreadableFile("holds no text")
@@ -223,10 +233,13 @@ class IsolatedParser:
     def read(self, path: Path) -> ReadFile:
         """Read one file, see `read_file`; UnreadableFile is also raised if the parser crashes or takes too long."""
         try:
-            file: ReadFile = self._pool.schedule(_read_or_exit, args=[path], timeout=_MAX_SECONDS).result()
+            task = self._pool.schedule(_read_or_exit, args=[path, _MAX_SECONDS], timeout=_MAX_WAIT)
+            file: ReadFile = task.result()
         except ParserTimeout as error:
-            raise UnreadableFile(f"takes longer than {_MAX_SECONDS} s to read") from error
+            raise UnreadableFile(f"takes longer than {_MAX_WAIT} s to read") from error
         except ProcessExpired as error:
+            if error.exitcode == -signal.SIGXCPU:
+                raise UnreadableFile(f"takes more than {_MAX_SECONDS} s of processor time to read") from error
             if error.exitcode == _OUT_OF_MEMORY:
                 raise UnreadableFile("takes too much memory to read") from error
             raise UnreadableFile("makes its parser crash; it may be damaged") from error
@@ -243,8 +256,16 @@ def _pool() -> ProcessPool:
     return ProcessPool(max_workers=1, initializer=_limit_memory, context=spawn)
 
 
-def _read_or_exit(path: Path) -> ReadFile:
-    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards."""
+def _read_or_exit(path: Path, seconds: int) -> ReadFile:
+    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards.
+
+    Args:
+        path: The file.
+        seconds: Processor time after which the process is killed.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    limit = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
     try:
         return read_file(path)
     except MemoryError:
