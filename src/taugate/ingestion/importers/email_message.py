@@ -1,16 +1,22 @@
 """Emails (.eml, .mbox): the subject as title, sender and date as metadata, the text, and attached files."""
 
+import base64
 import dataclasses
 import email
+import email.errors
+import email.header
 import email.policy
 import re
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage, Message, MIMEPart
+from pathlib import Path
 
 from taugate.ingestion.importers.html import parse_html
-from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
+from taugate.ingestion.importers.html_encoding import choose_encoding
+from taugate.ingestion.importers.plain_text import parse_plain_text, printable_text
+from taugate.ingestion.importers.text_encoding import decode
 from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile, with_unique_keys
+from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 from taugate.retrieval.documents.store import MetadataValue
 
 ReadPart = Callable[[str, bytes], ParsedFile]
@@ -19,7 +25,15 @@ ReadPart = Callable[[str, bytes], ParsedFile]
 _MAX_DEPTH = 10  # emails attached to emails
 _MAX_PREAMBLE = 40  # words of the usual hint to old programs that this is a multipart email
 _HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
-_FROM_LINE = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))From [^\r\n]* \d\d:\d\d[^\r\n]*\r?\n")
+# The line between the emails of a mailbox: sender and date, after an empty line and before a header.
+_FROM_LINE = re.compile(
+    rb"(?:\A\s*|(?<=\n\n)|(?<=\r\n\r\n))From (?:\S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|\S*@\S* +\d+[-/. ])"
+    rb"[^\r\n]* \d\d?:\d\d[^\r\n]*\r?\n(?=>?[!-9;-~]+:|>?From )"
+)
+_OF_TEXT = {"", ".txt", ".htm", ".html"}  # suffixes; other files are read by their suffix
+_SHOWN = {"plain", "html", "x-amp-html"}
+# Lines without spaces, up to an empty line or one that no encoder writes.
+_BASE64 = re.compile(rb"\s*(?:[^\s_-]+[ \t]*(?:\r?\n|\Z))*")
 
 
 def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
@@ -50,6 +64,8 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
                 if depth >= _MAX_DEPTH:
                     raise UnreadableFile("is attached too deeply")
                 attached = parse_email(_bytes(part), read_part, depth + 1)
+            elif part.get_content_subtype() in _SHOWN and Path(name).suffix.lower() in _OF_TEXT:
+                attached = _text(part) or ParsedFile([], "")
             else:
                 attached = read_part(name, _bytes(part))
         except UnreadableFile as error:
@@ -98,18 +114,52 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
 
 
 def _body(message: EmailMessage) -> tuple[ParsedFile, list[str]]:
-    """Return the text of an email, plain or from HTML, whichever has more words, and notes about it."""
+    """Return the texts of an email, as one, and notes about it."""
     notes = [*_damage(message)][:1]
-    read: list[ParsedFile] = []
-    for kind in ("plain", "html"):
-        part = message.get_body((kind,))
-        if part is not None and (parsed := _text(part)) is not None:
-            read.append(parsed)
+    read = _texts(message, _bodies(message), notes)
     if not read:
         if not message.is_multipart() and message.get_content_maintype() == "text":
             notes.append("has no text below its subject")
         return ParsedFile([ParsedDocument("", "", _header(message, "subject"), ())], ""), notes
-    return max(read, key=lambda parsed: count_words([parsed.source_text]).total()), notes
+    builder = TextBuilder()
+    documents = [document for parsed in read for document in parsed.documents]
+    for document in documents:
+        for block in document.blocks:
+            builder.add(document.text[block.start : block.end], block.kind, block.headings)
+    title = next(filter(None, (document.title for document in documents)), "")
+    return ParsedFile([builder.document(title)], "\n".join(parsed.source_text for parsed in read)), notes
+
+
+def _bodies(message: EmailMessage) -> list[MIMEPart | None]:
+    return [message.get_body((kind,)) for kind in ("plain", "html")]
+
+
+def _texts(part: MIMEPart, bodies: list[MIMEPart | None], notes: list[str]) -> list[ParsedFile]:
+    """Return the texts of a part in their order; of alternatives, those of the one with most words.
+
+    Args:
+        part: The email, or a part of it.
+        bodies: Parts that are text even if they have the name of a file.
+        notes: Receives a note on each text that cannot be read.
+    """
+    if _is_text(part, bodies):
+        try:
+            return [parsed] if (parsed := _text(part)) else []
+        except UnreadableFile as error:
+            notes.append(f"has a text that cannot be read: it {error}")
+    if not part.is_multipart() or part.get_content_maintype() == "message":
+        return []
+    read = [_texts(child, bodies, notes) for child in part.iter_parts() if isinstance(child, MIMEPart)]
+    if part.get_content_subtype() == "alternative":
+        return max(read, key=lambda texts: count_words(text.source_text for text in texts).total(), default=[])
+    return [text for texts in read for text in texts]
+
+
+def _is_text(part: MIMEPart, bodies: list[MIMEPart | None]) -> bool:
+    """Return whether a part is text that a mail program shows, not a file."""
+    is_shown = part.get_content_maintype() == "text" and part.get_content_subtype() in _SHOWN
+    is_file = part.is_attachment() or bool(part.get_filename())
+    return any(part is body for body in bodies) or (is_shown and not is_file and not part.is_multipart())
 
 
 def _damage(message: EmailMessage) -> Iterator[str]:
@@ -130,24 +180,50 @@ def _text(part: MIMEPart) -> ParsedFile | None:
     raw = _bytes(part)
     if not raw.strip():
         return None
-    charset = part.get_content_charset() or ""
-    try:
-        text = raw.decode(charset) if charset else decode_text(raw).text
-    except (LookupError, UnicodeDecodeError):
-        text = decode_text(raw).text
-    if part.get_content_subtype() == "html":
-        return parse_html(("\ufeff" + text).encode("utf-8", "replace"))
-    text = text.replace("\r\n", "\n")
+    charset = part.get_content_charset("")
+    if part.get_content_subtype() != "plain":
+        return parse_html(raw, charset)
+    text = printable_text(_decoded(raw, charset))
+    if str(part.get_param("format")).lower() == "flowed":
+        text = _unfolded(text, delete_spaces=str(part.get_param("delsp")).lower() == "yes")
     return ParsedFile([parse_plain_text(text)], text)
 
 
+def _decoded(raw: bytes, charset: str) -> str:
+    return decode(raw, choose_encoding(raw, [charset])[0].codec)
+
+
+def _unfolded(text: str, *, delete_spaces: bool) -> str:
+    """Join lines that a mail program divided (RFC 3676): those that end with a space.
+
+    Args:
+        text: The text as it was sent.
+        delete_spaces: Whether these spaces were added.
+    """
+    lines: list[str] = []
+    is_open, depth = False, 0  # of the last line: whether it continues, and its quotation marks
+    for line in text.split("\n"):
+        content = line.lstrip(">")
+        quotes = len(line) - len(content)
+        content = content.removeprefix(" ")
+        is_signature = content == "-- "
+        flows = content.endswith(" ") and not is_signature
+        shown = content[:-1] if flows and delete_spaces else content
+        if is_open and depth == quotes and not is_signature:
+            lines[-1] += shown
+        else:
+            lines.append(f"{'>' * quotes} {shown}" if quotes else shown)
+        is_open, depth = flows, quotes
+    return "\n".join(lines)
+
+
 def _attached(message: EmailMessage) -> Iterator[EmailMessage]:
-    """Yield the parts of an email that are not alternatives of its text."""
-    bodies = [message.get_body((kind,)) for kind in ("plain", "html")]
+    """Yield the parts of an email that are not its text."""
+    bodies = _bodies(message)
     parts: list[EmailMessage] = [message]
     while parts:
         part = parts.pop(0)
-        if any(part is body for body in bodies):
+        if _is_text(part, bodies):
             continue
         if part.get_content_type() == "message/rfc822" or not part.is_multipart():
             yield part
@@ -166,15 +242,39 @@ def _bytes(part: MIMEPart) -> bytes:
         inner = part.get_payload()
         messages = inner if isinstance(inner, list) else []
         return b"".join(message.as_bytes() for message in messages if isinstance(message, Message))
+    if str(part.get("content-transfer-encoding", "")).strip().lower() == "base64":
+        return _from_base64(str(part.get_payload()).encode("utf-8", "surrogateescape"))
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else b""
 
 
+def _from_base64(raw: bytes) -> bytes:
+    """Decode base64 that may be cut off, with the text that a mailing list puts behind it."""
+    encoded = _BASE64.match(raw)
+    digits = re.sub(rb"[^A-Za-z0-9+/]", b"", encoded[0]) if encoded else b""
+    return (
+        base64.b64decode(digits[: len(digits) - (len(digits) % 4 == 1)] + b"==")
+        + raw[len(encoded[0]) if encoded else 0 :]
+    )
+
+
 def _header(message: EmailMessage, name: str) -> str:
+    """Return a header, its encoded words (RFC 2047) decoded by the same labels as texts; "" if it is missing."""
+    written = next((str(value) for key, value in message.raw_items() if key.lower() == name), "")
+    value = _decoded(written.encode("utf-8", "surrogateescape"), "utf-8")
     try:
-        return " ".join(str(message.get(name, "")).split())
-    except (ValueError, IndexError, AttributeError, LookupError):  # of email, with damaged headers
-        return " ".join(str(dict(message.raw_items()).get(name, "")).split())
+        words = email.header.decode_header(value)
+    except email.errors.HeaderParseError:
+        words = [(value, None)]
+    texts = (
+        word
+        if isinstance(word, str)
+        else _decoded(word, charset.partition("*")[0])
+        if charset
+        else word.decode("raw-unicode-escape", "replace")
+        for word, charset in words
+    )
+    return " ".join("".join(texts).split())
 
 
 def _facts(message: EmailMessage) -> dict[str, MetadataValue]:

@@ -31,16 +31,17 @@ _KEYWORDS = ("keywords", "article:tag", "dcterms.subject", "dc.subject")
 _MAX_DEPTH = 250  # markdownify recurses three calls a level; pages written by people stay below 50
 
 
-def parse_html(raw: bytes) -> ParsedFile:
+def parse_html(raw: bytes, label: str = "") -> ParsedFile:
     """Read a page as text.
 
     Args:
-        raw: Content of the page; the encoding is taken from its label or guessed.
+        raw: Content of the page.
+        label: As in `decode_page`.
 
     Raises:
         UnreadableFile: If elements are nested too deeply, or the bytes are not text.
     """
-    decoded = decode_page(raw)
+    decoded = decode_page(raw, label)
     source = mend(decoded.text)
     page = BeautifulSoup(source, "lxml")
     if _depth(page) > _MAX_DEPTH:
@@ -50,11 +51,21 @@ def parse_html(raw: bytes) -> ParsedFile:
     metadata = _facts(page)
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
-    navigation = remove_navigation(page, source)
+    left_out = [_remove_templates(page, source), remove_navigation(page, source)]
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=name, metadata=metadata)
-    words = count_words([read_source(decoded.text)]) - count_words([navigation])
+    words = count_words([read_source(decoded.text)]) - count_words(left_out)
     return ParsedFile([document], " ".join(words.elements()), decoded.notes)
+
+
+def _remove_templates(page: Tag, source: str) -> str:
+    """Remove templates, which browsers do not show, and return their words; one that is not closed holds the page."""
+    removed = []
+    while source.count("<template") <= source.count("</template") and (
+        template := page.find("template", shadowrootmode=False)
+    ):
+        removed.append(read_source(str(template.extract())))
+    return "\n".join(removed)
 
 
 def _depth(page: Tag) -> int:

@@ -48,7 +48,7 @@ def to_markdown(html: str | Tag) -> str:
     page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
     _show_hidden_texts(page)
     _unfold_layout_tables(page)
-    for element in reversed(page.find_all(_script_of)):  # inner ones first
+    for element in reversed([element for element in page.find_all(True) if _script_of(element)]):  # inner ones first
         if element.find([*_BLOCKS, *_APART]):
             element.insert(0, " ")
             continue

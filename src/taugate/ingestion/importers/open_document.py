@@ -114,8 +114,8 @@ class _Reader:
         for is_text, parts in groupby(_list_parts(element), key=lambda part: isinstance(part, str)):
             if is_text:
                 self._add("\n".join(parts), "prose")
-            for part in parts:  # none is left of lines
-                self.read(part)
+            else:
+                [*map(self.read, parts)]
 
     def _add_object(self, element: Element) -> None:
         """Add an equation as it was typed, or the words of a chart or an embedded document."""

@@ -57,6 +57,7 @@ _CANDIDATES = {
 }
 _OF_WINDOWS = ("cp1252", "cp1251", "cp1250", "cp1257")
 _SURER = 1.05  # factor by which another encoding of Windows or ISO 8859 has to be more likely than windows-1252
+_MAX_INVALID = 0.05  # of the characters of a Japanese or Korean text
 _MARKS = (
     (b"\xff\xfe\x00\x00", "utf-32"),
     (b"\x00\x00\xfe\xff", "utf-32"),
@@ -73,7 +74,7 @@ _UTF8_CHARACTER = re.compile(
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _SPACE = re.compile("[ \n,.\u3001\u3002\uff0c]")  # also the commas and full stops of Chinese and Japanese
 # ISO-2022-JP in segments: an escape sequence, and the bytes up to the next one.
-_ISO_2022_JP = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
+_ISO_2022_JP = re.compile(rb"\x1b(\$\(D|\$[@B]|\([BJI])([^\x1b]*)")
 
 # Characters that browsers read and Python's codecs lack: the circled numbers of Japanese, Big5's euro sign.
 _PRIVATE_USE = re.compile("[\uf8f0-\uf8f3]")  # Python's Shift_JIS decodes invalid bytes to these
@@ -181,11 +182,8 @@ def _iso_2022(raw: bytes) -> Encoding | None:
     codec, name = ("iso2022_kr", "iso-2022-kr") if b"\x1b$)C" in raw else ("iso2022_jp", "iso-2022-jp")
     if b"\x1b$" not in raw or not raw.isascii():
         return None
-    try:
-        decode(raw, codec, "strict")
-    except UnicodeDecodeError:
-        return None
-    return Encoding(codec, name)
+    text = decode(raw, codec)
+    return Encoding(codec, name) if _MAX_INVALID * len(text) >= text.count(_REPLACEMENT) else None
 
 
 def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
@@ -208,6 +206,8 @@ def _as_euc_jp(segment: re.Match[bytes]) -> bytes:
     escape, characters = segment[1], segment[2]
     if escape == b"(I":
         return b"".join(b"\x8e" + bytes([byte | 0x80]) if byte > 0x20 else bytes([byte]) for byte in characters)
+    if escape == b"$(D":
+        return re.sub(rb"[!-~]{2}", lambda pair: bytes((0x8F, pair[0][0] | 0x80, pair[0][1] | 0x80)), characters)
     return characters if escape[:1] == b"(" else bytes(byte | 0x80 if byte > 0x20 else byte for byte in characters)
 
 
@@ -220,9 +220,15 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
         return (raw[start:end].decode("cp1252", "replace") if end - start == 1 else _REPLACEMENT), end
     if encoding == "gb18030" and raw[start] == 0x80:
         return "€", start + 1
+    pair = raw[start : start + 2]
+    if encoding == "euc_jp" and len(pair) == 2 and min(pair) > 0xA0:  # browsers read the characters of Windows
+        row, cell = pair[0] - 0xA1, pair[1] - 0xA1
+        shifted = row // 2 + (0x81 if row < 62 else 0xC1), cell + (0x9F if row % 2 else 0x40 + (cell > 62))
+        if _PRIVATE_USE.sub("", text := bytes(shifted).decode("cp932", "ignore")):
+            return text, start + 2
     if supplement := _SUPPLEMENTS.get(encoding):
         try:
-            return raw[start : start + 2].decode(supplement), start + 2
+            return pair.decode(supplement), start + 2
         except UnicodeDecodeError:
             return _REPLACEMENT, start + 1
     return _REPLACEMENT, end
