@@ -27,7 +27,7 @@ _MAX_PREAMBLE = 40  # words of the usual hint to old programs that this is a mul
 _HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
 # The line between the emails of a mailbox: sender and date, after an empty line and before a header.
 _FROM_LINE = re.compile(
-    rb"(?:\A\s*|(?<=\n\n)|(?<=\r\n\r\n))From (?:\S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|\S*@\S* +\d+[-/. ])"
+    rb"(?:\A\s*|(?<=\n\n)|(?<=\r\n\r\n))From (?:\S* +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|\S*@\S* +\d+[-/. ])"
     rb"[^\r\n]* \d\d?:\d\d[^\r\n]*\r?\n(?=>?[!-9;-~]+:|>?From )"
 )
 _OF_TEXT = {"", ".txt", ".htm", ".html"}  # suffixes; other files are read by their suffix
@@ -261,7 +261,8 @@ def _from_base64(raw: bytes) -> bytes:
 def _header(message: EmailMessage, name: str) -> str:
     """Return a header, its encoded words (RFC 2047) decoded by the same labels as texts; "" if it is missing."""
     written = next((str(value) for key, value in message.raw_items() if key.lower() == name), "")
-    value = _decoded(written.encode("utf-8", "surrogateescape"), "utf-8")
+    charset = next(filter(None, message.get_charsets()), "windows-1252")  # of letters that are not encoded
+    value = _decoded(written.encode("utf-8", "surrogateescape"), charset)
     try:
         words = email.header.decode_header(value)
     except email.errors.HeaderParseError:

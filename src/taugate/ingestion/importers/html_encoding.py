@@ -19,7 +19,7 @@ _META = re.compile(rb"<meta\b([^>]*)>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(rb"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([^\s"';>]+)""", re.IGNORECASE)
 _XML = re.compile(rb"""^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"']+)""")
-_OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab|utf_7)")
+_OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab|utf-7)")
 _JAPANESE = re.compile(r"(?:cp|x-windows-)5022\d|iso-2022-jp-(?:1|ms|ext)")  # of mails
 _ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that can be read as ASCII is not in UTF-16
 _WITHOUT_ESCAPES = {"utf-8", "cp1252"}  # also us-ascii

@@ -221,10 +221,10 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
     if encoding == "gb18030" and raw[start] == 0x80:
         return "€", start + 1
     pair = raw[start : start + 2]
-    if encoding == "euc_jp" and len(pair) == 2 and min(pair) > 0xA0:  # browsers read the characters of Windows
+    if encoding == "euc_jp" and re.fullmatch(rb"[\xa1-\xfe]{2}", pair):  # browsers read the characters of Windows
         row, cell = pair[0] - 0xA1, pair[1] - 0xA1
         shifted = row // 2 + (0x81 if row < 62 else 0xC1), cell + (0x9F if row % 2 else 0x40 + (cell > 62))
-        if _PRIVATE_USE.sub("", text := bytes(shifted).decode("cp932", "ignore")):
+        if text := bytes(shifted).decode("cp932", "ignore"):
             return text, start + 2
     if supplement := _SUPPLEMENTS.get(encoding):
         try:

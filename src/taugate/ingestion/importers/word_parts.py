@@ -98,7 +98,7 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
         namespace: Namespace of its paragraphs.
     """
     choose_alternatives(root)
-    _raise_by_style(root, package, namespace)
+    _mark_scripts(root, package, namespace)
     for tag in _DELETED:
         for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:
             _remove(deleted)
@@ -123,18 +123,27 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
             _unwrap(element)
 
 
-def _raise_by_style(root: Element, package: Package, namespace: str) -> None:
-    """Mark runs as superscript or subscript if their style is; mammoth reads only the marks of runs."""
+def _mark_scripts(root: Element, package: Package, namespace: str) -> None:
+    """Mark runs as superscript or subscript if their style or position is; mammoth reads only the marks of runs."""
     value = f"{{{namespace}}}val"
     offsets, bases = {}, {}
     for style in package.xml(_STYLES).iter("{*}style") if _STYLES in package.names else ():
         name = style.get(f"{{{namespace}}}styleId", "")
         bases[name] = next((base.get(value, "") for base in style.iterchildren("{*}basedOn")), "")
-        offsets[name] = next((look.get(value, "") for look in style.iter("{*}vertAlign")), "")
-    for reference in root.iter(f"{{{namespace}}}rStyle"):
-        offset = inherited(offsets, bases, reference.get(value, ""))
-        if offset and next(reference.itersiblings("{*}vertAlign"), None) is None:
-            reference.addnext(reference.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
+        offsets[name] = _offset(style, value)
+    for look in root.iter(f"{{{namespace}}}rPr"):
+        styles = (style.get(value, "") for style in look.iterchildren("{*}rStyle"))
+        if offset := _offset(look, value) or inherited(offsets, bases, next(styles, "")):
+            look.append(look.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
+
+
+def _offset(look: Element, value: str) -> str:
+    """Return the offset from the line that a look states; LibreOffice states it in half points."""
+    for aligned in look.iter("{*}vertAlign"):
+        return str(aligned.get(value, ""))
+    position = next((str(raised.get(value, "")) for raised in look.iter("{*}position")), "")
+    is_shift = position.strip("-") in {"", "0", "1"}
+    return "" if is_shift else "subscript" if position.startswith("-") else "superscript"
 
 
 def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
@@ -171,7 +180,7 @@ def _drawn_blocks(
 
 def description(properties: Element) -> str:
     """Return the description of a picture or shape that a person wrote, "" if it is the name of the picture's file."""
-    words = str(properties.get("descr") or properties.get("alt") or "").strip()
+    words = str(properties.get("descr") or properties.get("alt") or properties.get("title") or "").strip()
     return "" if _FILE_NAME.fullmatch(words) else words
 
 
