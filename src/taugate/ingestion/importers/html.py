@@ -12,7 +12,7 @@ from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 
 from taugate.ingestion.importers.html_encoding import decode_page
 from taugate.ingestion.importers.html_markdown import mark_scripts, to_markdown
-from taugate.ingestion.importers.html_navigation import remove_navigation
+from taugate.ingestion.importers.html_navigation import is_closed, remove_navigation
 from taugate.ingestion.importers.html_source import mend, read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.metadata_values import split_tags, tags
@@ -53,21 +53,14 @@ def parse_html(raw: bytes, label: str = "", css: str = "") -> ParsedFile:
     mark_scripts(page, "}".join([css, *(style.get_text() for style in page.find_all("style"))]))
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
-    left_out = [_remove_templates(page, source), remove_navigation(page, source)]
+    # Browsers do not show templates; one that is not closed holds the rest of the page.
+    templates = page.find_all("template", shadowrootmode=False) if is_closed("template", source) else []
+    outer = [template for template in templates if not template.find_parent("template")]
+    left_out = [*(read_source(str(template.extract())) for template in outer), remove_navigation(page, source)]
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=name, metadata=metadata)
     words = count_words([read_source(decoded.text)]) - count_words(left_out)
     return ParsedFile([document], " ".join(words.elements()), decoded.notes)
-
-
-def _remove_templates(page: Tag, source: str) -> str:
-    """Remove templates, which browsers do not show, and return their words; one that is not closed holds the page."""
-    removed = []
-    while source.count("<template") <= source.count("</template") and (
-        template := page.find("template", shadowrootmode=False)
-    ):
-        removed.append(read_source(str(template.extract())))
-    return "\n".join(removed)
 
 
 def _depth(page: Tag) -> int:
