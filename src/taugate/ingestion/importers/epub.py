@@ -26,14 +26,13 @@ def parse_epub(raw: bytes) -> ParsedFile:
         posixpath.normpath(posixpath.join(posixpath.dirname(opf), targets.get(item.get("idref"), "")))
         for item in book.iter("{*}itemref")
     ]
-    css = "}".join(package.read(name).decode("utf-8", "replace") for name in package.matching(r".*\.css"))
     documents: list[ParsedDocument] = []
     source, notes = [], []
     for name in dict.fromkeys(names):
         if name not in package.names:
             notes.append(f"lacks a chapter: {name}")
             continue
-        chapter = parse_html(package.read(name), css=css)
+        chapter = parse_html(package.read(name))
         heading = chapter.documents[0].title
         documents.append(
             dataclasses.replace(

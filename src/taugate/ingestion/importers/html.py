@@ -11,7 +11,7 @@ import warnings
 from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 
 from taugate.ingestion.importers.html_encoding import decode_page
-from taugate.ingestion.importers.html_markdown import mark_scripts, to_markdown
+from taugate.ingestion.importers.html_markdown import to_markdown
 from taugate.ingestion.importers.html_navigation import is_closed, remove_navigation
 from taugate.ingestion.importers.html_source import mend, read_source
 from taugate.ingestion.importers.markdown import parse_markdown
@@ -31,13 +31,12 @@ _KEYWORDS = ("keywords", "article:tag", "dcterms.subject", "dc.subject")
 _MAX_DEPTH = 250  # markdownify recurses three calls a level; pages written by people stay below 50
 
 
-def parse_html(raw: bytes, label: str = "", css: str = "") -> ParsedFile:
+def parse_html(raw: bytes, label: str = "") -> ParsedFile:
     """Read a page as text.
 
     Args:
         raw: Content of the page.
         label: As in `decode_page`.
-        css: Style sheets beside the page.
 
     Raises:
         UnreadableFile: If elements are nested too deeply, or the bytes are not text.
@@ -50,7 +49,6 @@ def parse_html(raw: bytes, label: str = "", css: str = "") -> ParsedFile:
     title = next((element for element in page.find_all("title") if not element.find_parent("svg")), None)
     name = " ".join(title.get_text().split()) if title else ""
     metadata = _facts(page)
-    mark_scripts(page, "}".join([css, *(style.get_text() for style in page.find_all("style"))]))
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
     # Browsers do not show templates; one that is not closed holds the rest of the page.

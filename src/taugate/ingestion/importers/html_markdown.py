@@ -24,10 +24,8 @@ _APART = {
     *("p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br", "html"),
     *("head", *_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"),
 }
-_SCRIPTS: dict[str, Script] = {"sup": "super", "sub": "sub"}
-_SCRIPT_STYLE = re.compile(  # also as LibreOffice writes it in books
-    r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b|position:\s*relative;\s*top:\s*(-?)0?\.\d+em", re.I
-)
+_SCRIPT_STYLE = re.compile(r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b", re.IGNORECASE)
+_SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 
 
 class _Converter(MarkdownConverter):
@@ -82,28 +80,8 @@ def to_markdown(html: str | Tag) -> str:
 
 def _script_of(element: Tag) -> Script:
     """Return the kind of a superscript or subscript, "" for other elements."""
-    if not is_inline(element.name):
-        return ""
-    if style := _SCRIPT_STYLE.search(str(element.get("style", ""))):
-        return "super" if style[2] or (style[1] or "").lower() == "super" else "sub"
-    return _SCRIPTS.get(element.name, "")
-
-
-def mark_scripts(page: Tag, css: str) -> None:
-    """Mark the elements that are superscript or subscript by their class.
-
-    Args:
-        page: The page.
-        css: Its style sheets.
-    """
-    styles: dict[str, str] = {}
-    for rule in css.split("}"):
-        selectors, _, declarations = rule.rpartition("{")
-        if style := _SCRIPT_STYLE.search(declarations):
-            styles |= dict.fromkeys(re.findall(r"\.([\w-]+)\s*(?:,|$)", selectors), style[0])
-    for element in page.find_all(class_=True) if styles else ():
-        if declared := next(filter(None, map(styles.get, element.get_attribute_list("class"))), None):
-            element["style"] = declared
+    style = _SCRIPT_STYLE.search(str(element.get("style", "")))
+    return _SCRIPTS.get(style[1].lower() if style else element.name, "") if is_inline(element.name) else ""
 
 
 def _is_part_of_word(element: Tag) -> bool:

@@ -37,23 +37,23 @@ def script_text(text: str, script: Script, before: str, behind: str = "") -> str
     core = text.strip()
     if not script or not core:
         return text
-    is_part = text[0] == core[0] and (before[-1:].isalnum() or before[-1:] in {*")]}%\u2019"})
-    if script == "sub" and core.isalnum() and before[-1:].isalpha():
-        changed = core
+    beside, is_apart = before[-1:], text[0] != core[0]
+    changed = core
+    if script == "sub" and core.isalnum() and beside.isalpha():
+        pass
     elif _SIGNS.fullmatch(core):
         changed = core.translate(str.maketrans(_PLAIN, _FORMS[script]))
     elif script == "super" and core in _WORDS:
         changed = _WORDS[core]
     elif _MARK.match(core) or (script == "super" and _ENDING.search(f"{before[-9:]} {core}")):
-        changed = core
-    elif not is_part:
+        pass
+    elif is_apart or not (beside.isalnum() or (beside and beside in ")]}%\u2019")):
         changed = f"{core} " if behind[:1].isalnum() else core
     elif re.search(r"\w\s+\w", core):
         changed = f" {core}"  # small print, not a sign
-    elif script == "super":
-        changed = f"^{core}" if core.isalpha() else f"^({core})"
     else:
-        changed = f"_({core})"
+        mark = "^" if script == "super" else "_"
+        changed = f"^{core}" if core.isalpha() and script == "super" else f"{mark}({core})"
     return text.replace(core, changed, 1)
 
 

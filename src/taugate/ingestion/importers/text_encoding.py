@@ -31,11 +31,8 @@ _OF_WINDOWS = ("cp1252", "cp1251", "cp1250", "cp1257")
 _SURER = 1.05  # factor by which another encoding of Windows or ISO 8859 has to be more likely than windows-1252
 _MAX_INVALID = 0.05  # of the characters of a Japanese or Korean text
 _MARKS = (
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-    (b"\xef\xbb\xbf", "utf-8-sig"),
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16")),
+    *((codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
 )
 
 # One character of two bytes or more in UTF-8.
