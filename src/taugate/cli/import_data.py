@@ -91,7 +91,8 @@ def _report_files(result: "ImportResult") -> None:
     """Report the files and the parts of files that were not read."""
     _list_files("skipped", [(file.path, file.reason) for file in result.skipped])
     _list_files("words lost", [(note.path, note.note) for note in result.notes if note.share is not None])
-    _list_files("note", [(note.path, note.note) for note in result.notes if note.share is None])
+    _list_files("numbers lost", [(note.path, note.note) for note in result.notes if note.numbers])
+    _list_files("note", _other_notes(result))
     if result.left_out:
         say_sentence(f"left out: metadata fields beyond the first 256: {_names(result.left_out)}")
     if result.shortened:
@@ -128,10 +129,15 @@ def _fields(result: "ImportResult") -> dict[str, object]:
         **{name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")},
         "skipped": [{"path": file.path, "reason": file.reason} for file in result.skipped],
         "words": {note.path: note.share for note in result.notes if note.share is not None},
-        "notes": [{"path": note.path, "note": note.note} for note in result.notes if note.share is None],
+        "numbers": {note.path: [*note.numbers] for note in result.notes if note.numbers},
+        "notes": [{"path": path, "note": note} for path, note in _other_notes(result)],
         "queries": result.queries,
         "splits": result.splits,
     }
+
+
+def _other_notes(result: "ImportResult") -> list[tuple[str, str]]:
+    return [(note.path, note.note) for note in result.notes if note.share is None and not note.numbers]
 
 
 def _list_files(heading: str, remarks: Iterable[tuple[str, str]]) -> None:

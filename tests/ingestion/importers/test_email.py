@@ -6,6 +6,7 @@ import pytest
 
 from taugate.ingestion.importers.email_message import parse_email
 from taugate.ingestion.importers.parse import PARSERS
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
@@ -22,7 +23,8 @@ def mail(text: str, subject: str = "Seal of pump 7") -> EmailMessage:
 def read(raw: bytes, kind: str = ".eml") -> ParsedFile:
     """Return the parsed email, after a check that it keeps the words of the file."""
     parsed = PARSERS[kind](raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed
 
 

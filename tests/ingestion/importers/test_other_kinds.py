@@ -5,6 +5,7 @@ import json
 import pytest
 
 from taugate.ingestion.importers.parse import PARSERS
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from tests.ingestion.importers.office_files import archive
@@ -15,7 +16,8 @@ Blocks = list[tuple[str, str, tuple[str, ...]]]
 def parsed(kind: str, raw: bytes | str) -> ParsedFile:
     """Return the parsed file, after a check that it keeps the words of the file."""
     result = PARSERS[kind](raw.encode() if isinstance(raw, str) else raw)
-    assert share_kept(result.source_text, result.documents) == 1
+    assert share_kept(result.source_text, result.documents, result.left_out) == 1
+    assert not lost_numbers(result.source_text, result.documents, result.left_out)
     return result
 
 

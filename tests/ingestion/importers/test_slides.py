@@ -2,6 +2,7 @@
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
@@ -11,7 +12,8 @@ from tests.ingestion.importers.office_files import part, pptx, relations, shape
 def read(raw: bytes) -> ParsedDocument:
     """Return the document of a presentation, after a check that it keeps all words of the file."""
     parsed = parse_pptx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents[0]
 
 

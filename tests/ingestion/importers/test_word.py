@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import count_words, share_kept
 from taugate.ingestion.parsed import UnreadableFile
@@ -21,7 +22,8 @@ VML = (
 def blocks(raw: bytes) -> list[str]:
     """Return the blocks of a Word file, after a check that it keeps its words and adds none."""
     parsed = parse_docx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     assert not count_words(document.text for document in parsed.documents) - count_words([parsed.source_text])
     return [" ".join(block.split()) for document in parsed.documents for block in document.text.split("\n\n")]
 
@@ -182,7 +184,7 @@ def test_strict_word_files_are_read() -> None:
 def test_misplaced_text_counts_as_lost() -> None:
     raw = docx(paragraph("Kept words here.") + "<w:p><w:r>words without their element</w:r></w:p>")
     parsed = parse_docx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) < 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) < 0.98
 
 
 def test_missing_part_is_noted() -> None:

@@ -64,7 +64,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
         if not message.is_multipart() and message.get_content_maintype() == "text":
             notes.append("has no text below its subject")
     documents = [builder.document(subject, metadata=_facts(message))]
-    source = [*(parsed.source_text for parsed in texts)]
+    source, left_out = [parsed.source_text for parsed in texts], [parsed.left_out for parsed in texts]
     source += (_header(message, name) for name in ("subject", "from", "to", "cc"))
     for number, part in enumerate(files, start=1):
         name = part.get_filename() or f"part {number}"
@@ -84,8 +84,9 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
             continue
         documents += _with_key(name, attached.documents)
         source.append(attached.source_text)
+        left_out.append(attached.left_out)
         notes += [f"{note} (attached file {name})" for note in attached.notes]
-    return ParsedFile(with_unique_keys(documents), "\n".join(source), tuple(notes))
+    return ParsedFile(with_unique_keys(documents), "\n".join(source), tuple(notes), "\n".join(left_out))
 
 
 def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
@@ -103,7 +104,7 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
         raise UnreadableFile("is not a mailbox, as no line begins an email")
     ends = [start for start, _ in starts[1:]] + [len(raw)]
     documents: list[ParsedDocument] = []
-    source, notes = [raw[: starts[0][0]].decode("utf-8", "replace")], []
+    source, notes, left_out = [raw[: starts[0][0]].decode("utf-8", "replace")], [], []
     for number, ((_, start), end) in enumerate(zip(starts, ends, strict=True), start=1):
         try:
             mail = parse_email(re.sub(rb"(?m)^>(>*From )", rb"\1", raw[start:end]), read_part)
@@ -112,8 +113,9 @@ def parse_mailbox(raw: bytes, read_part: ReadPart) -> ParsedFile:
             continue
         documents += _with_key(str(number), mail.documents)
         source.append(mail.source_text)
+        left_out.append(mail.left_out)
         notes += [f"{note} (email {number})" for note in mail.notes]
-    return ParsedFile(documents, "\n".join(source), tuple(notes))
+    return ParsedFile(documents, "\n".join(source), tuple(notes), "\n".join(left_out))
 
 
 def _with_key(key: str, documents: list[ParsedDocument]) -> list[ParsedDocument]:

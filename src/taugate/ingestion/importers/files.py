@@ -11,6 +11,8 @@ from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
+_LISTED = 5  # numbers of a file that a note lists
+
 
 def documents_of_files(
     sources: Sequence[tuple[Path, str]], progress: Callable[[str], object]
@@ -44,6 +46,9 @@ def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDoc
     if content.share < MIN_SHARE_KEPT:
         # rounded down, so that a reported share is always below the limit
         yield FileNote.of(file.path, f"keeps {int(100 * content.share)} % of its words", content.share)
+    if numbers := content.lost_numbers:
+        more = f" and {len(numbers) - _LISTED:,} more" if len(numbers) > _LISTED else ""
+        yield FileNote.of(file.path, f"lacks {', '.join(numbers[:_LISTED])}{more}", numbers=numbers)
     for note in content.notes:
         yield FileNote.of(file.path, note)
 

@@ -16,7 +16,6 @@ from taugate.ingestion.importers.html_navigation import is_closed, remove_naviga
 from taugate.ingestion.importers.html_source import mend, read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.metadata_values import split_tags, tags
-from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -57,8 +56,7 @@ def parse_html(raw: bytes, label: str = "") -> ParsedFile:
     left_out = [*(read_source(str(template.extract())) for template in outer), remove_navigation(page, source)]
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=name, metadata=metadata)
-    words = count_words([read_source(decoded.text)]) - count_words(left_out)
-    return ParsedFile([document], " ".join(words.elements()), decoded.notes)
+    return ParsedFile([document], read_source(decoded.text), decoded.notes, "\n".join(left_out))
 
 
 def _depth(page: Tag) -> int:

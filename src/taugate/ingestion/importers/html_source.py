@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from lxml.html import defs
 
-from taugate.ingestion.importers.scripts import SOFT_HYPHEN
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, set_apart
 
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.
@@ -31,6 +31,7 @@ _KNOWN = defs.tags | {
     *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
     *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
 }
+_RAISED = re.compile(r"<sup\b[^<>]*>[^<]*(?:<(?!/?sup\b)[^<]*)*</sup\s*>", re.IGNORECASE)
 _REPLACED = re.compile(r"</(?:del|s|strike)\s*>(?=<ins\b)|</ins\s*>(?=<(?:del|s|strike)\b)", re.IGNORECASE)
 
 
@@ -112,6 +113,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
         entities: Whether to replace entities by their characters.
     """
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
+    text = _RAISED.sub(set_apart, text)
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
     for name in ("script", "style"):
         text = re.sub(rf"(?i)<{name}\b[^<>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
@@ -119,7 +121,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
 
     def spaced(tag: re.Match[str]) -> str:
         if not is_markup(tag):
-            return tag[0][1:]
+            return f" {tag[0][1:]}"
         remainder = "" if tag[3] is not None or tag[5] else tag[4]
         is_glued = is_inline(tag[2].lower()) and not tag[0].lower().startswith("</sup")
         return f"{glue if is_glued else ' '}{remainder}"

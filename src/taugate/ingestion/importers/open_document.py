@@ -6,7 +6,6 @@ from typing import Any
 
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
 from taugate.ingestion.importers.scripts import Script, inherited, join_scripts
-from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -50,8 +49,7 @@ def parse_open_document(raw: bytes) -> ParsedFile:
     document = reader.builder.document(reader.title)
     if not document.text:
         raise UnreadableFile("holds no text")
-    words = count_words([text_outside_tags(source, _NO_TEXT), *reader.headers])
-    return ParsedFile([document], " ".join(words.elements()), package.notes)
+    return ParsedFile([document], "\n".join([text_outside_tags(source, _NO_TEXT), *reader.headers]), package.notes)
 
 
 class _Reader:

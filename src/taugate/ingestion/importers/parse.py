@@ -32,6 +32,7 @@ from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.rich_text_format import parse_rtf
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.source_code import SUFFIXES as SOURCE_CODE
 from taugate.ingestion.importers.source_code import parse_code
@@ -53,17 +54,19 @@ Parser = Callable[[bytes], ParsedFile]
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """The documents of a file, and the share of its words in them.
+    """The documents of a file, and what of its words is in them.
 
     Attributes:
         documents: Documents with text, in the order of the file.
         share: Share of the file's words that are in the documents, 0…1.
         notes: Notes of `ParsedFile`.
+        lost_numbers: Words with a digit that are in no document as the file shows them.
     """
 
     documents: list[ParsedDocument]
     share: float
     notes: tuple[str, ...]
+    lost_numbers: tuple[str, ...] = ()
 
 
 def _text(raw: bytes) -> ParsedFile:
@@ -148,7 +151,8 @@ def read_file(path: Path) -> ReadFile:
     documents = [document for document in parsed.documents if document.text]
     if not documents:
         raise UnreadableFile("holds no text")
-    return ReadFile(documents, share_kept(parsed.source_text, documents), parsed.notes)
+    compared = (parsed.source_text, documents, parsed.left_out)
+    return ReadFile(documents, share_kept(*compared), parsed.notes, lost_numbers(*compared))
 
 
 def _unpack(raw: bytes) -> bytes:

@@ -67,6 +67,11 @@ def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
     return line.replace(SOFT_HYPHEN, "")
 
 
+def set_apart(element: re.Match[str]) -> str:
+    """Return the source of an element of superscript with space around it if it contains a digit: 10 5 for 10⁵."""
+    return f" {element[0]} " if re.search(r"\d", re.sub("<[^<>]*>", "", element[0])) else element[0]
+
+
 def without_scripts(text: str) -> str:
     """Return a text as a reading without regard to superscripts may have it: x^n is xn, and 10⁵ is 10 and 5."""
     return _APART.sub(lambda script: f" {script[1]} " if script[1] else "", text)

@@ -22,7 +22,6 @@ from taugate.ingestion.importers.spreadsheet_source import (
 )
 from taugate.ingestion.importers.table_rows import table_of, table_to_documents
 from taugate.ingestion.importers.word_parts import drawing_lines
-from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
@@ -71,8 +70,8 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
         raise UnreadableFile("holds no text")
     texts = (_source_texts(package) if package else None) or (_line(row) for _, rows in sheets for row in rows)
     # Names of columns are counted with the values that they name.
-    words = count_words(texts) - count_words(reading.column_names)
-    return ParsedFile(with_unique_keys(reading.parsed), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
+    names = "\n".join(reading.column_names)
+    return ParsedFile(with_unique_keys(reading.parsed), "\n".join(texts), tuple(dict.fromkeys(reading.notes)), names)
 
 
 def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:
