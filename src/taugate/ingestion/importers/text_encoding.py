@@ -193,7 +193,7 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
     if encoding == "euc_jp" and re.fullmatch(rb"[\xa1-\xfe]{2}", pair):  # browsers read the characters of Windows
         row, cell = pair[0] - 0xA1, pair[1] - 0xA1
         shifted = row // 2 + (0x81 if row < 62 else 0xC1), cell + (0x9F if row % 2 else 0x40 + (cell > 62))
-        if text := bytes(shifted).decode("cp932", "ignore"):
+        if _REPLACEMENT not in (text := bytes(shifted).decode("cp932", "replace")):
             return text, start + 2
     if supplement := _SUPPLEMENTS.get(encoding):
         try:
