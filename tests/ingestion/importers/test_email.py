@@ -82,7 +82,7 @@ JAPANESE = b"\x1b$B\x2d\x21\x7c\x62\x1b(B" + "の弁を閉じる".encode("iso202
         ("iso-2022-jp", JAPANESE, "①髙の弁を閉じる"),
         ("us-ascii", JAPANESE, "①髙の弁を閉じる"),
         ("cp50221", JAPANESE + b"\x1b(I\x31\x1b(B", "①髙の弁を閉じるｱ"),
-        ("iso-2022-jp", b"\x1b$B\x29\x21\x1b(B" + JAPANESE, "\ufffd①髙の弁を閉じる"),
+        ("iso-2022-jp", b"\x1b$B\x7f\x7f\x1b(B" + JAPANESE, "\ufffd\ufffd①髙の弁を閉じる"),
         (
             "iso-2022-jp",
             "の弁を閉じる。ポンプは二バールで始動する".encode("cp932"),
