@@ -119,6 +119,17 @@ def test_content_links_are_kept(body: str) -> None:
     assert {"One", "Two", "Three"} <= set(re.findall(r"\w+", text_of(body)))
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("<p>shown</p><template><p>{{ row.hidden }}</p><template>7</template></template>", "shown"),
+        ("<p>shown</p><template><p>rest of a damaged page</p>", "shown\n\nrest of a damaged page"),
+    ],
+)
+def test_template_is_left_out_if_closed(body: str, text: str) -> None:
+    assert text_of(body) == text
+
+
 def test_layout_table_becomes_its_parts() -> None:
     inner = "<table><tr><th>a</th></tr><tr><td>1</td></tr></table>"
     assert (

@@ -237,6 +237,28 @@ def test_open_document_text_read_with_boxes_and_notes() -> None:
     ]
 
 
+def test_open_document_table_in_list_keeps_place() -> None:
+    row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell></table:table-row>"
+    table = f"<table:table>{row}</table:table>"
+    item = "<text:list-item><text:p>{}</text:p>{}</text:list-item>"
+    inner = f"<text:list>{item.format('two', table.format('Torque two'))}</text:list>"
+    body = f"<text:list>{item.format('one', table.format('Torque one') + inner)}{item.format('three', '')}</text:list>"
+    assert parsed(".odt", open_document(body)).documents[0].text.split("\n\n") == [
+        "- one",
+        "| Torque one |\n| --- |",
+        "  - two",
+        "| Torque two |\n| --- |",
+        "- three",
+    ]
+
+
+def test_open_document_picture_description_is_read() -> None:
+    picture = "<draw:frame><draw:image/><svg:title>Flange</svg:title><svg:desc>Twelve bolts</svg:desc></draw:frame>"
+    text = f'<text:p xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0">Close {picture} it.</text:p>'
+    document = parsed(".odt", open_document(text)).documents[0]
+    assert document.text.split("\n\n") == ["Close  it.", "Flange", "Twelve bolts"]
+
+
 def test_open_document_slide_titles_are_headings() -> None:
     slide = (
         '<draw:page><draw:frame presentation:class="title"><draw:text-box><text:p>{}</text:p></draw:text-box>'

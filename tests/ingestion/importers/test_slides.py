@@ -55,6 +55,27 @@ def test_slide_numbers_and_animations_are_not_text() -> None:
     assert read(pptx([shape("Words") + number + timing])).text == "Words"
 
 
+def test_slide_equation_is_read_once() -> None:
+    equation = (
+        "<m:oMath><m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath>"
+    )
+    either = (
+        f"<mc:AlternateContent><mc:Choice>{equation}</mc:Choice><mc:Fallback><a:r><a:t>x2</a:t></a:r></mc:Fallback>"
+    )
+    line = f"<p:sp><a:p><a:r><a:t>Area </a:t></a:r>{either}</mc:AlternateContent></a:p></p:sp>"
+    notes = {
+        "ppt/slides/_rels/slide1.xml.rels": relations({"n": ("notesSlide", "../notesSlides/notesSlide1.xml")}),
+        "ppt/notesSlides/notesSlide1.xml": part("p:notes", line),
+    }
+    assert read(pptx([line], notes)).text == "Area x^2\n\nArea x^2"
+
+
+def test_descriptions_of_pictures_are_read() -> None:
+    picture = '<p:pic><p:nvPicPr><p:cNvPr id="4" name="P" descr="{}"/></p:nvPicPr></p:pic>'
+    group = f"<p:grpSp>{picture.format('Twelve bolts')}{picture.format('C:/photos/flange.png')}</p:grpSp>"
+    assert read(pptx([shape("Words") + group])).text == "Words\n\nTwelve bolts"
+
+
 def test_presentation_without_text_is_refused() -> None:
     with pytest.raises(UnreadableFile, match="holds no text"):
         parse_pptx(pptx([""]))

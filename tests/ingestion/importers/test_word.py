@@ -174,6 +174,40 @@ def test_line_breaks_divide_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [
+        ('<w:br w:type="page"/>', "seven close"),
+        ('<w:br w:type="column"/>', "seven close"),
+        ('<w:br w:type="textWrapping" w:clear="all"/>', "seven close"),
+        ("<w:cr/>", "seven close"),
+        ("<w:tab/>", "seven close"),
+        ("<w:noBreakHyphen/>", "seven\u2011close"),
+        ("<w:softHyphen/>", "sevenclose"),
+        ("<w:t>\u00ad</w:t>", "sevenclose"),
+        ("<w:lastRenderedPageBreak/>", "sevenclose"),
+    ],
+)
+def test_break_divides_words_as_shown(between: str, text: str) -> None:
+    runs = f"<w:r><w:t>seven</w:t>{between}<w:t>close</w:t></w:r>"
+    in_cell = f"<w:tbl><w:tr><w:tc><w:p>{runs}</w:p></w:tc></w:tr></w:tbl>"
+    assert blocks(docx(f"<w:p>{runs}</w:p>{in_cell}")) == [text, f"| | | --- | | {text} |"]
+
+
+def test_picture_description_follows_its_paragraph() -> None:
+    properties = '<wp:docPr id="1" descr="{0}"/><pic:pic xmlns:pic="p"><pic:cNvPr id="0" descr="{0}"/></pic:pic>'
+    picture = f"<w:r><w:drawing><wp:inline>{properties}</wp:inline></w:drawing></w:r>"
+    old = '<w:r><w:pict><v:shape alt="Old seal"/></w:pict></w:r>'
+    body = (
+        paragraph("Before", picture.format("Twelve bolts"))
+        + paragraph("", old)
+        + paragraph("x", picture.format("a.png"))
+    )
+    header = part("w:hdr", paragraph("", picture.format("Logo of the works")))
+    text = parse_docx(docx(body, {"header1.xml": header})).documents[0].text
+    assert text.split("\n\n") == ["Before", "Twelve bolts", "Old seal", "x", "Logo of the works"]
+
+
 def test_strict_word_files_are_read() -> None:
     raw = docx(paragraph("Before.", f"<w:r>{DRAWING}</w:r>"))
     strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"

@@ -24,8 +24,8 @@ _APART = {
     *("p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br", "html"),
     *("head", *_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"),
 }
-_SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 _SCRIPT_STYLE = re.compile(r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b", re.IGNORECASE)
+_SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 
 
 class _Converter(MarkdownConverter):
@@ -48,7 +48,7 @@ def to_markdown(html: str | Tag) -> str:
     page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
     _show_hidden_texts(page)
     _unfold_layout_tables(page)
-    for element in reversed(page.find_all(_script_of)):  # inner ones first
+    for element in reversed([element for element in page.find_all(True) if _script_of(element)]):  # inner ones first
         if element.find([*_BLOCKS, *_APART]):
             element.insert(0, " ")
             continue

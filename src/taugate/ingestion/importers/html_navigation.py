@@ -46,7 +46,7 @@ def remove_navigation(page: Tag, source: str) -> str:
         source: Source of the page. Elements that it does not close are ignored, as they contain the rest of the page.
     """
     letters = _letters(page)
-    closed = {name for name in _NAMED if source.count(f"<{name}") <= source.count(f"</{name}")}
+    closed = {name for name in _NAMED if is_closed(name, source)}
     elements = [
         element
         for element in page.find_all(True)
@@ -61,6 +61,11 @@ def remove_navigation(page: Tag, source: str) -> str:
         return ""
     unique = {id(element): element for element in outermost}.values()
     return "\n".join(read_source(str(element.extract())) for element in unique)
+
+
+def is_closed(name: str, source: str) -> bool:
+    """Return whether each element of a name is closed."""
+    return source.count(f"<{name}") <= source.count(f"</{name}")
 
 
 def _letters(element: Tag) -> int:

@@ -22,25 +22,9 @@ _OTHER = re.compile(r"<[!?][^<>]*>")  # document type, instructions, and conditi
 _BLOCK = re.compile(r"</?(?:p|div|h[1-6]|li|td|tr|section|article)\b[^<>]*>", re.IGNORECASE)
 _RAW = ("script", "style", "title", "textarea", "iframe", "noframes", "noembed", "xmp")
 _INLINE = {
-    *(
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "basefont",
-        "bdi",
-        "bdo",
-        "big",
-        "blink",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-    ),
-    *("font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub"),
-    *("sup", "time", "tt", "u", "var", "wbr"),
+    *("a", "abbr", "acronym", "b", "basefont", "bdi", "bdo", "big", "blink", "cite", "code", "data", "del", "dfn"),
+    *("em", "font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong"),
+    *("sub", "sup", "time", "tt", "u", "var", "wbr"),
 }
 _KNOWN = defs.tags | {
     *("annotation", "bdi", "bgsound", "data", "desc", "dialog", "frame", "frameset", "g", "hgroup", "image", "layer"),

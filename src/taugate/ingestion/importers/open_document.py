@@ -1,7 +1,7 @@
 """Texts and presentations of OpenDocument (.odt, .odp), the format of LibreOffice."""
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
@@ -112,8 +112,9 @@ class _Reader:
         for is_text, parts in groupby(_list_parts(element), key=lambda part: isinstance(part, str)):
             if is_text:
                 self._add("\n".join(parts), "prose")
-            for part in parts:  # none is left of lines
-                self.read(part)
+            else:
+                for part in parts:
+                    self.read(part)
 
     def _add_object(self, element: Element) -> None:
         """Add an equation as it was typed, or the words of a chart or an embedded document."""
@@ -142,11 +143,11 @@ def _mark_scripts(root: Element, styles: Element | None) -> None:
         root: Root element of the part, with its own styles.
         styles: Root element of the part with the common styles.
     """
-    offsets, parents = {}, {}
-    for style in (style for part in (styles, root) if part is not None for style in part.iter("{*}style")):
-        name = _attribute(style, "name")
-        parents[name] = _attribute(style, "parent-style-name")
-        offsets[name] = next(filter(None, (_attribute(look, "text-position") for look in style)), "")
+    declared = [style for part in (styles, root) if part is not None for style in part.iter("{*}style")]
+    parents = {_attribute(style, "name"): _attribute(style, "parent-style-name") for style in declared}
+    offsets = {
+        _attribute(style, "name"): "".join(_attribute(look, "text-position") for look in style) for style in declared
+    }
     for span in root.iter("{*}span"):
         if offset := inherited(offsets, parents, _attribute(span, "style-name")):
             span.set("script", "" if offset[:1] == "0" else "sub" if offset.startswith(("-", "sub")) else "super")
@@ -194,15 +195,9 @@ def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
 def _texts(element: Element) -> Iterator[str]:
     """Yield the paragraphs of an element, at any depth."""
     for paragraph in element.iter("{*}p", "{*}h"):
-        if not any(_name(above) in {"note", "annotation", "text-box"} for above in _between(paragraph, element)):
+        above = takewhile(lambda outer: outer is not element, paragraph.iterancestors())
+        if {"note", "annotation", "text-box"}.isdisjoint(map(_name, above)):
             yield _line(paragraph)
-
-
-def _between(inner: Element, outer: Element) -> Iterator[Element]:
-    for above in inner.iterancestors():
-        if above is outer:
-            return
-        yield above
 
 
 def _list_parts(element: Element, depth: int = 0) -> Iterator[Any]:

@@ -6,7 +6,7 @@ stays in it: ordinals such as 5th, and subscripts of letters such as CO2.
 
 import re
 from collections.abc import Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Literal
 
@@ -15,12 +15,14 @@ SOFT_HYPHEN = "\u00ad"
 
 _PLAIN = "0123456789+-\u2212=()"
 _FORMS = {"super": "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾", "sub": "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎"}
+_SIGN = {"super": "^", "sub": "_"}
 _SIGNS = re.compile(rf"[{re.escape(_PLAIN)}\s,;\u2013]+")  # also lists of notes, such as 3, 5-7
 _MARK = re.compile(r"[^\w+\-\u2212]")  # such as [12] and *, which stay apart by themselves
 _WORDS = {"TM": "\u2122", "SM": "\u2120", "o": "\u00ba"}
-# Endings of ordinal numbers and abbreviations, after what they end: 5th, XIXe, 2nde, Mme, Cie.
-_ENDING = re.compile(
-    r"(?:(?:\d\.?|\b[IVXLCDM]+) (?:st|nd|rd|th|[eè]r?e?s?|[eè]mes?|nde?|de|[oa]s)|\b[A-Zn] (?:mes?|lles?|ie|gr|os))\b"
+# A part of its word: subscripts of letters; endings of ordinal numbers and abbreviations, such as 5th, XIXe, 2nde, Mme.
+_WITHIN = re.compile(
+    r"[^\W\d_] sub [^\W_]+$|(?:\d\.?|\b[IVXLCDM]+) super (?:st|nd|rd|th|[eè]r?e?s?|[eè]mes?|nde?|de|[oa]s)\b"
+    r"|\b[A-Zn] super (?:mes?|lles?|ie|gr|os)\b"
 )
 _APART = re.compile(r"([\u2070-\u208e\u00b2\u00b3\u00b9]+)|(?:\^|_(?=\())\(?")
 
@@ -37,23 +39,17 @@ def script_text(text: str, script: Script, before: str, behind: str = "") -> str
     core = text.strip()
     if not script or not core:
         return text
-    is_part = text[0] == core[0] and (before[-1:].isalnum() or before[-1:] in {*")]}%\u2019"})
-    if script == "sub" and core.isalnum() and before[-1:].isalpha():
+    beside = "" if text[0].isspace() else before[-1:]
+    if _WITHIN.search(f"{before[-9:]} {script} {core}"):
         changed = core
     elif _SIGNS.fullmatch(core):
         changed = core.translate(str.maketrans(_PLAIN, _FORMS[script]))
-    elif script == "super" and core in _WORDS:
+    elif core in _WORDS:
         changed = _WORDS[core]
-    elif _MARK.match(core) or (script == "super" and _ENDING.search(f"{before[-9:]} {core}")):
-        changed = core
-    elif not is_part:
+    elif _MARK.match(core) or not (beside.isalnum() or beside in {*")]}%\u2019"}):
         changed = f"{core} " if behind[:1].isalnum() else core
-    elif re.search(r"\w\s+\w", core):
-        changed = f" {core}"  # small print, not a sign
-    elif script == "super":
-        changed = f"^{core}" if core.isalpha() else f"^({core})"
     else:
-        changed = f"_({core})"
+        changed = f"^{core}" if script == "super" and core.isalpha() else f"{_SIGN[script]}({core})"
     return text.replace(core, changed, 1)
 
 
@@ -66,8 +62,8 @@ def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
     groups = groupby(filter(itemgetter(1), pieces), key=itemgetter(0))
     joined = [(script, "".join(text for _, text in group)) for script, group in groups]
     line = ""
-    for number, (script, text) in enumerate(joined):
-        line += script_text(text, script, line, joined[number + 1][1] if number + 1 < len(joined) else "")
+    for (script, text), (_, behind) in pairwise([*joined, ("", "")]):
+        line += script_text(text, script, line, behind)
     return line.replace(SOFT_HYPHEN, "")
 
 

@@ -6,7 +6,6 @@ footers, comments, embedded files and unknown elements.
 
 import email
 import io
-import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -34,7 +33,7 @@ _KNOWN = frozenset(
     | {"footnotes", "footnote", "endnotes", "endnote", "comments", "comment", "hdr", "ftr"}
 )
 _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}  # breaks that mammoth may ignore, and those that it reads
-_FILE_NAME = re.compile(r"(?:\S*|.*[/\\].*)\.(?:png|jpe?g|gif|bmp|tiff?|[ew]mf|svg|webp)", re.IGNORECASE)
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".emf", ".wmf", ".svg", ".webp")
 _DELETED = ("del", "moveFrom")
 
 
@@ -98,7 +97,7 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
         namespace: Namespace of its paragraphs.
     """
     choose_alternatives(root)
-    _raise_by_style(root, package, namespace)
+    _mark_scripts(root, package, namespace)
     for tag in _DELETED:
         for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:
             _remove(deleted)
@@ -123,18 +122,24 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
             _unwrap(element)
 
 
-def _raise_by_style(root: Element, package: Package, namespace: str) -> None:
-    """Mark runs as superscript or subscript if their style is; mammoth reads only the marks of runs."""
-    value = f"{{{namespace}}}val"
-    offsets, bases = {}, {}
-    for style in package.xml(_STYLES).iter("{*}style") if _STYLES in package.names else ():
-        name = style.get(f"{{{namespace}}}styleId", "")
-        bases[name] = next((base.get(value, "") for base in style.iterchildren("{*}basedOn")), "")
-        offsets[name] = next((look.get(value, "") for look in style.iter("{*}vertAlign")), "")
-    for reference in root.iter(f"{{{namespace}}}rStyle"):
-        offset = inherited(offsets, bases, reference.get(value, ""))
-        if offset and next(reference.itersiblings("{*}vertAlign"), None) is None:
-            reference.addnext(reference.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
+def _mark_scripts(root: Element, package: Package, namespace: str) -> None:
+    """Mark runs as superscript or subscript if their style or position is; mammoth reads only the marks of runs."""
+    value, name = f"{{{namespace}}}val", f"{{{namespace}}}styleId"
+    styles = [*package.xml(_STYLES).iter("{*}style")] if _STYLES in package.names else []
+    bases = {style.get(name): base.get(value, "") for style in styles for base in style.iterchildren("{*}basedOn")}
+    offsets = {style.get(name, ""): _offset(style, value) for style in styles}
+    for look in root.iter(f"{{{namespace}}}rPr"):
+        style = next((reference.get(value, "") for reference in look.iterchildren("{*}rStyle")), "")
+        if offset := _offset(look, value) or inherited(offsets, bases, style):
+            look.append(look.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
+
+
+def _offset(look: Element, value: str) -> str:
+    """Return whether a look is superscript or subscript; LibreOffice states the position in half points."""
+    offset = next((str(look.get(value, "")) for look in look.iter("{*}vertAlign", "{*}position")), "")
+    if offset.isalpha() or offset.strip("-") in {"", "0", "1"}:
+        return offset if offset.isalpha() else ""
+    return "subscript" if offset.startswith("-") else "superscript"
 
 
 def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
@@ -171,8 +176,8 @@ def _drawn_blocks(
 
 def description(properties: Element) -> str:
     """Return the description of a picture or shape that a person wrote, "" if it is the name of the picture's file."""
-    words = str(properties.get("descr") or properties.get("alt") or "").strip()
-    return "" if _FILE_NAME.fullmatch(words) else words
+    words = str(properties.get("descr") or properties.get("alt") or properties.get("title") or "").strip()
+    return "" if words.lower().endswith(_PICTURES) else words
 
 
 def drawing_lines(root: Element) -> list[str]:
@@ -192,15 +197,10 @@ def drawing_lines(root: Element) -> list[str]:
 
 def _piece(part: Element) -> tuple[Script, str]:
     """Return a part of a line, and whether its run is raised or lowered; the signs of an equation are empty."""
-    if str(part.tag).endswith("}oMath"):
-        return "", linear_text(part)
     if "math" in str(part.tag):
-        return "", ""  # in an equation
-    offset = next((str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)), "").strip(
-        "0%"
-    )
-    script: Script = "" if not offset else "sub" if offset.startswith("-") else "super"
-    return script, str(part.text or " ")
+        return "", linear_text(part) if str(part.tag).endswith("}oMath") else ""
+    offset = "".join(str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)).strip("0%")
+    return ("sub" if offset.startswith("-") else "super") if offset else "", str(part.text or " ")
 
 
 def _embedded_lines(package: Package, target: str) -> Iterable[str]:
