@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 
 from taugate.ingestion.importers.equations import linear_text
 from taugate.ingestion.importers.office_package import Package
-from taugate.ingestion.importers.scripts import Script, inherited, join_scripts
+from taugate.ingestion.importers.scripts import Script, join_scripts
 from taugate.ingestion.parsed import UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -130,7 +130,7 @@ def _mark_scripts(root: Element, package: Package, namespace: str) -> None:
     offsets = {style.get(name, ""): _offset(style, value) for style in styles}
     for look in root.iter(f"{{{namespace}}}rPr"):
         style = next((reference.get(value, "") for reference in look.iterchildren("{*}rStyle")), "")
-        if offset := _offset(look, value) or inherited(offsets, bases, style):
+        if offset := _offset(look, value) or offsets.get(style) or offsets.get(bases.get(style, "")):
             look.append(look.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
 
 
