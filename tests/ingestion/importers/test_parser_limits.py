@@ -1,4 +1,4 @@
-"""Limits of the process that parses a file: processor time, whatever else the machine does, and waiting as a backstop."""
+"""Limits of the process that parses a file: processor time, whatever else the machine does, and a wait as backstop."""
 
 import resource
 import time
@@ -32,5 +32,5 @@ def test_time_of_earlier_files_does_not_count(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (-1, next(of_user)))
 
     for _ in range(3):
-        parse._read_or_exit(tmp_path / "a.txt", 60)  # noqa: SLF001
+        parse._read_or_exit(tmp_path / "a.txt", 60)
     assert limits == [(61, -1), (131, -1), (100, 100)]
