@@ -1,10 +1,13 @@
 """Small office files, written part by part."""
 
 import io
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import quoteattr
 
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 NAMESPACES = " ".join(
     f'xmlns:{prefix}="{uri}"'
@@ -119,7 +122,7 @@ def xlsx(
         strings: Shared strings.
         hidden: Name of a hidden sheet.
     """
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    main = _SHEET
     names = {f"r{number}": name for number, name in enumerate(sheets, start=1)}
     states = {key: ' state="hidden"' if name == hidden else "" for key, name in names.items()}
     listed = "".join(
@@ -127,10 +130,7 @@ def xlsx(
     )
     targets = {key: ("worksheet", f"worksheets/sheet{key[1:]}.xml") for key in names}
     targets |= {"s": ("sharedStrings", "sharedStrings.xml"), "t": ("styles", "styles.xml")}
-    styles = (
-        f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/></numFmts><cellXfs>'
-        '<xf numFmtId="0"/><xf numFmtId="164"/><xf numFmtId="9"/></cellXfs></styleSheet>'
-    )
+    formats = styles(["yyyy\\-mm\\-dd"]).replace("</cellXfs>", '<xf numFmtId="9"/></cellXfs>')
     pages = {
         f"xl/worksheets/sheet{number}.xml": f'<worksheet xmlns="{main}">{rows}</worksheet>'
         for number, rows in enumerate(sheets.values(), start=1)
@@ -142,9 +142,53 @@ def xlsx(
             "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{_OFFICE}"><sheets>{listed}</sheets></workbook>',
             "xl/_rels/workbook.xml.rels": relations(targets),
             "xl/sharedStrings.xml": f'<sst xmlns="{main}">{strings}</sst>',
-            "xl/styles.xml": styles,
+            "xl/styles.xml": formats,
             **pages,
             **(parts or {}),
+        }
+    )
+
+
+def styles(formats: Sequence[str]) -> str:
+    """Return the styles of a spreadsheet.
+
+    Args:
+        formats: Number formats of the styles from 1 on; style 0 has none.
+    """
+    listed = "".join(f'<numFmt numFmtId="{164 + n}" formatCode={quoteattr(code)}/>' for n, code in enumerate(formats))
+    used = "".join(f'<xf numFmtId="{164 + number}"/>' for number in range(len(formats)))
+    cells = f'<cellXfs><xf numFmtId="0"/>{used}</cellXfs>'
+    return f'<styleSheet xmlns="{_SHEET}"><numFmts>{listed}</numFmts>{cells}</styleSheet>'
+
+
+def open_document_sheet(*lines: str) -> bytes:
+    """Write a spreadsheet of OpenDocument.
+
+    Args:
+        lines: Cells of each row as XML: `cell` with attributes `kind`, `rows` and `columns`, and `covered`.
+    """
+    names = " ".join(
+        f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"'
+        for prefix in ("office", "text", "table", "manifest")
+    )
+    cells = "".join(f"<table:table-row>{line}</table:table-row>" for line in lines)
+    for short, full in {
+        "<cell>": '<cell kind="string">',
+        " kind=": " office:value-type=",
+        " rows=": ' office:value-type="string" table:number-rows-spanned=',
+        " columns=": ' office:value-type="string" table:number-columns-spanned=',
+        "<covered": "<table:covered-table-cell",
+        "</cell>": "</text:p></table:table-cell>",
+    }.items():
+        cells = cells.replace(short, full)
+    cells = re.sub(r"<cell([^>]*)>", r"<table:table-cell\1><text:p>", cells)
+    sheet = f'<table:table table:name="Sheet1">{cells}</table:table>'
+    body = f"<office:body><office:spreadsheet>{sheet}</office:spreadsheet></office:body>"
+    return archive(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
+            "META-INF/manifest.xml": f"<manifest:manifest {names}/>",
+            "content.xml": f"<office:document-content {names}>{body}</office:document-content>",
         }
     )
 

@@ -54,6 +54,20 @@ def test_front_matter_fields_are_kept(front_matter: str) -> None:
     assert document.metadata == {"created": "2024-01-02", "tags": ["a", "b"], "products": ["p1", "p2"], "weight": 10}
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *((text, text) for text in ("1.10", "NO", "on", "007123", "12:30", "0x1F", "1_000", "1e5", "+5", ".5")),
+        *((text, text) for text in ("2024-05-01", "2024-05-01T10:00:00Z", "12345678901234567890", "0.00001")),
+        *(("true", True), ("false", False), ("-3", -3), ("2.5", 2.5), ("0", 0)),
+    ],
+)
+def test_front_matter_values_stay_as_written(written: str, value: object) -> None:
+    file = parse_markdown_file(f"---\nvalue: {written}\ntags: [{written}, b]\n---\nText.\n")
+    assert file.documents[0].metadata == {"value": value, "tags": [written, "b"]}
+    assert share_kept(file.source_text, file.documents) == 1
+
+
 @pytest.mark.slow
 def test_damaged_markdown_reports_lost_words() -> None:
     numbers = (f"w{number:04}" for number in range(10_000))

@@ -58,6 +58,31 @@ def test_old_notebook_cells_are_read() -> None:
     assert document.text == "## Flow\n\n```\nx = 1\n```\n\n```\n1\n```"
 
 
+def output(plain: str, **forms: str) -> dict[str, object]:
+    """Return an output of a notebook: its plain text, and other forms by the second word of their kind."""
+    data = {"text/plain": plain, **{f"text/{form}": [text] for form, text in forms.items()}}
+    return {"output_type": "display_data", "data": data}
+
+
+def test_notebook_output_is_read_in_form_with_words() -> None:
+    outputs = [
+        output("<IPython.core.display.HTML object>", html="<style>b {}</style><table><tr><td>7 bar</td></tr></table>"),
+        output("<IPython.core.display.Markdown object>", markdown="**Lowest flow** 9 litres"),
+        output("<IPython.core.display.Math object>", latex="$torque = 12$"),
+        output("   flow\n0     9", html="<table><tr><td>flow</td></tr><tr><td>9</td></tr></table>"),
+        output("<Axes: title='Flow'>"),
+    ]
+    cells = [{"cell_type": "code", "source": "", "outputs": outputs}]
+    document = parsed(".ipynb", json.dumps({"nbformat": 4, "cells": cells})).documents[0]
+    assert document.text.split("\n\n") == [
+        "|  |\n| --- |\n| 7 bar |",
+        "**Lowest flow** 9 litres",
+        "```\n$torque = 12$\n```",
+        "```\n   flow\n0     9\n```",
+        "```\n<Axes: title='Flow'>\n```",
+    ]
+
+
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"cells": []}'])
 def test_json_without_cells_is_refused(raw: bytes) -> None:
     with pytest.raises(UnreadableFile, match="notebook"):
@@ -134,6 +159,23 @@ def test_xml_of_attributes_or_damaged_is_code() -> None:
         assert document.text == text and document.blocks[0].kind == "code"
 
 
+def test_xml_text_after_comments_is_kept() -> None:
+    text = "<d><p>The pump <!-- 1 --> starts.</p><p>Mode <?mark x?>seven is<b/> for winter.</p><!-- 2 --><p>End</p></d>"
+    assert parsed(".xml", text).documents[0].text == "The pump  starts.\n\nMode seven is for winter.\n\nEnd"
+
+
+def test_xml_entities_are_resolved() -> None:
+    entities = '<!ENTITY maker "<b>Valvo</b> &amp; &city;"><!ENTITY city "Oslo"><!ENTITY file SYSTEM "/etc/hostname">'
+    text = f'<!DOCTYPE d SYSTEM "d.dtd" [{entities}]><d><p>Ask &maker; first.</p><p>Caf&eacute; &file; closed</p></d>'
+    words = parsed(".xml", text).documents[0].text.split()
+    assert words == ["Ask", "Valvo", "&", "Oslo", "first.", "Café", "&file;", "closed"]
+
+
+def test_xml_with_entities_in_cycle_is_code() -> None:
+    text = '<!DOCTYPE d [<!ENTITY a "&b;"><!ENTITY b "&a;">]><d><p>Words &a; more</p></d>'
+    assert parsed(".xml", text).documents[0].blocks[0].kind == "code"
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -146,6 +188,49 @@ def test_xml_of_attributes_or_damaged_is_code() -> None:
 )
 def test_subtitles_are_read_without_times(kind: str, text: str) -> None:
     assert parsed(kind, text).documents[0].text == "Open it\n\nNow 7"
+
+
+ROLLING = """WEBVTT
+Kind: captions
+Language: en
+
+00:00:00.000 --> 00:00:02.000 align:start position:0%
+ 
+open<00:00:00.400><c> the</c><00:00:00.800><c> valve</c>
+
+00:00:02.000 --> 00:00:02.010 align:start position:0%
+open the valve
+ 
+
+00:00:02.010 --> 00:00:04.000 align:start position:0%
+open the valve
+slowly<00:00:02.500><c> by</c><00:00:03.000><c> hand</c>
+
+00:00:04.000 --> 00:00:04.010 align:start position:0%
+slowly by hand
+ 
+"""  # noqa: W293 (captions of YouTube have lines of one space)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "spoken"),
+    [
+        (".vtt", ROLLING, "open the valve\n\nslowly by hand"),
+        (".vtt", "WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE by a tool\n\nREGION\nid:top\n\nintro-1\n"
+                 "00:00.000 --> 00:02.000\nTools &amp; pumps\nof 5 &lt; 7 bar\n", "Tools & pumps\nof 5 < 7 bar"),
+        (".vtt", "WEBVTT - Title\n00:00.000 --> 00:02.000\nNo.\n\n00:09.000 --> 00:10.000\nNo.\n", "No.\n\nNo."),
+        (".srt", "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<font color=\"red\">One</font>\n2\n"
+                 "00:00:03,000 --> 00:00:04,000\nTwo\n\nstill two\n3\n00:00:05,000 --> 00:00:06,000\n2024\n",
+                 "One\n\nTwo\n\nstill two\n\n2024"),
+    ],
+)  # fmt: skip
+def test_captions_hold_what_is_said_once(kind: str, text: str, spoken: str) -> None:
+    assert parsed(kind, text).documents[0].text == spoken
+
+
+@pytest.mark.parametrize("run", ["<v ", "<v <v", "</a", "<1", "{\\", "0:", "1", "\n "])
+def test_long_runs_in_captions_are_read_in_linear_steps(run: str) -> None:
+    PARSERS[".srt"](f"00:00:01,000 --> 00:00:02,000\nText {run * 200_000}".encode())
 
 
 def test_subtitle_speakers_are_kept() -> None:
@@ -280,3 +365,23 @@ def test_rich_text_format_read_with_codes() -> None:
     )
     document = parsed(".rtf", raw).documents[0]
     assert document.text == "Größe of the pump\n\n€ 30"
+
+
+def test_rich_text_notes_follow_their_paragraph() -> None:
+    raw = (
+        r"{\rtf1\ansi{\header Pump manual}The boiler{\footnote A {\b big} one.} runs.{\*\annotation Really?}\par "
+        r"{\shp{\*\shpinst{\sp{\sn shapeType}{\sv 202}}{\shptxt \pard Never open it.\par}}"
+        r"{\shprslt{\*\do{\dptxbxtext\pard Never open it.\par}}}}The end.{\*\footnote Last.}}"
+    )
+    assert parsed(".rtf", raw).documents[0].text.split("\n\n") == [
+        *("The boiler runs.", "A big one.", "The end.", "Never open it.", "Last.", "Pump manual", "Really?")
+    ]
+
+
+def test_rich_text_letters_depend_on_font() -> None:
+    raw = (
+        rb"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f2\fcharset128 Mincho;}}"
+        rb"\f1 \'cf\'f0\'e8\'e2\'e5\'f2 {\f0 caf\'e9} \'ec\'e8\'f0 {\f2 \'93\'fa\'96\'7b} {\uc2\u12354\'82\'a0} "
+        rb"\u-10179?\u-8704? don\rquote t\par}"
+    )
+    assert parsed(".rtf", raw).documents[0].text == "Привет café мир 日本 あ \N{GRINNING FACE} don’t"

@@ -1,4 +1,4 @@
-"""Limits of the process that parses a file: processor time, whatever else the machine does, and waiting as a backstop."""
+"""Limits of the process that parses a file: processor time, whatever else the machine does, and a wait as backstop."""
 
 import resource
 import time
@@ -26,10 +26,11 @@ def test_time_of_earlier_files_does_not_count(tmp_path: Path, monkeypatch: pytes
     """The limit is raised before each file, by the time that the process has used, and never above that of the user."""
     (tmp_path / "a.txt").write_text("Pump")
     limits: list[tuple[int, int]] = []
+    of_user = iter([-1, -1, 100])
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.append(pair))
     monkeypatch.setattr(time, "process_time", iter([0.5, 70.5, 70.5]).__next__)
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (-1, iter_of_hard()))
-    iter_of_hard = iter([-1, -1, 100]).__next__
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (-1, next(of_user)))
+
     for _ in range(3):
-        parse._read_or_exit(tmp_path / "a.txt", 60)  # noqa: SLF001
+        parse._read_or_exit(tmp_path / "a.txt", 60)
     assert limits == [(61, -1), (131, -1), (100, 100)]

@@ -6,7 +6,7 @@ from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
-from tests.ingestion.importers.office_files import archive, part, rows, xlsx
+from tests.ingestion.importers.office_files import archive, open_document_sheet, part, rows, styles, xlsx
 
 PUMPS = rows(["id", "name", "bars"], ["P1", "Mill Street", 20.5], ["P2", "Harbour", 30])
 
@@ -49,8 +49,129 @@ def test_cell_values_of_each_kind_read() -> None:
     )
     strings = "<si><r><t xml:space='preserve'>Bold </t></r><r><t>words</t></r></si><si><t>Unused words</t></si>"
     document = parse_spreadsheet(xlsx({"Sheet1": cells}, strings)).documents[0]
-    assert document.text == "Bold words"
+    assert document.text == "Bold words\n\nshare: 25%"
     assert document.metadata == {"checked": "2024-05-01", "share": 0.25, "sum": 2, "done": True}
+
+
+def test_cells_are_shown_by_their_formats() -> None:
+    formats = ["00000", '0.00" bar"', "[h]:mm", '0;-0;"sold out"', ";;;", '"Dr. "@', "mmm yy"]
+    cells = rows(
+        ["code", "pressure", "time", "stock", "secret", "name", "month"],
+        [
+            *(f'<c s="{style}"><v>{value}</v></c>' for style, value in enumerate([815, 2.5, 1.75, 0, 5], start=1)),
+            '<c t="str" s="6"><v>Ann</v></c>',
+            '<c s="7"><v>45413</v></c>',
+        ],
+    )
+    (document,) = read(xlsx({"Sheet1": cells}, parts={"xl/styles.xml": styles(formats)})).values()
+    assert document.text.split("\n") == [
+        "code: 00815",
+        "pressure: 2.50 bar",
+        "time: 42:00",
+        "stock: sold out",
+        "name: Dr. Ann",
+        "month: May 24",
+    ]
+    numbers = {"code": 815, "pressure": 2.5, "time": "42:00", "stock": 0, "secret": 5}
+    assert document.metadata == {**numbers, "name": "Dr. Ann", "month": "2024-05-01"}
+
+
+def test_formatted_cells_beside_text_are_text() -> None:
+    cells = rows(["id", "text", "code", "price"], ['<c s="1"><v>7</v></c>', "A pump", '<c s="1"><v>815</v></c>', 2.5])
+    (document,) = read(xlsx({"Sheet1": cells}, parts={"xl/styles.xml": styles(["00000"])})).values()
+    assert (document.key, document.text) == ("00007", "A pump\n\ncode: 00815")
+    assert document.metadata == {"code": 815, "price": 2.5}
+
+
+def test_numbers_keep_15_digits() -> None:
+    cells = rows(["name", "dose"], ["Resin", 0.1 + 0.2], ["Hardener", 12.100000000000001])
+    documents = read(xlsx({"Sheet1": cells}))
+    assert [(document.text, document.metadata["dose"]) for document in documents.values()] == [
+        ("name: Resin\ndose: 0.3", 0.3),
+        ("name: Hardener\ndose: 12.1", 12.1),
+    ]
+
+
+def test_booleans_and_errors_are_shown() -> None:
+    cells = rows(["name", "done", "share"], ["Seal", '<c t="b"><v>1</v></c>', '<c t="e"><v>#DIV/0!</v></c>'])
+    (document,) = read(xlsx({"Sheet1": cells})).values()
+    assert document.text == "name: Seal\ndone: TRUE\nshare: #DIV/0!"
+    assert document.metadata == {"name": "Seal", "done": True}
+
+
+def test_cells_without_place_follow_one_another() -> None:
+    cells = "<sheetData><row><c t='str'><v>name</v></c><c t='str'><v>code</v></c></row><row><c t='str'><v>Seal</v></c>"
+    cells += "<c s='1'><v>7</v></c></row></sheetData>"
+    assert read(xlsx({"Sheet1": cells}, parts={"xl/styles.xml": styles(["000"])}))["1"].text == "name: Seal\ncode: 007"
+
+
+def merge(cells: str, *areas: str) -> str:
+    """Return rows of a sheet with merged cells."""
+    merged = "".join(f'<mergeCell ref="{area}"/>' for area in areas)
+    return f"{cells}<mergeCells>{merged}</mergeCells>"
+
+
+TWO_ROWS = rows(
+    ["Model", "Pressure", None, "Flow"], [None, "lowest", "highest", "litres"], ["P1", 1, 5, 30], ["P2", 2, 6, 40]
+)
+THREE_ROWS = rows(
+    ["Prices"],
+    ["Model", "Sales"],
+    [None, "North", None, "South"],
+    [None, 2023, 2024, 2023, 2024],
+    ["P1", 1, 2, 3, 4],
+)
+GROUPS_ABOVE = rows([None, "Pressure"], ["Model", "lowest", "highest"], ["P1", 1, 5])
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        (merge(TWO_ROWS, "B1:C1", "A1:A2"), "Model: P1\nPressure lowest: 1\nPressure highest: 5\nFlow litres: 30"),
+        (merge(TWO_ROWS, "B1:C1"), "Model: P1\nPressure lowest: 1\nPressure highest: 5\nFlow litres: 30"),
+        (
+            merge(THREE_ROWS, "A1:E1", "A2:A4", "B2:E2", "B3:C3", "D3:E3"),
+            "Model: P1\nSales North 2023: 1\nSales North 2024: 2\nSales South 2023: 3\nSales South 2024: 4",
+        ),
+        (merge(GROUPS_ABOVE, "B1:C1"), "Model: P1\nPressure lowest: 1\nPressure highest: 5"),
+        (
+            merge(rows(["Model", "Flow"], [None, "l/min"], ["P1", 30], ["P2", 40]), "A1:A2"),
+            "Model: P1\nFlow l/min: 30",
+        ),
+    ],
+)
+def test_header_rows_with_merged_cells_are_joined(cells: str, text: str) -> None:
+    assert read(xlsx({"Sheet1": cells}))["1"].text == text
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        merge(rows(["Model", "Address"], ["P1", "Mill Street", "Oslo"], ["P2", "Harbour", "Bergen"]), "B1:C1"),
+        merge(rows(["Pumps of 2024"], ["Model", "City"], ["P1", "Oslo"], ["P2", "Bergen"]), "A1:B1"),
+    ],
+)
+def test_rows_below_merged_cells_stay_rows(cells: str) -> None:
+    documents = read(xlsx({"Sheet1": cells}))
+    assert [document.text.split("\n")[0] for document in documents.values()] == ["Model: P1", "Model: P2"]
+
+
+def test_months_name_columns_of_numbers() -> None:
+    cells = rows(["Region", '<c s="1"><v>45413</v></c>', '<c s="1"><v>45444</v></c>'], ["North", 5, 6], ["South", 7, 8])
+    documents = read(xlsx({"Sheet1": cells}, parts={"xl/styles.xml": styles(["mmm yy"])}))
+    assert documents["1"].text == "Region: North\nMay 24: 5\nJun 24: 6"
+
+
+def test_open_document_cells_show_text_of_file() -> None:
+    header = '<cell rows="2">Model</cell><cell columns="2">Size</cell><covered/>'
+    below = "<covered/><cell>low</cell><cell>high</cell>"
+    values = (
+        '<cell kind="float" office:value="815">00815</cell><cell kind="percentage" office:value="0.15">15 %</cell>'
+        '<cell kind="time" office:time-value="PT42H00M00S">42:00</cell>'
+    )
+    (document,) = read(open_document_sheet(header, below, values)).values()
+    assert document.text == "Model: 00815\nSize low: 15 %\nSize high: 42:00"
+    assert document.metadata == {"Model": 815, "Size low": 0.15, "Size high": "42:00"}
 
 
 def test_unused_shared_string_counts_as_lost() -> None:

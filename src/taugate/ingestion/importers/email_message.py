@@ -23,6 +23,8 @@ from taugate.retrieval.documents.store import MetadataValue
 ReadPart = Callable[[str, bytes], ParsedFile]
 """Parses an attached file, given its name and content. Raises UnreadableFile."""
 
+_MAX_PARSED = 2000  # characters of a header that is parsed
+_MAX_HEADER = 50_000  # of one that is read
 _MAX_DEPTH = 10  # emails attached to emails
 _MAX_PREAMBLE = 40  # words of the usual hint to old programs that this is a multipart email
 _HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
@@ -38,6 +40,17 @@ _BASE64 = re.compile(rb"\s*(?:[^\s_-]+[ \t]*(?:\r?\n|\Z))*")
 _FLOWS = re.compile(r"(?m)(?<!^--) \n(?!-- $)")  # the end of a line that continues, not that of a signature's mark
 
 
+class _Policy(email.policy.EmailPolicy):
+    """Reads long headers as text, and not beyond a limit: the library's parsers take quadratic time and more."""
+
+    def header_fetch_parse(self, name: str, value: str) -> str:
+        """Return the value of a header."""
+        is_text = len(value) > _MAX_PARSED and not name.lower().startswith("content-")
+        parsed = ("x-text", value[:_MAX_HEADER]) if is_text else (name, value[:_MAX_PARSED])
+        header: str = super().header_fetch_parse(*parsed)
+        return header
+
+
 def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
     """Read an email: one document, and those of each attached file.
 
@@ -49,7 +62,7 @@ def parse_email(raw: bytes, read_part: ReadPart, depth: int = 0) -> ParsedFile:
     Raises:
         UnreadableFile: If it is not an email.
     """
-    message = email.message_from_bytes(raw, policy=email.policy.default)
+    message = email.message_from_bytes(raw, policy=_Policy())
     if not isinstance(message, EmailMessage) or not message.keys():
         raise UnreadableFile("is not an email, as it has no header")
     notes = [*_damage(message)][:1]

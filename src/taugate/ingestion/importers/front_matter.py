@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -27,9 +27,30 @@ _PROSE = ("description", "summary", "excerpt", "abstract", "subtitle", "lead")
 _RESERVED = ("title", "path", "heading", "page", "created", "modified", "tags")  # metadata filled in elsewhere
 _FIELD = re.compile(r"""^(?:\[+)?["']?([^\s"'\[\]#:=][^"'\[\]:=]*?)["']?\s*(?:[:=\]]|$)""")
 _VALUE_WITHOUT_WORDS = re.compile(
-    r"(?m)^\s*[\w -]+[:=]\s*(?:true|false|yes|no|on|off|null|~|['\"]?[\d._:+TZ -]+['\"]?)\s*$", re.IGNORECASE
+    r"(?m)^[ \t]*[\w-][\w -]*[:=][ \t]*(?:null|~|['\"]?\d{4}-\d\d-\d\d[\d.:+TZ -]*['\"]?)[ \t]*$", re.IGNORECASE
 )
-_NAME = re.compile(r"(?m)^\s*(?:-\s+)?[\w -]+[:=](?=\s|$)|^\s*\[+[\w. -]+\]+\s*$|(?:^|\s)#.*$")
+_NAME = re.compile(r"(?m)^[ \t]*(?:-[ \t]+)?[\w-][\w -]*[:=](?=\s|$)|^[ \t]*\[+[\w. -]+\]+[ \t]*$|(?:^|\s)#.*$")
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Reads values as they are written, unlike YAML 1.1, in which `1.10` is 1.1, `NO` false, and `12:30` a number."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+def _number(text: str) -> int | float | str:
+    """Return a number that is printed as it was written, else the text."""
+    number = float(text) if "." in text else int(text)
+    return number if str(number) == text else text
+
+
+for _tag, _pattern, _first in (
+    ("tag:yaml.org,2002:null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", "true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("!number", r"-?\d{1,15}(?:\.\d{1,15})?", [*"-0123456789"]),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
+_Loader.add_constructor("!number", lambda loader, node: _number(str(loader.construct_scalar(node))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +74,12 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     """Return the front matter of a text, and the text after it."""
     if match := _YAML.match(text):
         try:
-            values = yaml.safe_load(match[1])
+            values = yaml.load(match[1], _Loader)  # noqa: S506 (a SafeLoader)
         except (yaml.YAMLError, ValueError, RecursionError):  # it only looks like front matter: keep it as text
             return FrontMatter(), text
     elif match := _TOML.match(text):
         try:
-            values = tomllib.loads(match[1])
+            values = tomllib.loads(match[1], parse_float=_number)
         except (tomllib.TOMLDecodeError, RecursionError):
             return FrontMatter(), text
     else:
@@ -116,7 +137,7 @@ def _as_tags(value: object) -> list[str] | None:
     if not isinstance(value, list):
         return None
     words = (item for item in value if isinstance(item, str | int | float | date))
-    # YAML reads the tags 2024 and true as a number and a boolean.
+    # The tags 2024 and true are a number and a boolean.
     return tags(str(word).lower() if isinstance(word, bool) else str(word) for word in words)
 
 

@@ -1,5 +1,6 @@
 """Values inside a record, at any depth, each with the path of field names that leads to it."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +13,7 @@ from taugate.retrieval.documents.store import MetadataValue
 MAX_LISTED_NUMBERS = 16
 """Longer lists of numbers, such as vectors and outlines of areas, are left out, as readers cannot use them."""
 
+_RUN = re.compile(r"\d+|[^\W\d_]+|[^\w\s.,:;/+-]")  # numbers, words and signs
 _SEPARATOR = "."
 _MAX_NAME = 100  # characters of a string in a list of names
 _LARGEST = 1 << 53  # largest integer that every reader of JSON keeps exactly
@@ -52,6 +54,18 @@ class Leaf:
     def text(self) -> str:
         """The value as text."""
         return shown(self.value) if self.written is None else self.written
+
+    @property
+    def shows_more(self) -> bool:
+        """Whether the written text has words that the value lacks, such as 00815 or P-007; 3.50 has not."""
+        if self.written is None:
+            return False
+        # Zeros begin a number that is a code, and the parts of a date.
+        strip = str.strip if isinstance(self.value, str) else str.rstrip
+        written, value = (
+            {strip(run, "0") for run in _RUN.findall(text.casefold())} for text in (self.written, shown(self.value))
+        )
+        return not written <= value
 
 
 def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[Leaf]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from taugate.ingestion.importers.html import parse_html
+from taugate.ingestion.importers.html_source import read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
@@ -23,10 +25,11 @@ _NO_TEXT = {
     "attachments",
     "stream",
 }
-_RICH = {"text/html", "text/latex", "text/markdown"}  # other forms of text/plain
-_RICH_BEFORE_4 = {"html", "latex", "svg", "png", "jpeg", "json", "javascript", "pdf"}  # other forms of text
+_NO_FORMS = ("image/", "audio/", "video/", "application/", "text/javascript")
+_NO_FORMS_BEFORE_4 = {"svg", "png", "jpeg", "json", "javascript", "pdf"}
 # Forms of an output in order of preference; those without a slash are of version 3.
-_LANGUAGES = ("text/plain", "text/markdown", "text/latex", "text", "latex", "html")
+_FORMS = ("text/plain", "text", "text/markdown", "text/latex", "latex", "text/html", "html")
+_REPRESENTATION = re.compile(r"\s*<[^<>\n]*>\s*")  # of an object, such as <IPython.core.display.HTML object>
 
 
 def parse_notebook(raw: bytes) -> ParsedFile:
@@ -53,21 +56,16 @@ def parse_notebook(raw: bytes) -> ParsedFile:
 def _strings(value: object, name: str = "") -> Iterator[str]:
     """Yield all strings of a notebook except names, pictures, and internal data of programs."""
     if isinstance(value, Mapping):
+        left_out = {*_NO_TEXT, *(_NO_FORMS_BEFORE_4 if "output_type" in value else ()), *_FORMS} - {_form(value)}
         for key, child in value.items():
-            is_other_form = (key in _RICH and "text/plain" in value) or (
-                key in _RICH_BEFORE_4 and "output_type" in value and ("text" in value or key not in _LANGUAGES)
-            )
-            if key not in _NO_TEXT and not is_other_form:
+            if key not in left_out and not key.startswith(_NO_FORMS):
                 yield from _strings(child, key)
-    elif isinstance(value, list):
-        yield ("\n" if name == "traceback" else "").join(
-            _strip_colours(line) for line in value if isinstance(line, str)
-        )
+    elif isinstance(value, list) and not all(isinstance(line, str) for line in value):
         for child in value:
-            if not isinstance(child, str):
-                yield from _strings(child, name)
-    elif isinstance(value, str) and not name.startswith(("image/", "application/")):
-        yield _strip_colours(value)
+            yield from _strings(child, name)
+    elif isinstance(value, list | str):
+        text = _text(value, "\n" if name == "traceback" else "")
+        yield read_source(text) if name in {"text/html", "html"} else text
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
@@ -93,9 +91,19 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
             continue
         data = output.get("data")
         shown = data if isinstance(data, Mapping) else output
-        language = next((name for name in _LANGUAGES if name in shown), "text")
-        yield language == "text/markdown", _text(shown.get(language))
+        form = _form(shown)
+        text = _text(shown.get(form))
+        is_page = form in {"text/html", "html"}
+        yield is_page or form == "text/markdown", parse_html(text.encode()).documents[0].text if is_page else text
         yield False, _text(output.get("traceback"), "\n")
+
+
+def _form(output: Mapping[str, Any]) -> str:
+    """Return the name of the form in which an output is read: its plain text, unless that only names an object."""
+    forms = [name for name in _FORMS if name in output]
+    if len(forms) > 1 and _REPRESENTATION.fullmatch(_text(output[forms[0]])):
+        del forms[0]
+    return forms[0] if forms else ""
 
 
 def _text(value: object, between: str = "") -> str:

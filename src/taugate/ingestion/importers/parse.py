@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from taugate.ingestion.importers.captions import parse_captions
 from taugate.ingestion.importers.delimited import parse_delimited
 from taugate.ingestion.importers.email_message import parse_email, parse_mailbox
 from taugate.ingestion.importers.epub import parse_epub
@@ -43,7 +44,7 @@ from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.text_markup import parse_asciidoc, parse_org, parse_rst
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import share_kept
-from taugate.ingestion.importers.xml_text import parse_subtitles, parse_xml
+from taugate.ingestion.importers.xml_text import parse_xml
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
@@ -116,7 +117,7 @@ PARSERS: dict[str, Parser] = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), parse_spreadsheet),
     ".eml": lambda raw: parse_email(raw, _attached),
     ".mbox": lambda raw: parse_mailbox(raw, _attached),
-    **{".srt": parse_subtitles, ".vtt": parse_subtitles, ".csv": parse_delimited, ".tsv": parse_delimited},
+    **{".srt": parse_captions, ".vtt": parse_captions, ".csv": parse_delimited, ".tsv": parse_delimited},
     **{".json": parse_json, ".jsonl": parse_json_lines, ".ndjson": parse_json_lines, ".parquet": parse_parquet},
     **dict.fromkeys(SOURCE_CODE, parse_code),
 }

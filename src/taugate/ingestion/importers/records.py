@@ -88,6 +88,8 @@ def _with_text(record: Mapping[str, Any], key: str, text_field: str) -> ParsedDo
             lines.links.setdefault(leaf.path, []).append(str(leaf.value))
         elif isinstance(leaf.value, list) or leaf.value != "" or leaf.path in record:
             metadata[leaf.path] = leaf.value
+            if leaf.shows_more:
+                lines.add(leaf)
     lines.flush()
     return builder.document(title, key, metadata | {name: [*dict.fromkeys(urls)] for name, urls in lines.links.items()})
 
@@ -117,7 +119,7 @@ def _without_text(record: Mapping[str, Any], key: str) -> ParsedDocument:
     lines.flush()
     used = {"title"} if title else set()
     facts = {leaf.path: leaf.value for leaf in record_leaves if not leaf.listed and _is_short(leaf.value)}
-    facts = {name: value for name, value in facts.items() if name not in used}
+    facts = {name: value for name, value in facts.items() if name not in used and value is not None}
     metadata = facts if len(facts) <= _MAX_VALUES else {}
     if not builder.document("").text and title:
         builder.add(title, "prose")

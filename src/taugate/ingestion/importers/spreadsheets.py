@@ -9,27 +9,33 @@ import datetime
 import io
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import python_calamine as calamine
 
+from taugate.ingestion.importers.header_rows import join_header_rows
+from taugate.ingestion.importers.nested import TypedCell, scalar_of
+from taugate.ingestion.importers.number_formats import show_number
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
+from taugate.ingestion.importers.sheet_cells import SHEETS, Place, XmlCells
 from taugate.ingestion.importers.spreadsheet_source import (
-    SHEETS,
     cell_texts,
     check_area,
     count_empty_formulas,
     open_document_texts,
 )
-from taugate.ingestion.importers.table_rows import table_of, table_to_documents
+from taugate.ingestion.importers.table_rows import cell_text, count_filled, table_of, table_to_documents
 from taugate.ingestion.importers.word_parts import drawing_lines
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
+Element = Any  # lxml has no public type for an element
 
 _KIND = "a spreadsheet"
 _COMMENTS = r"xl/(?:comments/?|threadedComments/threadedComment)\w*\.xml"
 _DRAWN = r"xl/(?:drawings/drawing|diagrams/data|charts/chart)\w*\.xml"
 _OPEN_DOCUMENT = "content.xml"
+_NAME = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}name"
 _USUAL_NAME = re.compile(r"[^\W\d]+ ?\d*")  # default names such as Sheet1 and Tabelle 1
 _NO_TEXT = r"<(?P<tag>authors|mc:Fallback|c:f|c:formatCode|xdr:from|xdr:to|a:ext)\b[^<>]*(?<!/)>.*?</(?P=tag)>"
 
@@ -46,9 +52,17 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     package = Package(raw, _KIND) if raw.startswith(b"PK") else None
     if package:
         check_area(package)
+    is_xml = package is not None and bool(package.matching(SHEETS))
+    cells = XmlCells(package) if package and is_xml else None
+    tables = {}
+    if package and _OPEN_DOCUMENT in package.names:
+        tables = {table.get(_NAME): table for table in package.xml(_OPEN_DOCUMENT).iter("{*}table")}
     try:
         with calamine.CalamineWorkbook.from_filelike(io.BytesIO(raw)) as workbook:
-            sheets = [(name, _rows(workbook.get_sheet_by_name(name))) for name in _sheet_names(workbook)]
+            sheets = [
+                (name, _rows(workbook.get_sheet_by_name(name), cells, tables.get(name)))
+                for name in _sheet_names(workbook)
+            ]
     except calamine.PasswordError as error:
         raise UnreadableFile("is encrypted; save it without a password") from error
     except (calamine.CalamineError, OSError, ValueError, OverflowError) as error:
@@ -68,7 +82,8 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
         reading.notes += package.notes
     if not reading.parsed:
         raise UnreadableFile("holds no text")
-    texts = (_source_texts(package) if package else None) or (_line(row) for _, rows in sheets for row in rows)
+    texts = _source_texts(package, cells) if package else None
+    texts = texts or [_line(row) for _, rows in sheets for row in rows]
     # Names of columns are counted with the values that they name.
     names = "\n".join(reading.column_names)
     return ParsedFile(with_unique_keys(reading.parsed), "\n".join(texts), tuple(dict.fromkeys(reading.notes)), names)
@@ -79,24 +94,78 @@ def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:
     return [sheet.name for sheet in workbook.sheets_metadata if sheet.typ in kinds]
 
 
-def _rows(sheet: calamine.CalamineSheet) -> list[list[object]]:
-    """Return the cells of a sheet; each row of vertically merged cells has their value."""
-    rows: list[list[object]] = [[_value(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
-    for (top, left), (bottom, _) in sheet.merged_cell_ranges or []:
-        for row in rows[top + 1 : bottom + 1]:
-            if top < len(rows) and left < len(row) and row[left] == "":
-                row[left] = rows[top][left]
-    return rows
+def _rows(sheet: calamine.CalamineSheet, cells: XmlCells | None, table: Element) -> list[Sequence[object]]:
+    """Return the cells of a sheet, each with the text that it shows; a header of several rows becomes one.
+
+    Each row of vertically merged cells has their value.
+
+    Args:
+        sheet: The sheet.
+        cells: Cells of the file if it is .xlsx.
+        table: Element of the sheet if the file is .ods.
+    """
+    rows = [[_value(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
+    merged = sheet.merged_cell_ranges or []
+    if cells and sheet.name in cells.sheets:
+        for (row, column), text, is_formatted in cells.shown(cells.sheets[sheet.name]):
+            if is_formatted and row < len(rows) and column < len(rows[row]):
+                rows[row][column] = _shown(rows[row][column], text)
+    if table is not None:
+        merged = _show_open_document(rows, table)
+    for (top, left), (bottom, _) in merged:
+        for line in rows[top + 1 : bottom + 1]:
+            if left < len(line) and line[left] == "":
+                line[left] = rows[top][left]
+    joined: list[Sequence[object]] = [*rows]
+    join_header_rows(joined, merged)
+    return joined
 
 
 def _value(cell: object) -> object:
-    if isinstance(cell, float) and cell.is_integer():
-        return int(cell)
-    return str(cell) if isinstance(cell, datetime.timedelta) else cell
+    """Return a number with the 15 digits that spreadsheet programs keep, a duration as text, others as they are."""
+    if isinstance(cell, float):
+        number = float(f"{cell:.15g}")
+        return int(number) if number.is_integer() and abs(number) < 1 << 53 else number
+    if isinstance(cell, datetime.timedelta):
+        return show_number(cell / datetime.timedelta(days=1), "[h]:mm:ss")
+    return cell
+
+
+def _shown(value: object, text: str) -> object:
+    """Return a value with the text that the sheet shows; a duration or an error is a text."""
+    if isinstance(value, str):
+        return text if value else TypedCell(None, text)
+    return value if cell_text(value) == text else TypedCell(scalar_of(value), text)
+
+
+def _show_open_document(rows: list[list[object]], table: Element) -> list[tuple[Place, Place]]:
+    """Put the text that a sheet of .ods shows in the place of its values, and return its merged cells."""
+    merged = []
+    row = 0
+    for element in table.iter("{*}table-row"):
+        row_copies, column = _number(element, "number-rows-repeated"), 0
+        for cell in element.iterchildren("{*}table-cell", "{*}covered-table-cell"):
+            copies = _number(cell, "number-columns-repeated")
+            lines = ["".join(paragraph.itertext()) for paragraph in cell.iterchildren("{*}p")]
+            kinds = [value for name, value in cell.items() if name.endswith("}value-type")]
+            if lines and kinds and ("string" not in kinds or "error" in kinds):
+                for values in rows[row : row + row_copies]:
+                    shown = [_shown(value, "\n".join(lines)) for value in values[column : column + copies]]
+                    values[column : column + copies] = shown
+            last = row + _number(cell, "number-rows-spanned") - 1, column + _number(cell, "number-columns-spanned") - 1
+            if last != (row, column):
+                merged.append(((row, column), last))
+            column += copies
+        row += row_copies
+    return merged
+
+
+def _number(element: Element, name: str) -> int:
+    return int(next((value for key, value in element.items() if key.endswith(f"}}{name}")), "1"))
 
 
 def _is_filled(row: Row) -> bool:
-    return any(not isinstance(cell, str) or cell.strip() for cell in row)
+    return count_filled(row) > 0
 
 
 class _Reading:
@@ -163,7 +232,7 @@ def _columns(row: Row) -> set[int]:
 
 
 def _line(row: Row) -> str:
-    return " | ".join(str(cell) for cell in row if _is_filled([cell]))
+    return " | ".join(text for cell in row if (text := cell_text(cell)))
 
 
 def _beside(package: Package) -> list[ParsedDocument]:
@@ -182,11 +251,11 @@ def _beside(package: Package) -> list[ParsedDocument]:
     return [document] if document.text else []
 
 
-def _source_texts(package: Package) -> list[str] | None:
+def _source_texts(package: Package, cells: XmlCells | None) -> list[str] | None:
     """Return the text of the cells, comments and drawings; None for files whose cells are not XML."""
     if _OPEN_DOCUMENT in package.names:
         return open_document_texts(package.read(_OPEN_DOCUMENT).decode("utf-8", "replace"))
-    if not package.matching(SHEETS):
+    if cells is None:
         return None
     beside = [package.read(name) for name in package.matching(f"{_COMMENTS}|{_DRAWN}")]
-    return [*cell_texts(package), text_outside_tags(beside, _NO_TEXT)]
+    return [*cell_texts(package, cells), text_outside_tags(beside, _NO_TEXT)]

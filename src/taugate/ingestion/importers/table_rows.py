@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
 
-from taugate.ingestion.importers.nested import scalar_of, shown
+from taugate.ingestion.importers.nested import TypedCell, scalar_of, shown
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
@@ -23,10 +23,12 @@ USUAL_NAMES = {
     "description",
     "category",
 }
+_TEXTS = {*TEXT_FIELDS, *ID_FIELDS, "title"}  # columns whose cells are used as they are written
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?%?")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ]\d.*)?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_MAX_ABOVE = 20  # rows above a header
+MAX_ABOVE = 20
+"""Rows above a header."""
 _MAX_TITLE = 200  # characters above a header that become the title of the rows
 _MIN_FULL = 0.6  # minimum share of the usual number of filled cells in a header
 _MIN_PROSE = 5  # words in a cell of prose on average, and in a sentence as opposed to a name
@@ -75,14 +77,14 @@ def table_of(rows: Sequence[Sequence[object]]) -> Table:
     Raises:
         UnreadableFile: If there is no row below the header.
     """
-    filled = [number for number, row in enumerate(rows) if _count(row)]
+    filled = [number for number, row in enumerate(rows) if count_filled(row)]
     if not filled:
         raise UnreadableFile("holds no record with text")
     first = _first_full(rows, filled)
     above = tuple(_line(rows[number]) for number in filled[:first])
     below = [rows[number] for number in filled[first:]]
-    header = [_text(cell) for cell in below[0]]
-    if _is_data(header, below[1:]):
+    header = [cell_text(cell) for cell in below[0]]
+    if _is_data(below[0], below[1:]):
         names, note = _names_without_header(below)
         return Table(above, None, names, below, (note,))
     if len(below) == 1:
@@ -119,23 +121,28 @@ def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[P
 def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
     """Return a row as a record; without a header, its text is all of its cells, or the only cell of prose."""
     cells = zip(table.names, row, strict=False)
-    record = {name: cell for name, cell in cells if cell is not None and (cell != "" or name.strip("_"))}
+    record: dict[str, Any] = {
+        name: cell.text if isinstance(cell, TypedCell) and name in _TEXTS else cell
+        for name, cell in cells
+        if cell is not None and (cell != "" or name.strip("_"))
+    }
     if table.header is None and "text" not in table.names:
-        record["text"] = "\n".join(text for cell in original if (text := _text(cell)))
+        record["text"] = "\n".join(text for cell in original if (text := cell_text(cell)))
     return record
 
 
 def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
     """Return the first of the filled rows with about as many cells as most rows have, as titles have fewer."""
-    counts = [_count(rows[number]) for number in filled]
+    counts = [count_filled(rows[number]) for number in filled]
     usual, _ = max(Counter(counts).items(), key=lambda item: (item[1], item[0]))
     enough = max(min(usual, 2), _MIN_FULL * usual)
     first = next(number for number, count in enumerate(counts) if count >= enough)
-    return first if first <= _MAX_ABOVE else 0
+    return first if first <= MAX_ABOVE else 0
 
 
-def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
+def _is_data(first: Sequence[object], below: Sequence[Sequence[object]]) -> bool:
     """Return whether the first row of a table is data like the rows below, so that no row names the columns."""
+    header = [_value_text(cell) for cell in first]
     if any(cell.casefold() in USUAL_NAMES for cell in header):
         return False
     typed = [position for position, cell in enumerate(header) if is_typed(cell)]
@@ -143,8 +150,9 @@ def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
         return False  # one column per year
     sample = below[:_SAMPLE]
     for position in typed:
-        column = [text for row in sample if position < len(row) and (text := _text(row[position]))]
-        if not column or all(map(is_typed, column)):
+        column = [text for row in sample if position < len(row) and (text := _value_text(row[position]))]
+        is_date = [bool(_DATE.fullmatch(text)) for text in (header[position], *column[:1])]  # numbers by month
+        if not column or (all(map(is_typed, column)) and is_date[0] == is_date[1]):
             return True
     if any(cell.endswith("?") and _are_questions(sample, position) for position, cell in enumerate(header)):
         return True
@@ -153,7 +161,7 @@ def _is_data(header: Sequence[str], below: Sequence[Sequence[object]]) -> bool:
 
 def _are_questions(rows: Sequence[Sequence[object]], position: int) -> bool:
     """Return whether most cells of a column are questions, as in lists of frequent ones."""
-    cells = [text for row in rows if position < len(row) and (text := _text(row[position]))]
+    cells = [text for row in rows if position < len(row) and (text := cell_text(row[position]))]
     return 2 * sum(cell.endswith("?") for cell in cells) > len(cells)
 
 
@@ -163,7 +171,8 @@ def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, 
     names = [f"column_{number}" for number in range(1, width + 1)]
     sample = rows[:_SAMPLE]
     words = [
-        sum(len(_text(cell).split()) for row in sample for cell in row[i : i + 1]) / len(sample) for i in range(width)
+        sum(len(cell_text(cell).split()) for row in sample for cell in row[i : i + 1]) / len(sample)
+        for i in range(width)
     ]
     prose = [position for position, count in enumerate(words) if count >= _MIN_PROSE]
     # A question is useless without its answer, even a short one.
@@ -172,7 +181,7 @@ def _names_without_header(rows: Sequence[Sequence[object]]) -> tuple[tuple[str, 
         return tuple(names), "has no row that names its columns; they are column_1, column_2, …"
     text = prose[0] if prose else 0
     names[text] = "text"
-    if text == 0 or not _are_ids([_text(row[0]) for row in rows if row]):
+    if text == 0 or not _are_ids([cell_text(row[0]) for row in rows if row]):
         return tuple(names), f"has no row that names its columns; column {text + 1} is the text"
     names[0] = "id"
     return tuple(names), f"has no row that names its columns; column 1 is the id, and column {text + 1} the text"
@@ -198,22 +207,33 @@ def is_typed(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text) or _DATE.fullmatch(text))
 
 
+def is_name(cell: object) -> bool:
+    """Return whether a cell may name a column: it is a text, or a year."""
+    text = _value_text(cell)
+    return bool(text) and (not is_typed(text) or bool(_YEAR.fullmatch(text)))
+
+
+def _value_text(cell: object) -> str:
+    return shown(cell.value) if isinstance(cell, TypedCell) else cell_text(cell)
+
+
 def _is_sentence(text: str) -> bool:
     return len(text.split()) >= _MIN_PROSE and (text.endswith((".", "!", '."', "。")) or len(text) > 2 * _MAX_TITLE)
 
 
-def _count(row: Sequence[object]) -> int:
+def count_filled(row: Sequence[object]) -> int:
+    """Return the number of cells that are not empty."""
     return sum(1 for cell in row if cell is not None and (not isinstance(cell, str) or cell.strip()))
 
 
 def _line(row: Sequence[object]) -> str:
-    return " ".join(text for cell in row if (text := _text(cell)))
+    return " ".join(text for cell in row if (text := cell_text(cell)))
 
 
-def _text(cell: object) -> str:
+def cell_text(cell: object) -> str:
     """Return a cell as text on one line."""
-    if isinstance(cell, str):
-        return " ".join(cell.split())
+    if isinstance(cell, str | TypedCell):
+        return " ".join((cell.text if isinstance(cell, TypedCell) else cell).split())
     if isinstance(cell, date | time):
         return cell.isoformat()
     return "" if (scalar := scalar_of(cell)) is None else shown(scalar)

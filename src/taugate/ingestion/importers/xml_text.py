@@ -1,16 +1,16 @@
-"""XML and subtitles: the visible text, without markup."""
+"""XML: the text of its elements, without markup."""
 
 import html
 import re
 
 import lxml.etree
 
-from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.source_code import parse_code
 from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedFile, TextBuilder
 
-_TIMING = re.compile(r"(?m)^(?:\d+[ \t]*\n)?(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->.*$|\AWEBVTT.*$")
+_PARSER = lxml.etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+_MAX_ENTITY = 1000  # characters, as entities that consist of entities may have any length
 
 
 def parse_xml(raw: bytes) -> ParsedFile:
@@ -20,44 +20,44 @@ def parse_xml(raw: bytes) -> ParsedFile:
         UnreadableFile: If the bytes are not text.
     """
     try:
-        root = lxml.etree.fromstring(raw, lxml.etree.XMLParser(resolve_entities=False, no_network=True))
+        root = lxml.etree.fromstring(raw, _PARSER)
     except lxml.etree.XMLSyntaxError:
         return parse_code(raw)
+    _resolve_entities(root)
     text = " ".join("".join(root.itertext()).split())
     attributes = " ".join(value for element in root.iter("*") for value in element.attrib.values())
     if count_words([text]).total() <= count_words([attributes]).total():
         return parse_code(raw)
     builder = TextBuilder()
     paragraph: list[str] = []
+    mixed = {element for element in root.iter() if _has_own_text(element)}
     for event, element in lxml.etree.iterwalk(root, events=("start", "end")):
-        if not isinstance(element.tag, str):
-            continue
-        is_inline = (element.tail is not None and element.tail.strip()) or _is_among_text(element)
+        is_inline = element.getparent() in mixed
         if not is_inline:
             builder.add("".join(paragraph).strip(), "prose")
             paragraph = []
         paragraph.append((element.text if event == "start" else element.tail) or "")
     builder.add("".join(paragraph).strip(), "prose")
     content = lxml.etree.tostring(root, encoding="unicode")
-    source_text = html.unescape(re.sub(r"<!--.*?-->|<\?.*?\?>|<[^>]*>", " ", content, flags=re.DOTALL))
+    source_text = html.unescape(re.sub(r"<[^<>]*>", " ", content))
     return ParsedFile([builder.document("")], source_text)
 
 
-def _is_among_text(element: "lxml.etree._Element") -> bool:
-    """Return whether an element is part of a sentence: text is beside it, or beside one of its neighbours."""
-    parent = element.getparent()
-    if parent is None:
-        return False
-    return bool((parent.text or "").strip()) or any((child.tail or "").strip() for child in parent)
+def _resolve_entities(root: "lxml.etree._Element") -> None:
+    """Replace entities by the text that the file defines, or that they have in HTML; no other file is read."""
+    definitions = root.getroottree().docinfo.internalDTD
+    texts = {f"&{entity.name};": entity.content or "" for entity in (definitions.iterentities() if definitions else ())}
+    for entity in root.iter(lxml.etree.Entity):
+        text = entity.text
+        for _ in texts:
+            if "&" not in text or len(text) > _MAX_ENTITY:
+                break
+            text = re.sub(r"&[\w.-]+;", lambda name: texts.get(name[0]) or name[0], text)
+        plain = html.unescape(re.sub(r"<[^<>]*>", " ", text[:_MAX_ENTITY]))
+        entity.tail = plain + (entity.tail or "")
+    lxml.etree.strip_tags(root, lxml.etree.Entity)
 
 
-def parse_subtitles(raw: bytes) -> ParsedFile:
-    """Read subtitles (.srt, .vtt) without their times.
-
-    Raises:
-        UnreadableFile: If the bytes are not text.
-    """
-    decoded = decode_text(raw)
-    named = re.sub(r"(?m)^<v(?:\.[^\s>]*)? +([^>\n]+)>", r"\1: ", _TIMING.sub("", decoded.text))  # who speaks
-    spoken = re.sub(r"</?[a-z][^>\n]*>", "", named)
-    return ParsedFile([parse_plain_text(spoken)], spoken, decoded.notes)
+def _has_own_text(element: "lxml.etree._Element") -> bool:
+    """Return whether an element has text beside its children, which are then parts of a sentence."""
+    return any(text.strip() for text in (element.text or "", *(child.tail or "" for child in element)))
