@@ -199,7 +199,7 @@ def _piece(part: Element) -> tuple[Script, str]:
     """Return a part of a line, and whether its run is raised or lowered; the signs of an equation are empty."""
     if "math" in str(part.tag):
         return "", linear_text(part) if str(part.tag).endswith("}oMath") else ""
-    offset = "".join(str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)).strip("0%")
+    offset = str(part.getparent()[0].get("baseline", "")).strip("0%")  # the look of a run is its first child
     return ("sub" if offset.startswith("-") else "super") if offset else "", str(part.text or " ")
 
 
