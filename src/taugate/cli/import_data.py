@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportResult
 
+_COUNTS = ("documents", "chunks", "added", "changed", "removed", "copies", "reread")
 _LISTED = 10  # remarks on files, and names, that are listed on the terminal; --json lists all of them
 
 
@@ -91,7 +92,8 @@ def _report_files(result: "ImportResult") -> None:
     """Report the files and the parts of files that were not read."""
     _list_files("skipped", [(file.path, file.reason) for file in result.skipped])
     _list_files("words lost", [(note.path, note.note) for note in result.notes if note.share is not None])
-    _list_files("note", [(note.path, note.note) for note in result.notes if note.share is None])
+    _list_files("numbers lost", [(note.path, note.note) for note in result.notes if note.numbers])
+    _list_files("note", _other_notes(result))
     if result.left_out:
         say_sentence(f"left out: metadata fields beyond the first 256: {_names(result.left_out)}")
     if result.shortened:
@@ -114,6 +116,11 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
             f"warning: the encoder cannot read text in {result.unreadable_files:,} of {result.files:,} files, because "
             "its vocabulary lacks their words; choose an encoder for their language with --encoder"
         )
+    if result.copies:
+        are = "file is a copy" if result.copies == 1 else "files are copies"
+        say_sentence(f"{result.copies:,} {are}; the documents that were imported name them in their field also")
+    if result.reread:
+        say_sentence(f"{result.reread:,} documents read differently by this version; recalibrate")
     losing = sum(note.share is not None for note in result.notes)
     say_sentence(
         f"{options.to} {'would hold' if options.dry_run else 'holds'} documents: {result.documents}, chunks: "
@@ -125,13 +132,18 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
 def _fields(result: "ImportResult") -> dict[str, object]:
     """Return the fields that --json prints."""
     return {
-        **{name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")},
+        **{name: getattr(result, name) for name in _COUNTS},
         "skipped": [{"path": file.path, "reason": file.reason} for file in result.skipped],
         "words": {note.path: note.share for note in result.notes if note.share is not None},
-        "notes": [{"path": note.path, "note": note.note} for note in result.notes if note.share is None],
+        "numbers": {note.path: [*note.numbers] for note in result.notes if note.numbers},
+        "notes": [{"path": path, "note": note} for path, note in _other_notes(result)],
         "queries": result.queries,
         "splits": result.splits,
     }
+
+
+def _other_notes(result: "ImportResult") -> list[tuple[str, str]]:
+    return [(note.path, note.note) for note in result.notes if note.share is None and not note.numbers]
 
 
 def _list_files(heading: str, remarks: Iterable[tuple[str, str]]) -> None:

@@ -109,6 +109,9 @@ def test_request_without_token_is_rejected(served: Served) -> None:
     assert served.http.post("key", json=key | {"more": "x" * 5000}).status_code == 413
     for wrong in ({}, [], {"key": "yy", "pair": pair}, {"key": ["y"], "pair": pair}, {"key": "y", "pair": 1}):
         assert served.http.post("key", json=wrong).status_code == 422
+    for deep in (b"[" * 4000, b'{"a":' * 800, b"\xff", b""):
+        reply = served.http.post("key", content=deep, headers={"Content-Type": "application/json"})
+        assert (reply.status_code, reply.text) == (422, "not a key\n")
     assert served.http.put("key", json=key).status_code == 405
     assert served.state["progress"] == "0 of 4 queries, 0 judgements"
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taugate.ingestion.importers.delimited import parse_delimited
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
@@ -63,7 +64,8 @@ def words(texts: Sequence[str]) -> list[str]:
 def parse(text: str | bytes) -> ParsedFile:
     """Parse a file, and check that none of its words is lost."""
     parsed = parse_delimited(text if isinstance(text, bytes) else text.encode())
-    assert share_kept(parsed.source_text, parsed.documents) == 1.0
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.html import parse_html
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import UnreadableFile
 
@@ -15,7 +16,8 @@ PROSE = "The pump starts when the pressure falls below two bars, and it stops at
 def text_of(body: str) -> str:
     """Return the text of a page, after a check that it keeps all words."""
     file = parse_html(f"<!DOCTYPE html><html><head><title>T</title></head><body>{body}</body></html>".encode())
-    assert share_kept(file.source_text, file.documents) == 1
+    assert share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
     return file.documents[0].text
 
 
@@ -117,6 +119,17 @@ def test_content_links_are_kept(body: str) -> None:
     assert {"One", "Two", "Three"} <= set(re.findall(r"\w+", text_of(body)))
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("<p>shown</p><template><p>{{ row.hidden }}</p><template>7</template></template>", "shown"),
+        ("<p>shown</p><template><p>rest of a damaged page</p>", "shown\n\nrest of a damaged page"),
+    ],
+)
+def test_template_is_left_out_if_closed(body: str, text: str) -> None:
+    assert text_of(body) == text
+
+
 def test_layout_table_becomes_its_parts() -> None:
     inner = "<table><tr><th>a</th></tr><tr><td>1</td></tr></table>"
     assert (
@@ -166,7 +179,7 @@ def test_damaged_pages_report_lost_words() -> None:
         file = parse_html(damaged.encode())
         there = set(re.findall(r"w\d{4}", damaged))
         lost = there - set(re.findall(r"w\d{4}", file.documents[0].text + file.documents[0].title))
-        if len(lost) > 0.02 * len(there) and share_kept(file.source_text, file.documents) >= 0.98:
+        if len(lost) > 0.02 * len(there) and share_kept(file.source_text, file.documents, file.left_out) >= 0.98:
             silent.append((seed, kind, len(lost)))
     assert silent == []
 

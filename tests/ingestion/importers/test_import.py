@@ -162,7 +162,7 @@ def test_names_invalid_in_qrels_encoded(tmp_path: Path, capsys: pytest.CaptureFi
     source = tmp_path / "s"
     source.mkdir()
     for name in (b"a\tb.txt", b"c\xff.txt"):
-        Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_text("some text")
+        Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_text(f"some text of {name!r}")
     imported(capsys, source, "--to", tmp_path / "data")
     assert [*corpus(tmp_path / "data")] == ["a%09b.txt", "c%FF.txt"]
 

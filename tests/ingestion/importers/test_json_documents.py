@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from taugate.ingestion.importers.json_documents import parse_json, parse_json_lines
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
@@ -13,7 +14,8 @@ from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 def parse(value: Any) -> list[ParsedDocument]:
     """Parse a value as JSON, and check that none of its words is lost."""
     parsed = parse_json(value if isinstance(value, bytes) else json.dumps(value).encode())
-    assert share_kept(parsed.source_text, parsed.documents) == 1.0
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents
 
 
@@ -301,7 +303,8 @@ def test_vectors_left_out_and_noted() -> None:
     )
     assert parsed.documents[0].text == "x\n\nsize: 3, 4"
     assert parsed.notes == ("leaves out long lists of numbers: embedding",)
-    assert share_kept(parsed.source_text, parsed.documents) == 1.0
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
 
 
 def test_json_values_in_sequence_read() -> None:
@@ -322,7 +325,7 @@ def test_broken_json_line_is_noted() -> None:
         parsed = parser(raw)
         assert [document.text for document in parsed.documents] == ["one", "three"]
         assert parsed.notes == ("1 line is not JSON and left out: line 2",)
-        assert share_kept(parsed.source_text, parsed.documents) == pytest.approx(2 / 3)
+        assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from taugate.ingestion.importers.markdown import parse_markdown, parse_markdown_file
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 
 
@@ -27,7 +28,8 @@ from taugate.ingestion.importers.word_share import share_kept
 )
 def test_markdown_words_are_kept(source: str, text: str) -> None:
     file = parse_markdown_file(source)
-    assert file.documents[0].text == text and share_kept(file.source_text, file.documents) == 1
+    assert file.documents[0].text == text and share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
 
 
 def test_converted_markdown_has_no_front_matter() -> None:
@@ -47,7 +49,8 @@ def test_front_matter_fields_are_kept(front_matter: str) -> None:
     file = parse_markdown_file(f"{front_matter}Text.\n")
     (document,) = file.documents
     assert document.title == "Pump" and document.text.startswith("How it starts\n\n") and "Deep words" in document.text
-    assert document.text.endswith("\n\nText.") and share_kept(file.source_text, file.documents) == 1
+    assert document.text.endswith("\n\nText.") and share_kept(file.source_text, file.documents, file.left_out) == 1
+    assert not lost_numbers(file.source_text, file.documents, file.left_out)
     assert document.metadata == {"created": "2024-01-02", "tags": ["a", "b"], "products": ["p1", "p2"], "weight": 10}
 
 
@@ -93,6 +96,6 @@ def test_damaged_markdown_reports_lost_words() -> None:
         file = parse_markdown_file(damaged)
         there = set(re.findall(r"w\d{4}", damaged))
         lost = there - set(re.findall(r"w\d{4}", file.documents[0].text))
-        if len(lost) > 0.02 * len(there) and share_kept(file.source_text, file.documents) >= 0.98:
+        if len(lost) > 0.02 * len(there) and share_kept(file.source_text, file.documents, file.left_out) >= 0.98:
             silent.append((seed, len(lost)))
     assert silent == []

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from taugate.ingestion.importers.parse import PARSERS
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from tests.ingestion.importers.office_files import archive
@@ -15,7 +16,8 @@ Blocks = list[tuple[str, str, tuple[str, ...]]]
 def parsed(kind: str, raw: bytes | str) -> ParsedFile:
     """Return the parsed file, after a check that it keeps the words of the file."""
     result = PARSERS[kind](raw.encode() if isinstance(raw, str) else raw)
-    assert share_kept(result.source_text, result.documents) == 1
+    assert share_kept(result.source_text, result.documents, result.left_out) == 1
+    assert not lost_numbers(result.source_text, result.documents, result.left_out)
     return result
 
 
@@ -320,6 +322,28 @@ def test_open_document_text_read_with_boxes_and_notes() -> None:
         "- one\n  - two",
         "Pump manual",
     ]
+
+
+def test_open_document_table_in_list_keeps_place() -> None:
+    row = "<table:table-row><table:table-cell><text:p>{}</text:p></table:table-cell></table:table-row>"
+    table = f"<table:table>{row}</table:table>"
+    item = "<text:list-item><text:p>{}</text:p>{}</text:list-item>"
+    inner = f"<text:list>{item.format('two', table.format('Torque two'))}</text:list>"
+    body = f"<text:list>{item.format('one', table.format('Torque one') + inner)}{item.format('three', '')}</text:list>"
+    assert parsed(".odt", open_document(body)).documents[0].text.split("\n\n") == [
+        "- one",
+        "| Torque one |\n| --- |",
+        "  - two",
+        "| Torque two |\n| --- |",
+        "- three",
+    ]
+
+
+def test_open_document_picture_description_is_read() -> None:
+    picture = "<draw:frame><draw:image/><svg:title>Flange</svg:title><svg:desc>Twelve bolts</svg:desc></draw:frame>"
+    text = f'<text:p xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0">Close {picture} it.</text:p>'
+    document = parsed(".odt", open_document(text)).documents[0]
+    assert document.text.split("\n\n") == ["Close  it.", "Flange", "Twelve bolts"]
 
 
 def test_open_document_slide_titles_are_headings() -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from taugate.ingestion.importers.parquet import parse_parquet
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
@@ -19,7 +20,8 @@ def parse(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> Parsed
     file = io.BytesIO()
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=schema), file)
     parsed = parse_parquet(file.getvalue())
-    assert share_kept(parsed.source_text, parsed.documents) == 1.0
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1.0
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed
 
 

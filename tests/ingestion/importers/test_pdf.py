@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from taugate.ingestion.importers.pdf import parse_pdf
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 
@@ -66,7 +67,8 @@ def pdf(
 def read(raw: bytes) -> ParsedDocument:
     """Return the one document of a PDF, after a check that it keeps the words of the file."""
     parsed = parse_pdf(raw)
-    assert share_kept(parsed.source_text, parsed.documents) >= 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents[0]
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
@@ -11,7 +12,8 @@ from tests.ingestion.importers.office_files import part, pptx, relations, shape
 def read(raw: bytes) -> ParsedDocument:
     """Return the document of a presentation, after a check that it keeps all words of the file."""
     parsed = parse_pptx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return parsed.documents[0]
 
 
@@ -51,6 +53,27 @@ def test_slide_numbers_and_animations_are_not_text() -> None:
     number = '<p:sp><p:nvPr><p:ph type="sldNum"/></p:nvPr><a:p><a:fld type="slidenum"><a:t>7</a:t></a:fld></a:p></p:sp>'
     timing = "<p:timing><p:attrName>style.visibility</p:attrName></p:timing>"
     assert read(pptx([shape("Words") + number + timing])).text == "Words"
+
+
+def test_slide_equation_is_read_once() -> None:
+    equation = (
+        "<m:oMath><m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath>"
+    )
+    either = (
+        f"<mc:AlternateContent><mc:Choice>{equation}</mc:Choice><mc:Fallback><a:r><a:t>x2</a:t></a:r></mc:Fallback>"
+    )
+    line = f"<p:sp><a:p><a:r><a:t>Area </a:t></a:r>{either}</mc:AlternateContent></a:p></p:sp>"
+    notes = {
+        "ppt/slides/_rels/slide1.xml.rels": relations({"n": ("notesSlide", "../notesSlides/notesSlide1.xml")}),
+        "ppt/notesSlides/notesSlide1.xml": part("p:notes", line),
+    }
+    assert read(pptx([line], notes)).text == "Area x^2\n\nArea x^2"
+
+
+def test_descriptions_of_pictures_are_read() -> None:
+    picture = '<p:pic><p:nvPicPr><p:cNvPr id="4" name="P" descr="{}"/></p:nvPicPr></p:pic>'
+    group = f"<p:grpSp>{picture.format('Twelve bolts')}{picture.format('C:/photos/flange.png')}</p:grpSp>"
+    assert read(pptx([shape("Words") + group])).text == "Words\n\nTwelve bolts"
 
 
 def test_presentation_without_text_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.spreadsheets import parse_spreadsheet
 from taugate.ingestion.importers.word_share import share_kept
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
@@ -13,7 +14,8 @@ PUMPS = rows(["id", "name", "bars"], ["P1", "Mill Street", 20.5], ["P2", "Harbou
 def read(raw: bytes) -> dict[str, ParsedDocument]:
     """Return the documents of a spreadsheet by key, after a check that it keeps the words of the file."""
     parsed = parse_spreadsheet(raw)
-    assert share_kept(parsed.source_text, parsed.documents) >= 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) >= 0.98
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     return {document.key: document for document in parsed.documents}
 
 
@@ -174,14 +176,14 @@ def test_open_document_cells_show_text_of_file() -> None:
 
 def test_unused_shared_string_counts_as_lost() -> None:
     parsed = parse_spreadsheet(xlsx({"Sheet1": PUMPS}, "<si><t>words whose cell is damaged</t></si>"))
-    assert share_kept(parsed.source_text, parsed.documents) < 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) < 0.98
 
 
 def test_damaged_shared_strings_count_as_lost() -> None:
     damaged = "<si><t>Mill Street</t>words outside of their string</si>"
     cells = rows(["name", "bars"], ['<c t="s"><v>0</v></c>', 20])
     parsed = parse_spreadsheet(xlsx({"Sheet1": cells}, damaged))
-    assert share_kept(parsed.source_text, parsed.documents) < 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) < 0.98
 
 
 def test_word_in_two_formats_is_one_word() -> None:

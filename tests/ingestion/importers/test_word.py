@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.word import parse_docx
 from taugate.ingestion.importers.word_share import count_words, share_kept
 from taugate.ingestion.parsed import UnreadableFile
@@ -21,7 +22,8 @@ VML = (
 def blocks(raw: bytes) -> list[str]:
     """Return the blocks of a Word file, after a check that it keeps its words and adds none."""
     parsed = parse_docx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) == 1
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) == 1
+    assert not lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
     assert not count_words(document.text for document in parsed.documents) - count_words([parsed.source_text])
     return [" ".join(block.split()) for document in parsed.documents for block in document.text.split("\n\n")]
 
@@ -172,6 +174,40 @@ def test_line_breaks_divide_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [
+        ('<w:br w:type="page"/>', "seven close"),
+        ('<w:br w:type="column"/>', "seven close"),
+        ('<w:br w:type="textWrapping" w:clear="all"/>', "seven close"),
+        ("<w:cr/>", "seven close"),
+        ("<w:tab/>", "seven close"),
+        ("<w:noBreakHyphen/>", "seven\u2011close"),
+        ("<w:softHyphen/>", "sevenclose"),
+        ("<w:t>\u00ad</w:t>", "sevenclose"),
+        ("<w:lastRenderedPageBreak/>", "sevenclose"),
+    ],
+)
+def test_break_divides_words_as_shown(between: str, text: str) -> None:
+    runs = f"<w:r><w:t>seven</w:t>{between}<w:t>close</w:t></w:r>"
+    in_cell = f"<w:tbl><w:tr><w:tc><w:p>{runs}</w:p></w:tc></w:tr></w:tbl>"
+    assert blocks(docx(f"<w:p>{runs}</w:p>{in_cell}")) == [text, f"| | | --- | | {text} |"]
+
+
+def test_picture_description_follows_its_paragraph() -> None:
+    properties = '<wp:docPr id="1" descr="{0}"/><pic:pic xmlns:pic="p"><pic:cNvPr id="0" descr="{0}"/></pic:pic>'
+    picture = f"<w:r><w:drawing><wp:inline>{properties}</wp:inline></w:drawing></w:r>"
+    old = '<w:r><w:pict><v:shape alt="Old seal"/></w:pict></w:r>'
+    body = (
+        paragraph("Before", picture.format("Twelve bolts"))
+        + paragraph("", old)
+        + paragraph("x", picture.format("a.png"))
+    )
+    header = part("w:hdr", paragraph("", picture.format("Logo of the works")))
+    text = parse_docx(docx(body, {"header1.xml": header})).documents[0].text
+    assert text.split("\n\n") == ["Before", "Twelve bolts", "Old seal", "x", "Logo of the works"]
+
+
 def test_strict_word_files_are_read() -> None:
     raw = docx(paragraph("Before.", f"<w:r>{DRAWING}</w:r>"))
     strict = "http://purl.oclc.org/ooxml/wordprocessingml/main"
@@ -182,7 +218,7 @@ def test_strict_word_files_are_read() -> None:
 def test_misplaced_text_counts_as_lost() -> None:
     raw = docx(paragraph("Kept words here.") + "<w:p><w:r>words without their element</w:r></w:p>")
     parsed = parse_docx(raw)
-    assert share_kept(parsed.source_text, parsed.documents) < 0.98
+    assert share_kept(parsed.source_text, parsed.documents, parsed.left_out) < 0.98
 
 
 def test_missing_part_is_noted() -> None:

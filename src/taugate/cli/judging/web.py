@@ -11,6 +11,7 @@ import socket
 from json import JSONDecodeError
 from typing import Any
 
+import orjson
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -99,9 +100,9 @@ class _Page:
         if (origin is not None and origin.removeprefix("http://") not in self._hosts) or kind != "application/json":
             return PlainTextResponse("only the page itself may send keys\n", 403)
         try:
-            sent = await request.json()
+            sent = orjson.loads(await request.body())
             key, pair = sent["key"], sent["pair"]
-        except (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        except (JSONDecodeError, KeyError, TypeError):
             key = pair = None
         if not isinstance(key, str) or key not in KEYS or not isinstance(pair, str):
             return PlainTextResponse("not a key\n", 422)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
 
 _NO_DELIMITER = "\x1f"  # cannot occur, as `decode_text` removes control characters
+_MAX_READ_AHEAD = 50  # times that a line may be read in search of the end of quotes
 _MAX_FAULTS = 1000  # with more faults, and in more than half of the rows, the dialect is wrong
 _ESCAPED_LETTER = re.compile(r"\\([\s\S])")
 _LETTERS = {"n": "\\\n", "t": "\\\t", "r": "\\\n", "N": ""}
@@ -65,10 +66,10 @@ def read_rows(
         partial: Whether the text is a part, so that a quoted field may end after its last line.
 
     Returns:
-        The rows, or None if most rows are faulty.
+        The rows, or None if most rows are faulty, or quotes that do not end take too long to read.
     """
     result = Rows()
-    begin = 0
+    begin = read_ahead = 0
     while begin < len(lines):
         start = begin
         reader = _reader((lines[number] for number in range(begin, len(lines))), dialect, strict=True)
@@ -86,10 +87,13 @@ def read_rows(
         except csv.Error:
             if partial and start + reader.line_num == len(lines):
                 return result
+        read_ahead += start + reader.line_num - begin
         result.faults.append(len(result.rows))
         result.rows.append(_lenient(lines[begin], dialect, width))
         result.lines.append(begin + 1)
         if len(result.faults) > _MAX_FAULTS and 2 * len(result.faults) > len(result.rows):
+            return None
+        if read_ahead > _MAX_READ_AHEAD * (len(lines) + _MAX_FAULTS):
             return None
         begin += 1
     return result

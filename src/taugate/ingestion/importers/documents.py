@@ -1,5 +1,6 @@
 """A document to be written to a corpus, and its lines in the corpus."""
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ class ImportedDocument:
         as_written: Whether title and text are kept exactly if they fit in a chunk, as for documents of data sets.
         parent: Parent of a passage that has been a chunk before and is not divided again; None for whole documents.
         span: Span of such a passage in its parent; None for whole documents.
+        changed_at: Time of the last change of its file, in seconds since 1970; infinite if it has none.
     """
 
     id: str
@@ -31,6 +33,7 @@ class ImportedDocument:
     as_written: bool = False
     parent: str | None = None
     span: tuple[int, int] | None = None
+    changed_at: float = math.inf
 
     @property
     def document_id(self) -> str:

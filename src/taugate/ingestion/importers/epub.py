@@ -27,7 +27,7 @@ def parse_epub(raw: bytes) -> ParsedFile:
         for item in book.iter("{*}itemref")
     ]
     documents: list[ParsedDocument] = []
-    source, notes = [], []
+    source, notes, left_out = [], [], []
     for name in dict.fromkeys(names):
         if name not in package.names:
             notes.append(f"lacks a chapter: {name}")
@@ -40,6 +40,7 @@ def parse_epub(raw: bytes) -> ParsedFile:
             )
         )
         source.append(chapter.source_text)
+        left_out.append(chapter.left_out)
     if not any(document.text for document in documents):
         raise UnreadableFile("holds no text")
-    return ParsedFile(documents, "\n".join(source), tuple(notes))
+    return ParsedFile(documents, "\n".join(source), tuple(notes), "\n".join(left_out))

@@ -98,8 +98,6 @@ _WRITERS: dict[str, Callable[[Element], str]] = {
     "limUpp": _limit,
     "m": _matrix,
     "eqArr": _equations,
-    "sSub": lambda element: _part(element, "e") + _scripts(element),
-    "sSup": lambda element: _part(element, "e") + _scripts(element),
-    "sSubSup": lambda element: _part(element, "e") + _scripts(element),
+    **dict.fromkeys(("sSub", "sSup", "sSubSup"), lambda element: _part(element, "e") + _scripts(element)),
     "sPre": lambda element: _scripts(element) + _part(element, "e"),
 }

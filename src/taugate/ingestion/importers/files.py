@@ -1,6 +1,7 @@
 """Files and folders as a source: readable files give documents, others a reason."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from taugate.ingestion.importers.source_files import FileNote, Skipped, SourceFi
 from taugate.ingestion.importers.word_share import MIN_SHARE_KEPT
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
+
+_LISTED = 5  # numbers of a file that a note lists
 
 
 def documents_of_files(
@@ -39,11 +42,16 @@ def documents_of_files(
 def _documents(parser: IsolatedParser, file: SourceFile) -> Iterator[ImportedDocument | FileNote]:
     content = parser.read(file.target)
     modified = _day_modified(file.target)
+    status = file.target.stat()
+    changed_at = max(status.st_mtime, status.st_ctime)
     for document in content.documents:
-        yield _imported(document, file.name, modified)
+        yield replace(_imported(document, file.name, modified), changed_at=changed_at)
     if content.share < MIN_SHARE_KEPT:
         # rounded down, so that a reported share is always below the limit
         yield FileNote.of(file.path, f"keeps {int(100 * content.share)} % of its words", content.share)
+    if numbers := content.lost_numbers:
+        more = f" and {len(numbers) - _LISTED:,} more" if len(numbers) > _LISTED else ""
+        yield FileNote.of(file.path, f"lacks {', '.join(numbers[:_LISTED])}{more}", numbers=numbers)
     for note in content.notes:
         yield FileNote.of(file.path, note)
 

@@ -8,16 +8,15 @@ import dataclasses
 import re
 import warnings
 
-from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
+from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
 from taugate.ingestion.importers.html_encoding import decode_page
-from taugate.ingestion.importers.html_markdown import to_markdown
-from taugate.ingestion.importers.html_navigation import remove_navigation
+from taugate.ingestion.importers.html_markdown import parse_page, to_markdown
+from taugate.ingestion.importers.html_navigation import is_closed, remove_navigation
 from taugate.ingestion.importers.html_source import mend, read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.metadata_values import split_tags, tags
-from taugate.ingestion.importers.word_share import count_words
-from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.ingestion.parsed import ParsedFile
 from taugate.retrieval.documents.store import MetadataValue
 
 __all__ = ["parse_html", "to_markdown"]
@@ -28,41 +27,33 @@ warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
 _CREATED = ("article:published_time", "date", "dcterms.created", "dc.date")
 _MODIFIED = ("article:modified_time", "last-modified", "dcterms.modified")
 _KEYWORDS = ("keywords", "article:tag", "dcterms.subject", "dc.subject")
-_MAX_DEPTH = 250  # markdownify recurses three calls a level; pages written by people stay below 50
 
 
-def parse_html(raw: bytes) -> ParsedFile:
+def parse_html(raw: bytes, label: str = "") -> ParsedFile:
     """Read a page as text.
 
     Args:
-        raw: Content of the page; the encoding is taken from its label or guessed.
+        raw: Content of the page.
+        label: As in `decode_page`.
 
     Raises:
         UnreadableFile: If elements are nested too deeply, or the bytes are not text.
     """
-    decoded = decode_page(raw)
+    decoded = decode_page(raw, label)
     source = mend(decoded.text)
-    page = BeautifulSoup(source, "lxml")
-    if _depth(page) > _MAX_DEPTH:
-        raise UnreadableFile("is nested too deeply")
+    page = parse_page(source)
     title = next((element for element in page.find_all("title") if not element.find_parent("svg")), None)
     name = " ".join(title.get_text().split()) if title else ""
     metadata = _facts(page)
     for element in [*page.find_all(["script", "style"]), *([title] if title else [])]:
         element.decompose()
-    navigation = remove_navigation(page, source)
+    # Browsers do not show templates; one that is not closed holds the rest of the page.
+    templates = page.find_all("template", shadowrootmode=False) if is_closed("template", source) else []
+    outer = [template for template in templates if not template.find_parent("template")]
+    left_out = [*(read_source(str(template.extract())) for template in outer), remove_navigation(page, source)]
     document = parse_markdown(to_markdown(page), converted=True)
     document = dataclasses.replace(document, title=name, metadata=metadata)
-    words = count_words([read_source(decoded.text)]) - count_words([navigation])
-    return ParsedFile([document], " ".join(words.elements()), decoded.notes)
-
-
-def _depth(page: Tag) -> int:
-    """Return the depth of nested elements, without recursion."""
-    deepest, level = 0, [page]
-    while level := [child for element in level for child in element.children if isinstance(child, Tag)]:
-        deepest += 1
-    return deepest
+    return ParsedFile([document], read_source(decoded.text), decoded.notes, "\n".join(left_out))
 
 
 def _facts(page: BeautifulSoup) -> dict[str, MetadataValue]:

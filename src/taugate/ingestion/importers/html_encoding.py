@@ -6,6 +6,7 @@ whose label could be read is UTF-8. Pages whose bytes contradict their label are
 
 import codecs
 import re
+from collections.abc import Iterable
 
 import webencodings
 
@@ -18,29 +19,43 @@ _META = re.compile(rb"<meta\b([^>]*)>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(rb"""([^\s"'>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([^\s"';>]+)""", re.IGNORECASE)
 _XML = re.compile(rb"""^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"']+)""")
-_OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab)")
+_OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab|utf-7)")
+_JAPANESE = re.compile(r"(?:cp|x-windows-)5022\d|iso-2022-jp-(?:1|ms|ext)")  # of mails
 _ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that can be read as ASCII is not in UTF-16
 _OF_SEVERAL_BYTES = {"gbk", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp", "iso2022_kr", "hz"}
 
 
-def decode_page(raw: bytes) -> DecodedText:
+def decode_page(raw: bytes, label: str = "") -> DecodedText:
     """Decode a page by its byte order mark, its label, or in the most likely encoding.
+
+    Args:
+        raw: Content of the page.
+        label: Label of its encoding that was sent with the page, and comes before its own.
 
     Raises:
         UnreadableFile: If the bytes are not text.
     """
+    encoding, notes = choose_encoding(raw, [label, _label(raw[:_HEAD]) or ""])
+    return DecodedText(printable_text(decode(raw, encoding.codec)), notes)
+
+
+def choose_encoding(raw: bytes, labels: Iterable[str]) -> tuple[Encoding, tuple[str, ...]]:
+    """Return the encoding of a text, and notes on it as in `DecodedText`.
+
+    Args:
+        raw: The text.
+        labels: Labels of its encoding, of which the first known one counts.
+    """
     if marked := marked_encoding(raw):
-        return DecodedText(printable_text(decode(raw, marked.codec)))
-    label = _label(raw[:_HEAD])
-    labelled = _labelled_encoding(label) if label else None
-    if labelled is None:
-        encoding = guess_encoding(raw)
-        return DecodedText(printable_text(decode(raw, encoding.codec)), encoding_notes(raw, encoding))
-    encoding = _corrected(raw, labelled)
-    text = printable_text(decode(raw, encoding.codec))
-    if encoding != labelled:
-        return DecodedText(text, (f"is labelled as {label} but read as {encoding.name}",))
-    return DecodedText(text, encoding_notes(raw, encoding) if encoding.codec == "utf-8" else ())
+        return marked, ()
+    for label in labels:
+        if labelled := _labelled_encoding(label):
+            encoding = _corrected(raw, labelled)
+            if encoding != labelled:
+                return encoding, (f"is labelled as {label} but read as {encoding.name}",)
+            return encoding, encoding_notes(raw, encoding) if encoding.codec == "utf-8" else ()
+    encoding = guess_encoding(raw)
+    return encoding, encoding_notes(raw, encoding)
 
 
 def _label(head: bytes) -> str | None:
@@ -63,7 +78,7 @@ def _labelled_encoding(label: str) -> Encoding | None:
 
     Labels that are not in the standard, such as ibm850, or banned by it, are looked up in Python.
     """
-    standard = webencodings.lookup(label)
+    standard = webencodings.lookup("iso-2022-jp" if _JAPANESE.fullmatch(label.lower()) else label)
     if standard is not None and standard.name in _ALWAYS_UTF8:
         return Encoding("utf-8", "utf-8")
     if standard is not None and standard.name == "x-user-defined":
@@ -83,6 +98,10 @@ def _corrected(raw: bytes, labelled: Encoding) -> Encoding:
 
     A page that is UTF-8 throughout is in no other encoding, and a page with mostly invalid bytes is not UTF-8.
     """
+    has_escapes = b"\x1b$" in raw
+    without = labelled.codec in {"utf-8", "cp1252"} and has_escapes and raw.isascii()
+    if b"\x00" in raw or without or (labelled.codec == "iso2022_jp" and not has_escapes and not raw.isascii()):
+        return guess_encoding(raw)
     if raw.isascii() and labelled.codec not in {"iso2022_jp", "iso2022_kr", "hz"}:
         return Encoding("utf-8", "utf-8") if labelled.codec == "utf-8" else labelled
     if labelled.codec == "utf-8":

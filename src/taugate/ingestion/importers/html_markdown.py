@@ -6,8 +6,11 @@ from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString, PageElement
 from markdownify import MarkdownConverter
 
-from taugate.ingestion.importers.html_source import SOFT_HYPHEN, is_inline, mend
+from taugate.ingestion.importers.html_source import is_inline, mend
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, Script, script_text
+from taugate.ingestion.parsed import UnreadableFile
 
+_MAX_DEPTH = 250  # markdownify recurses three calls a level; pages written by people stay below 50
 # Blocks that markdownify would join with the text around them.
 _BLOCKS = {
     *("address", "aside", "body", "center", "details", "dialog", "dir", "fieldset", "figure", "footer", "form"),
@@ -20,24 +23,11 @@ _OF_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "form"]  # in 
 _MARKED = {"b", "code", "del", "em", "i", "kbd", "s", "samp", "strong"}
 # Elements that markdownify sets apart, or on a line of their own.
 _APART = {
-    "p",
-    "blockquote",
-    "article",
-    "div",
-    "section",
-    "ul",
-    "li",
-    "dl",
-    "dt",
-    "dd",
-    "table",
-    "pre",
-    "hr",
-    "br",
-    "html",
-    "head",
+    *("p", "blockquote", "article", "div", "section", "ul", "li", "dl", "dt", "dd", "table", "pre", "hr", "br", "html"),
+    *("head", *_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"),
 }
-_APART |= {*_TABLE_PARTS, "h1", "h2", "h3", "h4", "h5", "h6"}
+_SCRIPT_STYLE = re.compile(r"(?:vertical-align|font-variant-position)\s*:\s*(super|sub)\b", re.IGNORECASE)
+_SCRIPTS: dict[str, Script] = {"sup": "super", "super": "super", "sub": "sub"}
 
 
 class _Converter(MarkdownConverter):
@@ -51,15 +41,42 @@ class _Converter(MarkdownConverter):
         return f"\n\n{longer}\n{text.strip(chr(10))}\n{longer}\n\n"
 
 
+def parse_page(source: str) -> BeautifulSoup:
+    """Parse a page, or a part of one.
+
+    Raises:
+        UnreadableFile: If elements are nested too deeply.
+    """
+    page = BeautifulSoup(source, "lxml")
+    depth, level = 0, [*page.children]
+    while level := [child for element in level if isinstance(element, Tag) for child in element.children]:
+        depth += 1
+    if depth > _MAX_DEPTH:
+        raise UnreadableFile("is nested too deeply")
+    return page
+
+
 def to_markdown(html: str | Tag) -> str:
     """Return HTML as Markdown, with the descriptions of images and without the targets of links.
 
     Args:
         html: Source, or a parsed page, which is changed.
+
+    Raises:
+        UnreadableFile: If elements are nested too deeply.
     """
-    page = BeautifulSoup(html, "lxml") if isinstance(html, str) else html
+    page = parse_page(html) if isinstance(html, str) else html
     _show_hidden_texts(page)
     _unfold_layout_tables(page)
+    for element in reversed([element for element in page.find_all(True) if _script_of(element)]):  # inner ones first
+        if element.find([*_BLOCKS, *_APART]):
+            element.insert(0, " ")
+            continue
+        before, behind = _text_beside(element, "previous_sibling"), _text_beside(element, "next_sibling")
+        text = script_text(element.get_text(), _script_of(element), before, behind)
+        element.name = "span"
+        element.clear()
+        element.append(text)
     for element in page.find_all(True):
         if element.name in _BLOCKS:
             element.name = "div"
@@ -69,10 +86,10 @@ def to_markdown(html: str | Tag) -> str:
             element.name = "ul"  # the numbers of its items are not in the page
         elif element.name in _MARKED:
             if _is_part_of_word(element):
-                element.unwrap()  # its marks would divide the word
+                element.name = "span"  # its marks would divide the word
         elif element.name not in _APART and not is_inline(element.name):
-            element.insert_before(" ")
-            element.insert_after(" ")
+            element.insert(0, " ")
+            element.append(" ")
     converter = _Converter(
         heading_style="ATX",
         strip=["a", "img", "video"],
@@ -82,6 +99,12 @@ def to_markdown(html: str | Tag) -> str:
         wrap_width=None,
     )
     return str(converter.convert_soup(page)).replace(SOFT_HYPHEN, "")
+
+
+def _script_of(element: Tag) -> Script:
+    """Return the kind of a superscript or subscript, "" for other elements."""
+    style = _SCRIPT_STYLE.search(str(element.get("style", "")))
+    return _SCRIPTS.get(style[1].lower() if style else element.name, "") if is_inline(element.name) else ""
 
 
 def _is_part_of_word(element: Tag) -> bool:
@@ -109,9 +132,9 @@ def _show_hidden_texts(page: Tag) -> None:
     """
     for element in page.find_all(["img", "input", "iframe", "noframes", "noembed", "ruby", "a"]):
         if element.name == "img" and element.get("aria-hidden") != "true":
-            element.insert_after(f" {element.get('alt', '')} ")
+            element.append(f" {element.get('alt', '')} ")
         elif element.name == "input" and element.get("type", "text") in {"button", "text"}:
-            element.insert_after(f" {element.get('value', '')} ")
+            element.append(f" {element.get('value', '')} ")
         elif element.name in {"iframe", "noframes", "noembed"}:
             _unpack(element)
         elif element.name == "ruby":

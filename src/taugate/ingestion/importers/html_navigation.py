@@ -19,9 +19,7 @@ _SECTIONS = _CONTENT | {"aside", "section", "blockquote", "details", "dialog", "
 _LISTS = {"ul", "ol", "dl", "div", "table", "aside", "section", "p"}
 _ABOVE_TITLE = ["ul", "ol", "dl", "table"]
 _LIST_NAME = re.compile(
-    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|pager|pagination)"
-    r"(?:[\s_-]|$)",
-    re.IGNORECASE,
+    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|pager|pagination)(?:[\s_-]|$)", re.IGNORECASE
 )
 _CLASSES = {"mw-editsection", "mw-jump-link", "navheader", "navfooter", "docnav"}  # of MediaWiki, DocBook, Publican
 _TOC_NAME = re.compile(r"(?:^|[\s_-])toc(?:[\s_-]|$)", re.IGNORECASE)
@@ -46,7 +44,7 @@ def remove_navigation(page: Tag, source: str) -> str:
         source: Source of the page. Elements that it does not close are ignored, as they contain the rest of the page.
     """
     letters = _letters(page)
-    closed = {name for name in _NAMED if source.count(f"<{name}") <= source.count(f"</{name}")}
+    closed = {name for name in _NAMED if is_closed(name, source)}
     elements = [
         element
         for element in page.find_all(True)
@@ -61,6 +59,11 @@ def remove_navigation(page: Tag, source: str) -> str:
         return ""
     unique = {id(element): element for element in outermost}.values()
     return "\n".join(read_source(str(element.extract())) for element in unique)
+
+
+def is_closed(name: str, source: str) -> bool:
+    """Return whether each element of a name is closed."""
+    return source.count(f"<{name}") <= source.count(f"</{name}")
 
 
 def _letters(element: Tag) -> int:

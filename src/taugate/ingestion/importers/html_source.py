@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from lxml.html import defs
 
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, set_apart
+
 _NAME = r"[a-zA-Z][^\s/>\"'<=]*"
 # A quoted value ends where a tag can continue. If it does not, a quotation mark is missing.
 _VALUE = r"=\s*\"[^\"]*\"(?=[\s/>])|=\s*'[^']*'(?=[\s/>])|=(?!\s*[\"'])"
@@ -20,33 +22,17 @@ _OTHER = re.compile(r"<[!?][^<>]*>")  # document type, instructions, and conditi
 _BLOCK = re.compile(r"</?(?:p|div|h[1-6]|li|td|tr|section|article)\b[^<>]*>", re.IGNORECASE)
 _RAW = ("script", "style", "title", "textarea", "iframe", "noframes", "noembed", "xmp")
 _INLINE = {
-    *(
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "basefont",
-        "bdi",
-        "bdo",
-        "big",
-        "blink",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-    ),
-    *("font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong", "sub"),
-    *("sup", "time", "tt", "u", "var", "wbr"),
+    *("a", "abbr", "acronym", "b", "basefont", "bdi", "bdo", "big", "blink", "cite", "code", "data", "del", "dfn"),
+    *("em", "font", "i", "ins", "kbd", "mark", "nobr", "q", "ruby", "s", "samp", "small", "span", "strike", "strong"),
+    *("sub", "sup", "time", "tt", "u", "var", "wbr"),
 }
 _KNOWN = defs.tags | {
     *("annotation", "bdi", "bgsound", "data", "desc", "dialog", "frame", "frameset", "g", "hgroup", "image", "layer"),
     *("listing", "main", "menuitem", "mi", "mn", "mo", "mtext", "multicol", "nobr", "noembed", "noframes", "noindex"),
     *("picture", "plaintext", "rb", "rtc", "search", "slot", "spacer", "template", "text", "tspan", "xmp"),
 }
+_RAISED = re.compile(r"<sup\b[^<>]*>[^<]*(?:<(?!/?sup\b)[^<]*)*</sup\s*>", re.IGNORECASE)
 _REPLACED = re.compile(r"</(?:del|s|strike)\s*>(?=<ins\b)|</ins\s*>(?=<(?:del|s|strike)\b)", re.IGNORECASE)
-SOFT_HYPHEN = "\u00ad"
 
 
 def is_inline(name: str) -> bool:
@@ -127,6 +113,7 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
         entities: Whether to replace entities by their characters.
     """
     text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), _divided(source))
+    text = _RAISED.sub(set_apart, text)
     text = re.sub(r"<!--[^<]*(?:<(?!!--)[^<]*)*?-->", " ", text)
     for name in ("script", "style"):
         text = re.sub(rf"(?i)<{name}\b[^<>]*>[^<]*(?:<(?!/?{name}\b)[^<]*)*</{name}[^>]*>", " ", text)
@@ -134,9 +121,10 @@ def read_source(source: str, *, glue: str = "", entities: bool = True) -> str:
 
     def spaced(tag: re.Match[str]) -> str:
         if not is_markup(tag):
-            return tag[0][1:]
+            return f" {tag[0][1:]}"
         remainder = "" if tag[3] is not None or tag[5] else tag[4]
-        return f"{glue if is_inline(tag[2].lower()) else ' '}{remainder}"
+        is_glued = is_inline(tag[2].lower()) and not tag[0].lower().startswith("</sup")
+        return f"{glue if is_glued else ' '}{remainder}"
 
     text = _OTHER.sub(" ", _TAG.sub(spaced, text))
     return (html.unescape(text) if entities else text).replace(SOFT_HYPHEN, "")

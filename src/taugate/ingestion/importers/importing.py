@@ -5,8 +5,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 from unicodedata import normalize
 
@@ -16,6 +18,7 @@ from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.importers.copies import ALSO, Copies
 from taugate.ingestion.importers.data_sets import RECORD, SourceQueries, documents_of_data_set, is_data_set
 from taugate.ingestion.importers.documents import ImportedDocument, PassageIds
 from taugate.ingestion.importers.files import documents_of_files
@@ -30,6 +33,7 @@ from taugate.ingestion.importers.target import (
     publish_corpus,
     remove_unused,
     source_name,
+    time_of_last_import,
 )
 from taugate.ingestion.importers.unread_files import UnreadFiles
 from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, MetadataValue
@@ -38,7 +42,7 @@ from taugate.storage.files import atomic_write
 from taugate.storage.folders import make_folder
 
 # Metadata fields that an import sets itself; they count towards MAX_FIELDS.
-_OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
+_OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified", ALSO)
 
 
 @dataclass
@@ -61,6 +65,8 @@ class ImportResult:
         left_out: Names of metadata fields omitted because a corpus has at most MAX_FIELDS.
         shortened: Names of metadata fields with lists cut to MAX_TAGS strings.
         mixed: Names of metadata fields that hold numbers in one document and text in another.
+        copies: Number of files that are copies of an imported one.
+        reread: Number of documents of unchanged files that this version reads differently from the one before.
     """
 
     documents: int = 0
@@ -78,6 +84,8 @@ class ImportResult:
     left_out: set[str] = field(default_factory=set)
     shortened: set[str] = field(default_factory=set)
     mixed: set[str] = field(default_factory=set)
+    copies: int = 0
+    reread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +173,16 @@ def import_corpus(
             make_folder(data)
             stack.enter_context(sole_writer(data))
         before = document_digests(data / CORPUS)
+        all_lines = stack.enter_context(TemporaryFile(dir=None if plan.dry_run else data))
         spool = stack.enter_context(new_corpus(Path(os.devnull) if plan.dry_run else data / PARTIAL))
-        judged = {line.document for lines in queries.judgements.values() for line in lines}
+        judged, judged_before = (
+            {line.document for lines in source.judgements.values() for line in lines}
+            for source in (queries, SourceQueries.read([(data, "")]))
+        )
         ids = PassageIds(before.keys() | judged)
-        after = _write_documents(_with_earlier_ids(documents, before), spool, plan.chunker, ids, result)
+        copies = Copies(before, judged_before)
+        unchanged = _write_documents(_with_earlier_ids(documents, before), all_lines, plan, ids, copies, result)
+        after = _write_corpus(all_lines, spool, copies, result)
         if not after:
             raise InputError(_nothing_readable(plan.record.sources, result.skipped))
         if plan.strict:
@@ -176,12 +190,14 @@ def import_corpus(
         result.documents = len(after)
         result.added = len(after.keys() - before.keys())
         result.removed = len(before.keys() - after.keys())
-        result.changed = sum(before[name] != digest for name, digest in after.items() if name in before)
+        changed = {name for name, digest in after.items() if name in before and before[name] != digest}
+        result.changed, result.reread = len(changed), len(changed & unchanged)
         result.kept_labels = bool(queries.queries) and stored_file(data / QUERIES).exists()
         if queries.queries and not result.kept_labels:
             result.queries, result.splits = len(queries.queries), sorted(queries.judgements)
         if not plan.dry_run:
-            atomic_write(data / RECORD, plan.record.model_dump_json(indent=2).encode() + b"\n")
+            record = plan.record.model_copy(update={"version": version("taugate")})
+            atomic_write(data / RECORD, record.model_dump_json(indent=2).encode() + b"\n")
             if result.queries:
                 queries.write(data)
             publish_corpus(spool, data)
@@ -206,15 +222,20 @@ def _with_earlier_ids(
 
 def _write_documents(
     documents: Iterable[ImportedDocument | Skipped | FileNote],
-    spool: BinaryIO,
-    chunker: Chunker | None,
+    lines_of_all: BinaryIO,
+    plan: ImportPlan,
     ids: PassageIds,
+    copies: Copies,
     result: ImportResult,
-) -> dict[str, bytes]:
-    """Write the lines of each document, and return their SHA-256 by document id; counts are added to `result`."""
-    digests: dict[str, hashlib._Hash] = {}
+) -> set[str]:
+    """Write the lines of each document, and return the ids of those whose files have not changed since the last import.
+
+    Notes are added to `result`, and documents of files to `copies`.
+    """
+    unchanged: set[str] = set()
+    since = time_of_last_import(plan.data, plan.record)
     fields: dict[str, str | None] = dict.fromkeys(_OWN_FIELDS)
-    unread = UnreadFiles(chunker)
+    unread = UnreadFiles(plan.chunker)
     for document in documents:
         if isinstance(document, Skipped):
             result.skipped.append(document)
@@ -227,16 +248,29 @@ def _write_documents(
             result.skipped.append(Skipped.of(_path(document), "holds no visible text"))
             continue
         bounded = replace(document, metadata=_bounded(document.metadata, fields, result))
-        named, lines = ids.lines(bounded, chunker)
-        digest = digests.setdefault(named.document_id, hashlib.sha256())
-        for line in lines:
-            spool.write(line)
-            digest.update(line)
-        result.chunks += len(lines)
+        named, lines = ids.lines(bounded, plan.chunker)
+        lines_of_all.writelines(lines)
+        if not named.as_written:
+            copies.add(_path(document), named)
+        if named.changed_at < since:
+            unchanged.add(named.id)
         unread.add(_path(document), lines)
     unreadable = list(unread.notes())
     result.notes += unreadable
     result.files, result.unreadable_files = unread.files, len(unreadable)
+    return unchanged
+
+
+def _write_corpus(all_lines: BinaryIO, corpus: BinaryIO, copies: Copies, result: ImportResult) -> dict[str, bytes]:
+    """Write the lines of the corpus, without copies, and return their SHA-256 by document id."""
+    digests: dict[str, hashlib._Hash] = {}
+    found = copies.found()
+    all_lines.seek(0)
+    for name, line in copies.corpus(all_lines, found):
+        corpus.write(line)
+        digests.setdefault(name, hashlib.sha256()).update(line)
+        result.chunks += 1
+    result.copies = sum(map(len, found.values()))
     return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 

@@ -6,12 +6,13 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import lxml.etree
 
 from taugate.ingestion.importers.metadata_values import split_tags
+from taugate.ingestion.importers.scripts import set_apart
 from taugate.ingestion.parsed import UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -153,9 +154,18 @@ def _property(xml: str, name: str) -> str:
 
 # Tags that divide words; others may occur within a word, as for bold letters.
 _BREAK = re.compile(
-    r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab)\b[^>]*>|</?m:[^>]*>"
+    r"</?(?:[\w.-]+:)?(?:p|h|tab|br|cr|tc|tr|s|si|row|c|line-break|table-cell|pt|ser|sym|ptab|noBreakHyphen)\b[^>]*>|</?m:[^>]*>"
 )
 _TAG = re.compile(r"<[^>]*>")
+_RUN = re.compile(r"<(w:r|a:r|text:span)\b[^<>]*>[^<]*(?:<(?!/?\1\b)[^<]*)*</\1>")
+_RAISED_STYLE = re.compile(
+    r'<style:style\b[^<>]*?\bstyle:name="([^"]*)"[^<>]*>\s*<style:text-properties\b[^<>]*?\btext-position="(?:super|[1-9])'
+)
+_RAISED = r'<w:vertAlign\s+w:val="superscript"|<a:rPr\b[^<>]*?\bbaseline="[1-9]'
+
+
+def _set_apart_if(raised: re.Pattern[str], run: re.Match[str]) -> str:
+    return set_apart(run) if raised.search(run[0]) else run[0]
 
 
 def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
@@ -169,5 +179,7 @@ def text_outside_tags(parts: Iterable[bytes], left_out: str) -> str:
     for part in parts:
         xml = part.decode("utf-16" if part[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8", "replace")
         xml = re.sub(rf"<\?.*?\?>|<!--.*?-->|{left_out}", " ", xml, flags=re.DOTALL)
+        styled = "".join(rf'|text:style-name="{re.escape(name)}"' for name in _RAISED_STYLE.findall(xml))
+        xml = _RUN.sub(partial(_set_apart_if, re.compile(_RAISED + styled)), xml)
         texts.append(html.unescape(_TAG.sub("", _BREAK.sub(" ", xml))))
     return "\n".join(texts)

@@ -1,10 +1,11 @@
 """Texts and presentations of OpenDocument (.odt, .odp), the format of LibreOffice."""
 
 from collections.abc import Iterator
+from itertools import groupby, takewhile
 from typing import Any
 
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
-from taugate.ingestion.importers.word_share import count_words
+from taugate.ingestion.importers.scripts import Script, join_scripts
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -12,7 +13,7 @@ Element = Any  # lxml has no public type for an element
 _KIND = "an OpenDocument file"
 _CONTENT, _STYLES = "content.xml", "styles.xml"
 # Elements within a paragraph that are not part of its sentence.
-_APART = {"note", "annotation", "text-box", "table", "object", "custom-shape", "p", "h", "list"}
+_APART = {"note", "annotation", "text-box", "table", "object", "custom-shape", "p", "h", "list", "desc"}
 _NO_TEXT = (
     r"<(?P<tag>text:tracked-changes|office:styles|office:automatic-styles|office:font-face-decls|office:scripts|"
     r"text:note-citation|text:sequence-decls|text:page-number|presentation:(?:footer|header|date-time)-decl|dc:creator|"
@@ -32,20 +33,23 @@ def parse_open_document(raw: bytes) -> ParsedFile:
     """
     package = Package(raw, _KIND)
     reader = _Reader(package)
-    body = next(package.xml(_CONTENT).iter("{*}body"), None)
+    content = package.xml(_CONTENT)
+    styles = package.xml(_STYLES) if _STYLES in package.names else None
+    _mark_scripts(content, styles)
+    body = next(content.iter("{*}body"), None)
     if body is None:
         raise UnreadableFile(f"is not {_KIND}, or is damaged")
     reader.read(body)
     source = [package.read(_CONTENT), *(package.read(name) for name in reader.objects)]
-    if _STYLES in package.names:
-        for element in package.xml(_STYLES).iter("{*}header", "{*}footer", "{*}header-left", "{*}footer-left"):
+    if styles is not None:
+        _mark_scripts(styles, None)
+        for element in styles.iter("{*}header", "{*}footer", "{*}header-left", "{*}footer-left"):
             reader.read(element)
             reader.headers.append("\n".join(_texts(element)))
     document = reader.builder.document(reader.title)
     if not document.text:
         raise UnreadableFile("holds no text")
-    words = count_words([text_outside_tags(source, _NO_TEXT), *reader.headers])
-    return ParsedFile([document], " ".join(words.elements()), package.notes)
+    return ParsedFile([document], "\n".join([text_outside_tags(source, _NO_TEXT), *reader.headers]), package.notes)
 
 
 class _Reader:
@@ -78,18 +82,18 @@ class _Reader:
             return
         if name == "h":
             self._add_heading(element, " ".join(_line(element).split()))
-        elif name == "p":
+        elif name in {"p", "desc"}:
             self._add(_line(element), "prose")
         elif name == "table":
             self._add(_table(element), "table")
         elif name == "list":
-            self._add("\n".join(_list_lines(element)), "prose")
+            self._add_list(element)
         elif name == "object":
             self._add_object(element)
-        if name in {"p", "h", "table", "list"}:
-            for child in _apart(element, nested=name in {"p", "h"}):
+        if name in {"p", "h", "table"}:
+            for child in _apart(element, nested=name != "table"):
                 self.read(child)
-        elif name != "object":
+        elif name not in {"list", "object"}:
             for child in element.iterchildren("*"):
                 self.read(child)
 
@@ -102,6 +106,15 @@ class _Reader:
         level = int(_attribute(element, "outline-level") or "1")
         self._path = [(above, heading) for above, heading in self._path if above < level] + [(level, text)]
         self._add(f"{'#' * min(level, 6)} {text}", "heading")
+
+    def _add_list(self, element: Element) -> None:
+        """Add a list, with what is set apart in it, such as tables, at its place."""
+        for is_text, parts in groupby(_list_parts(element), key=lambda part: isinstance(part, str)):
+            if is_text:
+                self._add("\n".join(parts), "prose")
+            else:
+                for part in parts:
+                    self.read(part)
 
     def _add_object(self, element: Element) -> None:
         """Add an equation as it was typed, or the words of a chart or an embedded document."""
@@ -119,7 +132,26 @@ class _Reader:
 
 
 def _name(element: Element) -> str:
-    return str(element.tag).rpartition("}")[2]
+    namespace, _, name = str(element.tag).rpartition("}")
+    return "desc" if "svg" in namespace else name  # title and description of a picture
+
+
+def _mark_scripts(root: Element, styles: Element | None) -> None:
+    """Mark the spans of a part that are superscript or subscript by their style.
+
+    Args:
+        root: Root element of the part, with its own styles.
+        styles: Root element of the part with the common styles.
+    """
+    declared = [style for part in (styles, root) if part is not None for style in part.iter("{*}style")]
+    parents = {_attribute(style, "name"): _attribute(style, "parent-style-name") for style in declared}
+    offsets = {
+        _attribute(style, "name"): "".join(_attribute(look, "text-position") for look in style) for style in declared
+    }
+    for span in root.iter("{*}span"):
+        style = _attribute(span, "style-name")
+        if offset := offsets.get(style) or offsets.get(parents.get(style, "")):
+            span.set("script", "" if offset[:1] == "0" else "sub" if offset.startswith(("-", "sub")) else "super")
 
 
 def _attribute(element: Element, name: str) -> str:
@@ -129,17 +161,21 @@ def _attribute(element: Element, name: str) -> str:
 
 def _line(element: Element) -> str:
     """Return the text of a paragraph without elements that are set apart."""
-    parts = [element.text or ""]
+    return join_scripts(_pieces(element, "")).strip("\n")
+
+
+def _pieces(element: Element, script: Script) -> Iterator[tuple[Script, str]]:
+    script = element.get("script", script)
+    yield script, element.text or ""
     for child in element.iterchildren():
         name = _name(child) if isinstance(child.tag, str) else ""
         if name in {"s", "tab"}:
-            parts.append(" ")
+            yield script, " "
         elif name == "line-break":
-            parts.append("\n")
+            yield script, "\n"
         elif name and name not in _APART and name not in _LEFT_OUT:
-            parts.append(_line(child))
-        parts.append(child.tail or "")
-    return "".join(parts).strip("\n")
+            yield from _pieces(child, script)
+        yield script, child.tail or ""
 
 
 def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
@@ -160,24 +196,22 @@ def _apart(element: Element, *, nested: bool) -> Iterator[Element]:
 def _texts(element: Element) -> Iterator[str]:
     """Yield the paragraphs of an element, at any depth."""
     for paragraph in element.iter("{*}p", "{*}h"):
-        if not any(_name(above) in {"note", "annotation", "text-box"} for above in _between(paragraph, element)):
+        above = takewhile(lambda outer: outer is not element, paragraph.iterancestors())
+        if {"note", "annotation", "text-box"}.isdisjoint(map(_name, above)):
             yield _line(paragraph)
 
 
-def _between(inner: Element, outer: Element) -> Iterator[Element]:
-    for above in inner.iterancestors():
-        if above is outer:
-            return
-        yield above
-
-
-def _list_lines(element: Element, depth: int = 0) -> Iterator[str]:
+def _list_parts(element: Element, depth: int = 0) -> Iterator[Any]:
+    """Yield the lines of a list, and elements that are set apart after their line."""
     for item in element.iterchildren("{*}list-item", "{*}list-header"):
         for child in item.iterchildren("*"):
             if _name(child) == "list":
-                yield from _list_lines(child, depth + 1)
+                yield from _list_parts(child, depth + 1)
             elif _name(child) in {"p", "h"}:
                 yield f"{'  ' * depth}- {_line(child)}"
+                yield from _apart(child, nested=True)
+            elif next(child.iter("{*}p", "{*}h"), None) is not None:
+                yield child
 
 
 def _table(table: Element) -> str:

@@ -7,9 +7,12 @@ crashes, only one file is lost.
 import dataclasses
 import gzip
 import io
+import math
 import multiprocessing
 import os
 import resource
+import signal
+import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as ParserTimeout
@@ -33,6 +36,7 @@ from taugate.ingestion.importers.parquet import parse_parquet
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.rich_text_format import parse_rtf
+from taugate.ingestion.importers.shown_numbers import lost_numbers
 from taugate.ingestion.importers.slides import parse_pptx
 from taugate.ingestion.importers.source_code import SUFFIXES as SOURCE_CODE
 from taugate.ingestion.importers.source_code import parse_code
@@ -45,7 +49,10 @@ from taugate.ingestion.parsed import ParsedDocument, ParsedFile, UnreadableFile
 from taugate.storage.files import open_regular
 
 MAX_FILE_BYTES = 64 << 20  # unpacked: the longest books have a tenth of it
-_MAX_SECONDS = 60  # for one file; pdfium reads 2,000 pages in five
+_MAX_SECONDS = (
+    60  # of processor time for one file, so that the corpus depends on no load; pdfium reads 2,000 pages in five
+)
+_MAX_WAIT = 10 * _MAX_SECONDS  # if the parser waits for something
 _MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser use less than 1 GiB
 _OUT_OF_MEMORY = 77  # exit status of the parser's process, used by no signal and no library
 
@@ -54,17 +61,19 @@ Parser = Callable[[bytes], ParsedFile]
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """The documents of a file, and the share of its words in them.
+    """The documents of a file, and what of its words is in them.
 
     Attributes:
         documents: Documents with text, in the order of the file.
         share: Share of the file's words that are in the documents, 0…1.
         notes: Notes of `ParsedFile`.
+        lost_numbers: Words with a digit that are in no document as the file shows them.
     """
 
     documents: list[ParsedDocument]
     share: float
     notes: tuple[str, ...]
+    lost_numbers: tuple[str, ...] = ()
 
 
 def _text(raw: bytes) -> ParsedFile:
@@ -86,51 +95,31 @@ def _attached(name: str, raw: bytes) -> ParsedFile:
     content = _unpack(raw) if path.suffix.lower() == ".gz" else raw
     if not content.strip():
         raise UnreadableFile("is empty")
-    return PARSERS[kind](content)
+    return _parse(kind, content)
+
+
+def _parse(kind: str, raw: bytes) -> ParsedFile:
+    try:
+        return PARSERS[kind](raw)
+    except RecursionError as error:
+        raise UnreadableFile("is nested too deeply") from error
 
 
 # By suffix. A file without a suffix, such as README, is read as text if it is text.
 PARSERS: dict[str, Parser] = {
-    ".txt": _text,
-    ".text": _text,
-    ".rst": parse_rst,
-    ".org": parse_org,
-    ".adoc": parse_asciidoc,
-    ".md": _markdown,
-    ".markdown": _markdown,
-    ".html": parse_html,
-    ".htm": parse_html,
-    ".xhtml": parse_html,
-    ".pdf": parse_pdf,
-    ".docx": parse_docx,
-    ".docm": parse_docx,
-    ".dotx": parse_docx,
-    ".odt": parse_open_document,
-    ".odp": parse_open_document,
-    ".rtf": parse_rtf,
-    ".pptx": parse_pptx,
-    ".pptm": parse_pptx,
-    ".ppsx": parse_pptx,
-    ".xlsx": parse_spreadsheet,
-    ".xlsm": parse_spreadsheet,
-    ".xlsb": parse_spreadsheet,
-    ".xls": parse_spreadsheet,
-    ".ods": parse_spreadsheet,
-    ".epub": parse_epub,
+    **dict.fromkeys((".txt", ".text", ""), _text),
+    **{".rst": parse_rst, ".org": parse_org, ".adoc": parse_asciidoc, ".md": _markdown, ".markdown": _markdown},
+    **dict.fromkeys((".html", ".htm", ".xhtml"), parse_html),
+    **dict.fromkeys((".docx", ".docm", ".dotx"), parse_docx),
+    **dict.fromkeys((".odt", ".odp"), parse_open_document),
+    **{".pdf": parse_pdf, ".rtf": parse_rtf, ".epub": parse_epub, ".ipynb": parse_notebook, ".xml": parse_xml},
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), parse_pptx),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), parse_spreadsheet),
     ".eml": lambda raw: parse_email(raw, _attached),
     ".mbox": lambda raw: parse_mailbox(raw, _attached),
-    ".ipynb": parse_notebook,
-    ".xml": parse_xml,
-    ".srt": parse_captions,
-    ".vtt": parse_captions,
-    ".csv": parse_delimited,
-    ".tsv": parse_delimited,
-    ".json": parse_json,
-    ".jsonl": parse_json_lines,
-    ".ndjson": parse_json_lines,
-    ".parquet": parse_parquet,
+    **{".srt": parse_captions, ".vtt": parse_captions, ".csv": parse_delimited, ".tsv": parse_delimited},
+    **{".json": parse_json, ".jsonl": parse_json_lines, ".ndjson": parse_json_lines, ".parquet": parse_parquet},
     **dict.fromkeys(SOURCE_CODE, parse_code),
-    "": _text,
 }
 
 
@@ -169,14 +158,12 @@ def read_file(path: Path) -> ReadFile:
         raw = _unpack(raw)
     if not raw.strip():
         raise UnreadableFile("is empty")
-    try:
-        parsed = PARSERS[kind](raw)
-    except RecursionError as error:
-        raise UnreadableFile("is nested too deeply") from error
+    parsed = _parse(kind, raw)
     documents = [document for document in parsed.documents if document.text]
     if not documents:
         raise UnreadableFile("holds no text")
-    return ReadFile(documents, share_kept(parsed.source_text, documents), parsed.notes)
+    compared = (parsed.source_text, documents, parsed.left_out)
+    return ReadFile(documents, share_kept(*compared), parsed.notes, lost_numbers(*compared))
 
 
 def _unpack(raw: bytes) -> bytes:
@@ -220,10 +207,13 @@ class IsolatedParser:
     def read(self, path: Path) -> ReadFile:
         """Read one file, see `read_file`; UnreadableFile is also raised if the parser crashes or takes too long."""
         try:
-            file: ReadFile = self._pool.schedule(_read_or_exit, args=[path], timeout=_MAX_SECONDS).result()
+            task = self._pool.schedule(_read_or_exit, args=[path, _MAX_SECONDS], timeout=_MAX_WAIT)
+            file: ReadFile = task.result()
         except ParserTimeout as error:
-            raise UnreadableFile(f"takes longer than {_MAX_SECONDS} s to read") from error
+            raise UnreadableFile(f"takes longer than {_MAX_WAIT} s to read") from error
         except ProcessExpired as error:
+            if error.exitcode == -signal.SIGXCPU:
+                raise UnreadableFile(f"takes more than {_MAX_SECONDS} s of processor time to read") from error
             if error.exitcode == _OUT_OF_MEMORY:
                 raise UnreadableFile("takes too much memory to read") from error
             raise UnreadableFile("makes its parser crash; it may be damaged") from error
@@ -240,8 +230,16 @@ def _pool() -> ProcessPool:
     return ProcessPool(max_workers=1, initializer=_limit_memory, context=spawn)
 
 
-def _read_or_exit(path: Path) -> ReadFile:
-    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards."""
+def _read_or_exit(path: Path, seconds: int) -> ReadFile:
+    """Read a file in the pool's process, and exit if memory runs out, as the process cannot be trusted afterwards.
+
+    Args:
+        path: The file.
+        seconds: Processor time after which the process is killed.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    limit = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
     try:
         return read_file(path)
     except MemoryError:

@@ -5,6 +5,7 @@ together (docs/dependencies.md).
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,10 @@ def parse_pdf(raw: bytes) -> ParsedFile:
     outline = _outline(pdf)
     builder = TextBuilder()
     headings: tuple[str, ...] = ()
-    for number, lines in enumerate(drop_running_lines([*map(_lines, texts, pages)])):
+    lines_of_pages = [*map(_lines, texts, pages)]
+    running = Counter(line.text for lines in lines_of_pages for line in lines)
+    for number, lines in enumerate(drop_running_lines(lines_of_pages)):
+        running.subtract(lines)
         headings = outline.get(number, headings)
         builder.add("\n".join(lines), "prose", headings, number + 1)
         builder.add(pages[number].annotations, "prose", headings, number + 1)
@@ -81,7 +85,8 @@ def parse_pdf(raw: bytes) -> ParsedFile:
     facts = pdf.get_metadata_dict(skip_empty=True)
     document = builder.document(" ".join(facts.get("Title", "").split()), metadata=_metadata(facts))
     source_text = "\n".join([*texts, *(page.annotations for page in pages), form])
-    return ParsedFile([document], source_text, tuple(_notes(pdf, pages, source_text)) + damage_notes(raw))
+    notes = (*_notes(pdf, pages, source_text), *damage_notes(raw))
+    return ParsedFile([document], source_text, notes, "\n".join(running.elements()))
 
 
 def _without_ligatures(text: str) -> str:

@@ -7,7 +7,7 @@ The files are read here, as python-pptx ignores diagrams and shapes with alterna
 from typing import Any
 
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
-from taugate.ingestion.importers.word_parts import choose_alternatives, drawing_lines
+from taugate.ingestion.importers.word_parts import choose_alternatives, description, drawing_lines
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -62,10 +62,12 @@ def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -
     headings = (heading,) if heading else ()
     if heading:
         builder.add(f"# {heading}", "heading", headings, number)
-    for shape in slide.iter("{*}sp", "{*}cxnSp", "{*}tbl"):
+    for shape in slide.iter("{*}sp", "{*}cxnSp", "{*}tbl", "{*}cNvPr"):
         if shape is title or _placeholder(shape) in _NUMBERS:
             continue
-        if str(shape.tag).endswith("}tbl"):
+        if str(shape.tag).endswith("}cNvPr"):
+            builder.add(description(shape), "prose", headings, number)
+        elif str(shape.tag).endswith("}tbl"):
             builder.add(_table(shape), "table", headings, number)
         else:
             builder.add("\n".join(drawing_lines(shape)), "prose", headings, number)
@@ -75,7 +77,8 @@ def _add_slide(builder: TextBuilder, package: Package, name: str, number: int) -
         if kind in _DRAWN:
             builder.add("\n".join(drawing_lines(package.xml(part))), "prose", headings, number)
         elif kind == "notesSlide":
-            notes = [shape for shape in package.xml(part).iter("{*}sp") if _placeholder(shape) not in _NUMBERS]
+            choose_alternatives(page := package.xml(part))
+            notes = [shape for shape in page.iter("{*}sp") if _placeholder(shape) not in _NUMBERS]
             builder.add("\n".join(line for shape in notes for line in drawing_lines(shape)), "prose", headings, number)
         elif kind == "comments":
             for comment in package.xml(part).iter("{*}cm"):

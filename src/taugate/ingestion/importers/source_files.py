@@ -55,16 +55,18 @@ class FileNote:
         note: A predicate whose subject is the path.
         share: Share of its words that reached the corpus if it is below the limit for a note, 0…1; None if the note is
             about something else.
+        numbers: Words with a digit that the file shows and the corpus lacks; empty if the note is about something else.
     """
 
     path: str
     note: str
     share: float | None = None
+    numbers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, path: Path | str, note: str, share: float | None = None) -> Self:
+    def of(cls, path: Path | str, note: str, share: float | None = None, numbers: tuple[str, ...] = ()) -> Self:
         """Return one for a path of any bytes."""
-        return cls(_shown(path), note, share)
+        return cls(_shown(path), note, share, numbers)
 
 
 def _shown(path: Path | str) -> str:

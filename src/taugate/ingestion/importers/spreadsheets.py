@@ -26,7 +26,6 @@ from taugate.ingestion.importers.spreadsheet_source import (
 )
 from taugate.ingestion.importers.table_rows import cell_text, count_filled, table_of, table_to_documents
 from taugate.ingestion.importers.word_parts import drawing_lines
-from taugate.ingestion.importers.word_share import count_words
 from taugate.ingestion.parsed import ParsedDocument, ParsedFile, TextBuilder, UnreadableFile, with_unique_keys
 
 Row = Sequence[object]
@@ -86,8 +85,8 @@ def parse_spreadsheet(raw: bytes) -> ParsedFile:
     texts = _source_texts(package, cells) if package else None
     texts = texts or [_line(row) for _, rows in sheets for row in rows]
     # Names of columns are counted with the values that they name.
-    words = count_words(texts) - count_words(reading.column_names)
-    return ParsedFile(with_unique_keys(reading.parsed), " ".join(words.elements()), tuple(dict.fromkeys(reading.notes)))
+    names = "\n".join(reading.column_names)
+    return ParsedFile(with_unique_keys(reading.parsed), "\n".join(texts), tuple(dict.fromkeys(reading.notes)), names)
 
 
 def _sheet_names(workbook: calamine.CalamineWorkbook) -> list[str]:

@@ -1,8 +1,10 @@
 """The data set that an import writes: it is checked, compared with the new corpus, and replaced in one step."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
 from unicodedata import normalize
@@ -29,6 +31,7 @@ class ImportRecord(BaseModel):
         encoder: Encoder whose tokenizer counted the tokens.
         chunk_tokens: Maximum size of a chunk in tokens, None if documents were left whole.
         overlap: Overlap of chunks in tokens.
+        version: Version of taugate that wrote the corpus; "" for versions that did not record it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +41,7 @@ class ImportRecord(BaseModel):
     encoder: str
     chunk_tokens: int | None
     overlap: int
+    version: str = ""
 
 
 def check_target(data: Path) -> None:
@@ -81,6 +85,24 @@ def check_names(data: Path, sources: Sequence[Path]) -> None:
     for source in sources:
         if source.is_dir() and data.resolve().is_relative_to(source.resolve()):
             raise InputError(f"{data}: lies inside {source}, and would be imported itself; choose a folder beside it")
+
+
+def time_of_last_import(data: Path, record: ImportRecord) -> float:
+    """Return when another version made the corpus with the same settings, in seconds since 1970; else minus infinity.
+
+    A document whose file is older differs from the corpus only because this version reads it differently.
+
+    Args:
+        data: Folder of the data set.
+        record: Settings of the import.
+    """
+    path = data / RECORD
+    if not path.is_file():
+        return -math.inf
+    earlier = ImportRecord.model_validate_json(path.read_bytes())
+    settings = ("encoder", "chunk_tokens", "overlap")
+    same = all(getattr(earlier, name) == getattr(record, name) for name in settings)
+    return path.stat().st_mtime if same and earlier.version != version("taugate") else -math.inf
 
 
 def document_digests(corpus: Path) -> dict[str, bytes]:

@@ -18,51 +18,21 @@ _REPLACEMENT = "\ufffd"
 # those of the WHATWG Encoding Standard: Windows-1252 for ISO-8859-1, UHC for EUC-KR, and so on. Encodings that
 # are not in the list, such as those of mainframes, would be guessed by mistake more often than they occur.
 _CANDIDATES = {
-    "cp1252": ("cp1252", "windows-1252"),
-    "iso8859-1": ("cp1252", "windows-1252"),
-    "cp1250": ("cp1250", "windows-1250"),
-    "cp1251": ("cp1251", "windows-1251"),
-    "cp1253": ("cp1253", "windows-1253"),
-    "cp1254": ("cp1254", "windows-1254"),
-    "iso8859-9": ("cp1254", "windows-1254"),
-    "cp1255": ("cp1255", "windows-1255"),
-    "cp1256": ("cp1256", "windows-1256"),
-    "cp1257": ("cp1257", "windows-1257"),
-    "cp1258": ("cp1258", "windows-1258"),
-    "cp874": ("cp874", "windows-874"),
-    "iso8859-2": ("iso8859-2", "iso-8859-2"),
-    "iso8859-5": ("iso8859-5", "iso-8859-5"),
-    "iso8859-6": ("iso8859-6", "iso-8859-6"),
-    "iso8859-7": ("iso8859-7", "iso-8859-7"),
-    "iso8859-8": ("iso8859-8", "iso-8859-8"),
-    "iso8859-13": ("iso8859-13", "iso-8859-13"),
-    "iso8859-15": ("iso8859-15", "iso-8859-15"),
-    "koi8-r": ("koi8-r", "koi8-r"),
-    "koi8-u": ("koi8-u", "koi8-u"),
-    "cp437": ("cp437", "ibm437"),
-    "cp850": ("cp850", "ibm850"),
-    "cp858": ("cp858", "ibm858"),
-    "cp852": ("cp852", "ibm852"),
-    "cp866": ("cp866", "ibm866"),
-    "mac-roman": ("mac-roman", "macintosh"),
-    "mac-cyrillic": ("mac-cyrillic", "x-mac-cyrillic"),
-    "cp932": ("cp932", "shift_jis"),
-    "shift_jis_2004": ("cp932", "shift_jis"),
-    "euc_jis_2004": ("euc_jp", "euc-jp"),
-    "gb18030": ("gb18030", "gb18030"),
-    "big5hkscs": ("big5hkscs", "big5"),
-    "cp949": ("cp949", "euc-kr"),
-    "euc_kr": ("cp949", "euc-kr"),
-    "utf-8": ("utf-8", "utf-8"),
+    **{f"cp{number}": (f"cp{number}", f"windows-{number}") for number in (*range(1250, 1259), 874)},
+    **{f"iso8859-{number}": (f"iso8859-{number}", f"iso-8859-{number}") for number in (2, 5, 6, 7, 8, 13, 15)},
+    **{f"cp{number}": (f"cp{number}", f"ibm{number}") for number in (437, 850, 858, 852, 866)},
+    **{name: (name, name) for name in ("koi8-r", "koi8-u", "gb18030", "utf-8")},
+    **{"iso8859-1": ("cp1252", "windows-1252"), "iso8859-9": ("cp1254", "windows-1254")},
+    **{"mac-roman": ("mac-roman", "macintosh"), "mac-cyrillic": ("mac-cyrillic", "x-mac-cyrillic")},
+    **{"cp932": ("cp932", "shift_jis"), "shift_jis_2004": ("cp932", "shift_jis"), "euc_jis_2004": ("euc_jp", "euc-jp")},
+    **{"big5hkscs": ("big5hkscs", "big5"), "cp949": ("cp949", "euc-kr"), "euc_kr": ("cp949", "euc-kr")},
 }
 _OF_WINDOWS = ("cp1252", "cp1251", "cp1250", "cp1257")
 _SURER = 1.05  # factor by which another encoding of Windows or ISO 8859 has to be more likely than windows-1252
+_MAX_INVALID = 0.05  # of the characters of a Japanese or Korean text
 _MARKS = (
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-    (b"\xef\xbb\xbf", "utf-8-sig"),
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16")),
+    *((codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
 )
 
 # One character of two bytes or more in UTF-8.
@@ -73,7 +43,7 @@ _UTF8_CHARACTER = re.compile(
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _SPACE = re.compile("[ \n,.\u3001\u3002\uff0c]")  # also the commas and full stops of Chinese and Japanese
 # ISO-2022-JP in segments: an escape sequence, and the bytes up to the next one.
-_ISO_2022_JP = re.compile(rb"\x1b(\$[@B]|\([BJI])([^\x1b]*)")
+_ISO_2022_JP = re.compile(rb"\x1b(\$\(D|\$[@B]|\([BJI])([^\x1b]*)")
 
 # Characters that browsers read and Python's codecs lack: the circled numbers of Japanese, Big5's euro sign.
 _PRIVATE_USE = re.compile("[\uf8f0-\uf8f3]")  # Python's Shift_JIS decodes invalid bytes to these
@@ -181,11 +151,8 @@ def _iso_2022(raw: bytes) -> Encoding | None:
     codec, name = ("iso2022_kr", "iso-2022-kr") if b"\x1b$)C" in raw else ("iso2022_jp", "iso-2022-jp")
     if b"\x1b$" not in raw or not raw.isascii():
         return None
-    try:
-        decode(raw, codec, "strict")
-    except UnicodeDecodeError:
-        return None
-    return Encoding(codec, name)
+    text = decode(raw, codec)
+    return Encoding(codec, name) if _MAX_INVALID * len(text) >= text.count(_REPLACEMENT) else None
 
 
 def decode(raw: bytes, codec: str, errors: str = "taugate-replace") -> str:
@@ -208,6 +175,8 @@ def _as_euc_jp(segment: re.Match[bytes]) -> bytes:
     escape, characters = segment[1], segment[2]
     if escape == b"(I":
         return b"".join(b"\x8e" + bytes([byte | 0x80]) if byte > 0x20 else bytes([byte]) for byte in characters)
+    if escape == b"$(D":
+        return re.sub(rb"[!-~]{2}", lambda pair: bytes((0x8F, pair[0][0] | 0x80, pair[0][1] | 0x80)), characters)
     return characters if escape[:1] == b"(" else bytes(byte | 0x80 if byte > 0x20 else byte for byte in characters)
 
 
@@ -220,9 +189,15 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
         return (raw[start:end].decode("cp1252", "replace") if end - start == 1 else _REPLACEMENT), end
     if encoding == "gb18030" and raw[start] == 0x80:
         return "€", start + 1
+    pair = raw[start : start + 2]
+    if encoding == "euc_jp" and re.fullmatch(rb"[\xa1-\xfe]{2}", pair):  # browsers read the characters of Windows
+        row, cell = pair[0] - 0xA1, pair[1] - 0xA1
+        shifted = row // 2 + (0x81 if row < 62 else 0xC1), cell + (0x9F if row % 2 else 0x40 + (cell > 62))
+        if _REPLACEMENT not in (text := bytes(shifted).decode("cp932", "replace")):
+            return text, start + 2
     if supplement := _SUPPLEMENTS.get(encoding):
         try:
-            return raw[start : start + 2].decode(supplement), start + 2
+            return pair.decode(supplement), start + 2
         except UnicodeDecodeError:
             return _REPLACEMENT, start + 1
     return _REPLACEMENT, end

@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 
 from taugate.ingestion.importers.equations import linear_text
 from taugate.ingestion.importers.office_package import Package
+from taugate.ingestion.importers.scripts import Script, join_scripts
 from taugate.ingestion.parsed import UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -23,6 +24,7 @@ NOTES = r"word/(?:footnotes|endnotes)\d*\.xml"
 HEADERS = r"word/(?:header|footer)\d*\.xml"
 COMMENTS = r"word/comments\d*\.xml"
 DRAWN = r"word/(?:diagrams/data|charts/chart)\w*\.xml"
+_STYLES = "word/styles.xml"
 _EMBEDDED_HTML = (".htm", ".html", ".xhtml")
 _EMBEDDED_ARCHIVE = (".mht", ".mhtml")  # of Word, and of programs that convert web pages to Word files
 # Elements that mammoth searches for text; other elements with text are replaced by their content.
@@ -30,7 +32,8 @@ _KNOWN = frozenset(
     {"document", "body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "ins", "sdt", "sdtContent", "smartTag"}
     | {"footnotes", "footnote", "endnotes", "endnote", "comments", "comment", "hdr", "ftr"}
 )
-_BREAKS = {"cr": "br", "ptab": "tab"}  # breaks that mammoth ignores, and those that it reads
+_BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}  # breaks that mammoth may ignore, and those that it reads
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".emf", ".wmf", ".svg", ".webp")
 _DELETED = ("del", "moveFrom")
 
 
@@ -94,6 +97,7 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
         namespace: Namespace of its paragraphs.
     """
     choose_alternatives(root)
+    _mark_scripts(root, package, namespace)
     for tag in _DELETED:
         for deleted in [*root.iter(f"{{{namespace}}}{tag}")]:
             _remove(deleted)
@@ -111,10 +115,31 @@ def _flatten(root: Element, package: Package, name: str, namespace: str) -> None
     _insert_embedded(root, package, relations, namespace)
     for element in root.iter(*(f"{{{namespace}}}{tag}" for tag in _BREAKS)):
         element.tag = f"{{{namespace}}}{_BREAKS[str(element.tag).rpartition('}')[2]]}"
+        element.attrib.clear()  # a break of a page or column is a break of the line
     for element in reversed([*root.iter("*")]):
         tag = str(element.tag).rpartition("}")[2]
         if tag not in _KNOWN and element is not root and next(element.iter(f"{{{namespace}}}t"), None) is not None:
             _unwrap(element)
+
+
+def _mark_scripts(root: Element, package: Package, namespace: str) -> None:
+    """Mark runs as superscript or subscript if their style or position is; mammoth reads only the marks of runs."""
+    value, name = f"{{{namespace}}}val", f"{{{namespace}}}styleId"
+    styles = [*package.xml(_STYLES).iter("{*}style")] if _STYLES in package.names else []
+    bases = {style.get(name): base.get(value, "") for style in styles for base in style.iterchildren("{*}basedOn")}
+    offsets = {style.get(name, ""): _offset(style, value) for style in styles}
+    for look in root.iter(f"{{{namespace}}}rPr"):
+        style = next((reference.get(value, "") for reference in look.iterchildren("{*}rStyle")), "")
+        if offset := _offset(look, value) or offsets.get(style) or offsets.get(bases.get(style, "")):
+            look.append(look.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
+
+
+def _offset(look: Element, value: str) -> str:
+    """Return whether a look is superscript or subscript; LibreOffice states the position in half points."""
+    offset = next((str(look.get(value, "")) for look in look.iter("{*}vertAlign", "{*}position")), "")
+    if offset.isalpha() or offset.strip("-") in {"", "0", "1"}:
+        return offset if offset.isalpha() else ""
+    return "subscript" if offset.startswith("-") else "superscript"
 
 
 def _insert_embedded(root: Element, package: Package, relations: dict[str, tuple[str, str]], namespace: str) -> None:
@@ -139,6 +164,7 @@ def _drawn_blocks(
 ) -> list[Element]:
     """Return paragraphs with the words of a drawing that are not Word text: of shapes, diagrams and charts."""
     lines = [*filter(None, (path.get("string") for path in drawing.iter("{*}textpath"))), *drawing_lines(drawing)]
+    lines += dict.fromkeys(filter(None, map(description, drawing.iter("{*}docPr", "{*}cNvPr", "{*}shape"))))
     for reference in drawing.iter("{*}relIds", "{*}chart"):
         identifiers = [value for key, value in reference.attrib.items() if str(key).endswith(("}dm", "}id"))]
         for identifier in identifiers:
@@ -146,6 +172,12 @@ def _drawn_blocks(
             if target in package.names:
                 lines += drawing_lines(package.xml(target))
     return [_paragraph(line, namespace) for line in lines]
+
+
+def description(properties: Element) -> str:
+    """Return the description of a picture or shape that a person wrote, "" if it is the name of the picture's file."""
+    words = str(properties.get("descr") or properties.get("alt") or properties.get("title") or "").strip()
+    return "" if words.lower().endswith(_PICTURES) else words
 
 
 def drawing_lines(root: Element) -> list[str]:
@@ -157,13 +189,18 @@ def drawing_lines(root: Element) -> list[str]:
         if str(block.tag).endswith("}ser"):
             line = ", ".join(str(value.text or "") for value in block.iter("{*}v"))
         else:
-            line = "".join(
-                linear_text(part) if str(part.tag).endswith("}oMath") else str(part.text or " ")
-                for part in block.iter("{*}t", "{*}br", "{*}oMath")
-            )
+            line = join_scripts(map(_piece, block.iter("{*}t", "{*}br", "{*}oMath")))
         if line.strip():
             lines.append(line)
     return lines
+
+
+def _piece(part: Element) -> tuple[Script, str]:
+    """Return a part of a line, and whether its run is raised or lowered; the signs of an equation are empty."""
+    if "math" in str(part.tag):
+        return "", linear_text(part) if str(part.tag).endswith("}oMath") else ""
+    offset = str(part.getparent()[0].get("baseline", "")).strip("0%")  # the look of a run is its first child
+    return ("sub" if offset.startswith("-") else "super") if offset else "", str(part.text or " ")
 
 
 def _embedded_lines(package: Package, target: str) -> Iterable[str]:

@@ -9,23 +9,24 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from taugate.ingestion.importers.scripts import SOFT_HYPHEN, without_scripts
 from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
 
 MIN_SHARE_KEPT = 0.98
 """A file below it is reported. Two readings of a file may divide two words in a hundred differently."""
 
-# Scripts that are written without spaces count by letter: Thai, Lao, Myanmar, Khmer, kana and Han.
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+"""Scripts that are written without spaces, which count by letter: Thai, Lao, Myanmar, Khmer, kana and Han."""
 _SPACE = re.compile(r"\s")
 _PIECE = 1 << 16  # characters
 _ISO_TIME = re.compile(r"(?<=\d)t(?=\d\d:)")
 # Numbers that change when they are read: with an exponent, or with more digits than a double has.
 _FLOAT = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?e[+-]?\d{1,3}|\d*\.\d{15,}(?:e[+-]?\d{1,3})?)(?!\w)")
-_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}_])\w)+")
+_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}_])\w)+")
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
@@ -36,8 +37,8 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     exponent or many digits count as the double that they are: 1.5E3 is 1500.0.
     """
     counts: Counter[str] = Counter()
-    for piece in _pieces(texts):
-        plain = unicodedata.normalize("NFKC", piece).casefold()
+    for piece in pieces(texts):
+        plain = unicodedata.normalize("NFKC", piece.replace(SOFT_HYPHEN, "")).casefold()
         plain = _FLOAT.sub(lambda number: repr(float(number[0])), _ISO_TIME.sub(" ", plain))
         counts.update(_WORD.findall(plain))
     for word in [word for word in counts if word.isdecimal() and "0" in {word[0], word[-1]}]:
@@ -46,8 +47,8 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def _pieces(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts, and divide long ones between words, as a copy of a large file would take too much memory."""
+def pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Yield short texts joined, and long ones divided between words: a copy of a large file takes too much memory."""
     short: list[str] = []
     size = 0
     for text in texts:
@@ -65,7 +66,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
     yield "\n".join(short)
 
 
-def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
+def share_kept(source_text: str, documents: Iterable[ParsedDocument], left_out: str = "") -> float:
     """Return the share of a file's words that its documents have, 1 if the file has none.
 
     A word that occurs twice in the file has to occur twice in the documents. Keys, titles and metadata count.
@@ -73,15 +74,20 @@ def share_kept(source_text: str, documents: Iterable[ParsedDocument]) -> float:
     Args:
         source_text: The plain reading of the file.
         documents: Documents that the parser returned.
+        left_out: Text of the plain reading that they do not need.
     """
-    words = count_words([source_text])
+    words = count_words([source_text]) - count_words([left_out])
     if not words:
         return 1.0
-    kept = count_words(part for document in documents for part in _texts(document))
+    texts = [text for document in documents for text in texts_of(document)]
+    kept = count_words(texts)
+    if words - kept:
+        kept |= count_words(map(without_scripts, texts))
     return (words & kept).total() / words.total()
 
 
-def _texts(document: ParsedDocument) -> Iterator[str]:
+def texts_of(document: ParsedDocument) -> Iterator[str]:
+    """Yield everything that a document says: its key, title, text and metadata."""
     yield from (document.key, document.title, document.text)
     for value in document.metadata.values():
         yield _shown(value)
