@@ -13,9 +13,11 @@ class ImportPlan:
         files: How many odd files.
         seed: Of what is garbled in them, and of what is sampled.
         mutated_files: Of a kind.
+        shown_files: Files of numbers by each program.
     """
 
     work: Path
     files: int
     seed: int
     mutated_files: int
+    shown_files: int

@@ -1,4 +1,7 @@
-"""Every table of docs/benchmarks/import.md, by one command. Needs the extras import and sample, and 1 GiB of disk."""
+"""Every table of docs/benchmarks/import.md, by one command. Needs the extras import and sample, and 1 GiB of disk.
+
+The section on numbers needs LibreOffice, Chromium, pandoc, and the packages openpyxl, python-docx and sphinx.
+"""
 
 import shutil
 import tempfile
@@ -8,6 +11,7 @@ from benchmarks.ingestion import (
     mutated_files,
     mutated_office,
     odd_files,
+    shown_numbers,
 )
 from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.page import Option, Page
@@ -24,11 +28,13 @@ silence. The line under each heading repeats the measurement.""",
         "odd": odd_files,
         "mutated": mutated_files,
         "office": mutated_office,
+        "numbers": shown_numbers,
     },
     options=[
         Option("files", 1000, "odd files", ["odd"]),
         Option("seed", 5, "of what is garbled, sampled or drawn"),
         Option("mutated-files", 200, "damaged files of a kind", ["mutated", "office"]),
+        Option("shown-files", 40, "files of numbers by each program", ["numbers"]),
     ],
     needs_data=("mutated", "office"),
 )

@@ -42,6 +42,7 @@ def test_number_in_another_form_is_listed(shown: str, imported: str, lost: list[
     [
         ("Pump,3,4\n", "Pump\n3\n4"),
         ("10 5 cycles", "10⁵ cycles"),
+        ("10 -2 bar, 62 m 2", "10⁻² bar, 62 m²"),
         ("105 cycles", "10⁵ cycles"),  # a reading that does not see that the digit is raised
         ("2n pumps", "2^n pumps"),
         ("CO2", "CO2"),

@@ -13,7 +13,7 @@ from taugate.ingestion.importers.word_share import UNSPACED, pieces, texts_of
 from taugate.ingestion.parsed import ParsedDocument
 
 _RAISED = "\u00b2\u00b3\u00b9\u2070-\u208e"
-_TO_DIGITS = str.maketrans("²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "23104567890123456789")
+_TO_DIGITS = str.maketrans("²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "23104567890123456789", "⁺⁻⁼⁽⁾ⁿ₊₋₌₍₎")
 _SIGN = rf"[^\W_{_RAISED}{UNSPACED}]"
 _WORD = re.compile(rf"[{_RAISED}]+|{_SIGN}+(?:(?:(?<=\d)[.,:]|(?<=\d[eE])[+-])(?=\d){_SIGN}+)*")
 _SEPARATOR = re.compile("[.,:+-]")
