@@ -13,6 +13,7 @@ from importlib.metadata import requires
 
 import click
 
+from taugate.cli.early_checks import check_paths
 from taugate.cli.terminal.command import Group, in_colour
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
@@ -128,6 +129,8 @@ def _run(words: list[str]) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(program, {}, "taugate", COMPLETE, instruction)
+    if words[0] in COMMANDS:
+        check_paths(words)
     # Not program.main(), which has messages and exit codes of its own for interrupts and closed streams.
     # A copy, because click takes words away from its list; reports name the command that made them.
     with program.make_context("taugate", [*words], color=in_colour(sys.stdout), obj=words) as context:
