@@ -19,7 +19,7 @@ FLAGS = {
     *("--new-encoder", "--no-promote", "--no-refusal", "--no-serve", "--none", "--promote", "--strict"),
     *("--unanswerable", "--verbose", "--web", "--yes"),
 }
-SHORT = {"--k", "--n"}  # options with a value, which are no abbreviations of a flag
+SHORT = {"--k", "--keep", "--n"}  # options with a value, which are no abbreviations of a flag
 _LABELLED = {"calibrate", "update", "recalibrate", "compare", "adapt"}
 _CORPUS = {"encode", "queries"}
 _LOGS = {"traffic", "drift"}
