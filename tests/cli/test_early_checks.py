@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from taugate.cli.early_checks import FLAGS, SHORT, check_paths
-from taugate.cli.main import COMMANDS, load_command
+from taugate.cli.main import COMMANDS, load_command, main
+from taugate.cli.terminal.early_checks import ACTIONS, FLAGS, PLAIN, check_words
 from taugate.errors import InputError, ReleaseError
 
 HEAVY = ("numpy", "torch", "onnxruntime", "faiss", "sklearn", "scipy", "tokenizers", "transformers", "pydantic")
@@ -107,7 +107,7 @@ def test_queries_of_run_are_read_before_arrays_are_loaded(folder: Path) -> None:
         "calibrate nosuch --releases new --help",
         "calibrate s3://bucket/nosuch --releases new",
         "calibrate data --releases new",
-        "calibrate --forc nosuch --releases new",  # the abbreviation of a flag, or of an option with a value
+        "calibrate --forc nosuch --releases new",  # an abbreviation
         "run generated --as http --to new",
         "release list --releases s3://bucket/releases",
         "serve",
@@ -118,7 +118,7 @@ def test_queries_of_run_are_read_before_arrays_are_loaded(folder: Path) -> None:
 )
 def test_uncertain_or_right_paths_are_left_to_command(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    check_paths(line.split())
+    check_words(line.split())
 
 
 def test_packed_data_set_passes(folder: Path, tmp_path: Path) -> None:
@@ -127,14 +127,35 @@ def test_packed_data_set_passes(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "packed" / "qrels").mkdir(parents=True)
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         (tmp_path / "packed" / f"{name}.gz").write_bytes(gzip.compress((folder / "data" / name).read_bytes()))
-    check_paths(["calibrate", str(tmp_path / "packed"), "--releases", "new"])
+    check_words(["calibrate", str(tmp_path / "packed"), "--releases", "new"])
 
 
 def test_errors_are_those_of_users() -> None:
     with pytest.raises(InputError):
-        check_paths(["calibrate", "nosuch"])
+        check_words(["calibrate", "nosuch"])
     with pytest.raises(ReleaseError):
-        check_paths(["release", "list", "--releases=nosuch"])
+        check_words(["release", "list", "--releases=nosuch"])
+
+
+def test_misspelt_option_is_said_before_a_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for line in ("calibrate nosuch --relases new", "calibrate nosuch --method x", "release lst --releases nosuch"):
+        check_words(line.split())
+
+
+def test_path_is_checked_before_command_if_options_are_uncertain(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("taugate.cli.calibrate.command.callback", never)
+    assert main(["calibrate", "nosuch", "--rel", "new", "--method", "bootstrap", "--precision", "auto"]) == 2
+    assert "nosuch: no such directory" in capsys.readouterr().err
+    monkeypatch.setattr("taugate.cli.update.command.callback", never)
+    assert main(["update", "data", "--rel", "nosuch"]) == 2
+    assert "nosuch: no release is current" in capsys.readouterr().err
 
 
 def options(command: click.Command) -> Iterator[click.Option]:
@@ -143,10 +164,15 @@ def options(command: click.Command) -> Iterator[click.Option]:
     yield from (parameter for parameter in command.params if isinstance(parameter, click.Option))
 
 
-def test_known_flags_are_those_of_all_commands() -> None:
+def test_plain_options_are_options_of_commands() -> None:
     every = [option for name in COMMANDS for option in options(load_command(name))]
     flags = {name for option in every if option.is_flag for name in option.opts}
-    assert flags - {"--help-all"} == FLAGS
     valued = {name for option in every if not option.is_flag for name in option.opts}
+    chosen = {name for option in every if isinstance(option.type, click.Choice) for name in option.opts}
+    assert flags >= FLAGS
     assert not FLAGS & valued
-    assert {name for name in valued if any(flag.startswith(name) for flag in flags)} == SHORT
+    assert valued - (chosen - {"--as"}) >= PLAIN  # which every run has
+    for group, names in ACTIONS.items():
+        command = load_command(group)
+        assert isinstance(command, click.Group)
+        assert {*names} == {*command.commands}

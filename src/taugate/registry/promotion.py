@@ -253,14 +253,18 @@ def _move_pointer(
         OSError: If the history or the pointer cannot be written; the pointer is unchanged.
     """
     pointer = releases / POINTERS[action]
-    history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
-    if name is None:
-        pointer.unlink(missing_ok=True)
-        sync_folder(releases)
-        return
+    size = history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
     try:
-        atomic_write(pointer, f"{name}\n".encode("ascii"))
-    except OSError as error:
+        if name is None:
+            pointer.unlink(missing_ok=True)
+            sync_folder(releases)
+        else:
+            atomic_write(pointer, f"{name}\n".encode("ascii"))
+    except BaseException as error:  # also Ctrl-C and SIGTERM
+        if pointed_id(releases, pointer.name) != name:
+            history.withdraw(releases, size)
+        if not isinstance(error, OSError):
+            raise
         raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
 
 

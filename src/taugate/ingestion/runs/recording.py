@@ -15,7 +15,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
-from taugate.storage.files import atomic_write, sha256_json
+from taugate.storage.files import atomic_write, sha256_json, writing
 
 _FIELDS = "fields"  # digest of the fields that the request uses beside the text
 _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
@@ -108,7 +108,7 @@ class RunFile:
         """
         query = {name: value for name, value in self._query(fields).items() if value is not None}
         line = orjson.dumps(query | {"request": self._request, "results": results}, option=orjson.OPT_APPEND_NEWLINE)
-        with self._path.open("ab") as file:
+        with writing(self._path), self._path.open("ab") as file:
             file.write(line)
 
     def _query(self, fields: Fields) -> dict[str, Any]:
