@@ -5,7 +5,7 @@ from pathlib import Path
 from taugate.errors import ReleaseError
 
 
-def check_releases(releases: Path) -> None:
+def check_releases_exist(releases: Path) -> None:
     """Raise ReleaseError if there is no such directory."""
     if not releases.is_dir():
         raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")

@@ -6,13 +6,12 @@ Click has parsed the line. All errors are those that the command would raise lat
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.dataset.first_lines import check_first_lines, check_folder
 from taugate.ingestion.dataset.judgements import TEST
 from taugate.ingestion.dataset.lines import read_lines
-from taugate.registry.directory import check_releases
+from taugate.registry.directory import check_releases_exist
 
 # Options without a value, and options that take any text, path or number, of all commands.
 FLAGS = frozenset({"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"})
@@ -62,7 +61,7 @@ def check_words(words: Sequence[str]) -> None:
     check_paths(command, arguments, options)
 
 
-def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, Any]) -> None:
+def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, object]) -> None:
     """Check the paths of a command.
 
     Args:
@@ -82,28 +81,27 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, An
     elif command in _LABELLED | {"encode", "queries", "judge"} and paths:
         check_folder(paths[0])
         if command != "judge":
-            check_first_lines(paths[0], options.get("--split") or TEST if command in _LABELLED else None)
+            check_first_lines(paths[0], str(options.get("--split") or TEST) if command in _LABELLED else None)
     elif command == "traffic" and options.get("--to"):
-        check_folder(Path(options["--to"]))
+        check_folder(Path(str(options["--to"])))
     _check_files(command, paths, options)
     releases = str(options.get("--releases") or "")
     if releases and "://" not in releases and not Path(releases).is_dir():
         if command == "release":
-            check_releases(Path(releases))
+            check_releases_exist(Path(releases))
         elif command in _RELEASES:
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
 
 
-def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, Any]) -> None:
+def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, object]) -> None:
     """Check sources, runs and logs."""
     if command in {"import", "quickstart"} and (missing := [path for path in paths if not path.exists()]):
         raise InputError(f"{missing[0]}: no such file or folder; name files or folders to import")
-    runs = [*(paths if command == "calibrate-run" else ()), *filter(None, [options.get("--run")])]
-    for run, remedy in zip(runs, _RUN, strict=False):
-        next(read_lines(Path(run), remedy), None)
-    logs = [*(paths if command in {"traffic", "drift"} else ()), *filter(None, [options.get("--log")])]
-    for log in map(Path, logs):
-        if not any(log.parent.glob(f"{log.name}*")):  # parts of a log have further suffixes
-            raise InputError(f"{log}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
+    run, log = (Path(str(value)) if (value := options.get(name)) else None for name in ("--run", "--log"))
+    for path, remedy in zip(paths if command == "calibrate-run" else filter(None, [run]), _RUN, strict=False):
+        next(read_lines(path, remedy), None)
+    for path in paths if command in {"traffic", "drift"} else filter(None, [log]):
+        if not any(path.parent.glob(f"{path.name}*")):  # parts of a log have further suffixes
+            raise InputError(f"{path}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")

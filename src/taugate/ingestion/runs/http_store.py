@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, Field, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, shown, value_of
+from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, beginning_of, fill, value_of
 from taugate.storage.http_client import AttemptFailed, HttpClient
 from taugate.storage.json_endpoint import TRANSIENT, check_key, retry_after
 
@@ -116,7 +116,7 @@ class HttpStore:
                 raise InputError(f"{address}: the reply has another {place!r} than {self._kind}; check --url") from None
             failed = None
         if failed:
-            reason = shown(failed)
+            reason = beginning_of(failed)
             raise InputError(f"{address}: a part of the search failed: {reason}; correct the request, or try again")
         return reply
 

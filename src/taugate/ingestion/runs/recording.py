@@ -111,7 +111,7 @@ class RunFile:
         with writing(self._path), self._path.open("ab") as file:
             file.write(line)
 
-    def _query(self, fields: Fields) -> dict[str, Any]:
+    def _query(self, fields: Fields) -> dict[str, object]:
         """Return what a line says of its query: what makes its results comparable."""
         used = sha256_json([self._encoder, [fields.get(name) for name in self._used]])[:12]
         query = {name: fields.get(name) for name in ("query_id", "query", "origin")}
