@@ -30,7 +30,7 @@ WRONG = {
     "update data --releases nosuch": "nosuch: no release is current; run `taugate calibrate DATA",
     "recalibrate nosuch --releases new": "nosuch: no such directory",
     "recalibrate data --releases data --log nosuch": "nosuch: no such file; the service writes one",
-    "compare nosuch a b": "nosuch: no such directory",
+    "compare nosuch a openai:http://x/v1": "nosuch: no such directory",
     "adapt nosuch --to new": "nosuch: no such directory",
     "import data nosuch --to new": "nosuch: no such file or folder",
     "quickstart nosuch": "nosuch: no such file or folder",

@@ -83,7 +83,12 @@ class Command(click.Command):
             value = ctx.params.get(parameter.name or "")
             if isinstance(parameter, click.Argument) and value is not None:
                 arguments += map(str, value) if isinstance(value, tuple) else [str(value)]
-        options = {name: ctx.params.get(parameter.name or "") for parameter in self.params for name in parameter.opts}
+        options = {
+            name: str(value)
+            for parameter in self.params
+            for name in parameter.opts
+            if (value := ctx.params.get(parameter.name or "")) is not None
+        }
         check_paths(ctx.command_path.split()[1], arguments, options)
         return super().invoke(ctx)
 

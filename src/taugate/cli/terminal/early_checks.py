@@ -14,23 +14,11 @@ from taugate.ingestion.dataset.lines import read_lines
 from taugate.registry.directory import check_releases_exist
 
 # Options without a value, and options that take any text, path or number, of all commands.
-FLAGS = frozenset({"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"})
-PLAIN = frozenset(
-    {
-        "--as",
-        "--encoder",
-        "--from",
-        "--k",
-        "--key",
-        "--log",
-        "--max-answered",
-        "--max-loss",
-        "--model",
-        "--n",
-        "--releases",
-    }
-    | {"--release", "--run", "--seed", "--split", "--tau", "--to", "--url"}
-)
+FLAGS = {"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"}
+PLAIN = {
+    *("--as", "--encoder", "--from", "--k", "--key", "--log", "--max-answered", "--max-loss", "--model", "--n"),
+    *("--release", "--releases", "--run", "--seed", "--split", "--tau", "--to", "--url"),
+}
 ACTIONS = {
     "release": [
         *("list", "show", "history", "correlations", "verify", "promote", "rollback", "shadow", "prune", "diff"),
@@ -61,31 +49,31 @@ def check_words(words: Sequence[str]) -> None:
     check_paths(command, arguments, options)
 
 
-def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, object]) -> None:
+def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, str]) -> None:
     """Check the paths of a command.
 
     Args:
         command: Its name, without that of an action.
         arguments: Its arguments without a name.
-        options: Its options with a value, by name.
+        options: The values of its options by name.
 
     Raises:
         InputError: If a file or folder is missing, or the first line of a data set's file is something else.
         ReleaseError: If there is no releases directory.
     """
-    paths = [] if any("://" in argument for argument in arguments) else [Path(argument) for argument in arguments]
+    paths = [Path(argument) for argument in arguments if "://" not in argument]
     if command == "run" and arguments[:1] != ["generated"] and paths:
         from taugate.ingestion.runs.recording import read_run_queries  # loads pydantic
 
         read_run_queries(paths[0])
-    elif command in _LABELLED | {"encode", "queries", "judge"} and paths:
+    elif command in _LABELLED | {"encode", "queries", "judge"} and paths and "://" not in arguments[0]:
         check_folder(paths[0])
         if command != "judge":
-            check_first_lines(paths[0], str(options.get("--split") or TEST) if command in _LABELLED else None)
+            check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
     elif command == "traffic" and options.get("--to"):
-        check_folder(Path(str(options["--to"])))
+        check_folder(Path(options["--to"]))
     _check_files(command, paths, options)
-    releases = str(options.get("--releases") or "")
+    releases = options.get("--releases", "")
     if releases and "://" not in releases and not Path(releases).is_dir():
         if command == "release":
             check_releases_exist(Path(releases))
@@ -95,11 +83,11 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, ob
             )
 
 
-def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, object]) -> None:
+def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]) -> None:
     """Check sources, runs and logs."""
     if command in {"import", "quickstart"} and (missing := [path for path in paths if not path.exists()]):
         raise InputError(f"{missing[0]}: no such file or folder; name files or folders to import")
-    run, log = (Path(str(value)) if (value := options.get(name)) else None for name in ("--run", "--log"))
+    run, log = (Path(value) if (value := options.get(name)) else None for name in ("--run", "--log"))
     for path, remedy in zip(paths if command == "calibrate-run" else filter(None, [run]), _RUN, strict=False):
         next(read_lines(path, remedy), None)
     for path in paths if command in {"traffic", "drift"} else filter(None, [log]):
