@@ -83,11 +83,11 @@ class Command(click.Command):
             value = ctx.params.get(parameter.name or "")
             if isinstance(parameter, click.Argument) and value is not None:
                 arguments += map(str, value) if isinstance(value, tuple) else [str(value)]
+        given = {name: ctx.params.get(parameter.name or "") for parameter in self.params for name in parameter.opts}
         options = {
-            name: str(value)
-            for parameter in self.params
-            for name in parameter.opts
-            if (value := ctx.params.get(parameter.name or "")) is not None
+            name: str(value[-1] if isinstance(value, tuple) else value)
+            for name, value in given.items()
+            if value is not None and value != ()
         }
         check_paths(ctx.command_path.split()[1], arguments, options)
         return super().invoke(ctx)
