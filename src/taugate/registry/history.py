@@ -1,7 +1,7 @@
 """The history of a releases directory: who promoted, rolled back, shadowed or pruned which release, and when.
 
-Each event is one JSON object on a line, written before the pointer moves, and removed again if it does not. If the
-process is killed in between, the next line, or the pointer itself, shows that the event had no effect.
+Each event is one JSON object on a line, written before the pointer moves, and removed again if the command is ended in
+between. After a failure or SIGKILL, the next line, or the pointer itself, shows that the event had no effect.
 """
 
 import os

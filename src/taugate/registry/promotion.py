@@ -260,12 +260,12 @@ def _move_pointer(
             sync_folder(releases)
         else:
             atomic_write(pointer, f"{name}\n".encode("ascii"))
-    except BaseException as error:  # also Ctrl-C and SIGTERM
+    except OSError as error:
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
+    except BaseException:  # Ctrl-C and SIGTERM
         if pointed_id(releases, pointer.name) != name:
             history.withdraw(releases, size)
-        if not isinstance(error, OSError):
-            raise
-        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
+        raise
 
 
 def _moves_of_current(releases: Path) -> list[Event]:
