@@ -114,7 +114,7 @@ class RunFile:
     def _query(self, fields: Fields) -> dict[str, object]:
         """Return what a line says of its query: what makes its results comparable."""
         used = sha256_json([self._encoder, [fields.get(name) for name in self._used]])[:12]
-        query = {name: fields.get(name) for name in ("query_id", "query", "origin")}
+        query: dict[str, object] = {name: fields.get(name) for name in ("query_id", "query", "origin")}
         return query | {_FIELDS: used if self._used or self._encoder else None}
 
 
