@@ -1,9 +1,11 @@
 """`taugate key new`: a key that is shown once, and an entry that lets it in."""
 
+import errno
 import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,30 @@ def test_remove_is_all_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["key", "remove", "two", "four", "--file", str(file)]) == 2
     assert capsys.readouterr().err == f"taugate: {file}: no key is named four; the file has two\n"
     assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])
+
+
+def test_key_that_is_not_printed_is_not_saved(tmp_path: Path) -> None:
+    """A closed or full stdout loses the key, and then nobody may have it."""
+    file = tmp_path / "keys.json"
+    for before in (None, b"[]\n"):
+        if before is not None:
+            file.write_bytes(before)
+        with Path("/dev/full").open("w", encoding="utf-8") as stdout, redirect_stdout(stdout):
+            assert new("--name", "a", "--scopes", "search", "--file", str(file)) == 1
+            with suppress(OSError):
+                stdout.close()
+        assert (file.read_bytes() if file.exists() else None) == before
+
+
+def test_full_disk_names_file_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("taugate.storage.files.sync", full)
+    file = tmp_path / "keys.json"
+    assert new("--name", "a", "--scopes", "search", "--file", str(file)) == 1
+    said = f"taugate: {file}: No space left on device; free some space there, and repeat the command\n"
+    assert capsys.readouterr().err == said
+    assert not file.exists()

@@ -11,6 +11,7 @@ from taugate.registry.lock import change_lock
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
 from taugate.retrieval.release.layout import HISTORY
+from taugate.storage.files import atomic_write
 
 Release = Callable[..., tuple[int, str, str]]
 
@@ -116,3 +117,31 @@ def test_unreadable_history_is_refused(copy: Path, release: Release) -> None:
         error
         == f"taugate: {copy / HISTORY}: cannot be read (not a plain file); correct its permissions, or move it away\n"
     )
+
+
+def test_promotion_ended_by_signal_leaves_no_line(
+    copy: Path, first: str, three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, content: bytes) -> None:
+        raise KeyboardInterrupt  # as after SIGTERM
+
+    before = (copy / HISTORY).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("taugate.registry.promotion.atomic_write", fail)
+        with pytest.raises(KeyboardInterrupt):
+            promote(copy, three[0])
+    assert (copy / HISTORY).read_bytes() == before
+    assert (copy / "current").read_text(encoding="ascii").strip() == first
+
+
+def test_promotion_interrupted_after_it_happened_keeps_its_line(
+    copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_late(path: Path, content: bytes) -> None:
+        atomic_write(path, content)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("taugate.registry.promotion.atomic_write", fail_late)
+    with pytest.raises(KeyboardInterrupt):
+        promote(copy, three[0])
+    assert read(copy).events[-1].release == three[0]

@@ -78,11 +78,11 @@ def new(
     entry = {field: value for field, value in fields.items() if value is not None}
     _check([entry], "the new key")
     if file is None:
+        print_result(key)
         say(f"Add this entry to the list in TAUGATE_KEYS_FILE:\n{orjson.dumps(entry).decode()}")
     else:
-        _change_file(file, lambda entries: [*entries, entry])
+        _change_file(file, lambda entries: [*entries, entry], lambda: print_result(key))
         say(f"Added to {file}; a running service accepts the key within seconds.")
-    print_result(key)
     return 0
 
 
@@ -108,17 +108,23 @@ def _check(entries: Entries, source: str) -> None:
     check_keys(parse_keys(orjson.dumps(entries), source), source)
 
 
-def _change_file(path: Path, change: Callable[[Entries], Entries]) -> None:
-    """Change the file of keys under a lock: two commands at once would undo each other's changes."""
+def _change_file(path: Path, change: Callable[[Entries], Entries], show: Callable[[], object] = lambda: None) -> None:
+    """Change the file of keys under a lock: two commands at once would undo each other's changes.
+
+    Args:
+        path: The file.
+        change: Returns the new entries.
+        show: Called before the file is replaced: a key that could not be printed must not be accepted.
+    """
 
     def busy(holder: str) -> InputError:
         return InputError(f"{path}: {holder} has been changing it for {_LOCK_SECONDS} s; end it, and try again")
 
     with exclusive_lock(path.with_name(f".{path.name}.lock"), _LOCK_SECONDS, busy, temporary=True):
-        _replace_file(path, change)
+        _replace_file(path, change, show)
 
 
-def _replace_file(path: Path, change: Callable[[Entries], Entries]) -> None:
+def _replace_file(path: Path, change: Callable[[Entries], Entries], show: Callable[[], object]) -> None:
     """Replace the file atomically: a service reads the old or the new one. Only its owner can read a new file."""
     entries: Entries = []
     if path.exists():
@@ -126,5 +132,6 @@ def _replace_file(path: Path, change: Callable[[Entries], Entries]) -> None:
         entries = orjson.loads(path.read_bytes())
     changed = change(entries)
     _check(changed, str(path))
+    show()
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600  # the service may run as another user
     atomic_write(path, orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n", mode=mode)

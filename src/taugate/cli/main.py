@@ -4,6 +4,7 @@ Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 not promoted or
 certified with these documents, 130 interrupted, 141 stdout was closed early, 1 any other error.
 """
 
+import errno
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from importlib.metadata import requires
 import click
 
 from taugate.cli.terminal.command import Group, in_colour
+from taugate.cli.terminal.early_checks import check_words
 from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.streams import READER_GONE, reader_is_gone
@@ -128,6 +130,8 @@ def _run(words: list[str]) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(program, {}, "taugate", COMPLETE, instruction)
+    if words[0] in COMMANDS:
+        check_words(words)
     # Not program.main(), which has messages and exit codes of its own for interrupts and closed streams.
     # A copy, because click takes words away from its list; reports name the command that made them.
     with program.make_context("taugate", [*words], color=in_colour(sys.stdout), obj=words) as context:
@@ -142,6 +146,8 @@ def _explain(error: Exception) -> int:
         case BrokenPipeError() if reader_is_gone():
             return READER_GONE
         # The input is not at fault.
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT) if error.filename is not None:
+            message, code = f"{error.filename}: {error.strerror}; free some space there, and repeat the command", 1
         case StoreError() | EngineUnavailable() | EncoderUnavailable(lasting=False) | OSError():
             message, code = str(error), 1
         case NotPromoted():

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from taugate.errors import ReleaseError
+from taugate.registry.directory import check_releases_exist
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
 from taugate.retrieval.release.records import State
 from taugate.storage.files import read_bounded
@@ -24,8 +25,7 @@ def release_ids(releases: Path) -> list[str]:
     Raises:
         ReleaseError: If there is no such directory.
     """
-    if not releases.is_dir():
-        raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` creates it")
+    check_releases_exist(releases)
     return sorted(entry.name for entry in releases.iterdir() if is_release_id(entry.name) and entry.is_dir())
 
 

@@ -1,7 +1,7 @@
 """The history of a releases directory: who promoted, rolled back, shadowed or pruned which release, and when.
 
-Each event is one JSON object on a line, written before the pointer moves. If the process is killed in between, the line
-does no harm: the next line, or the pointer itself, shows what was current after it.
+Each event is one JSON object on a line, written before the pointer moves, and removed again if the command is ended in
+between. After a failure or SIGKILL, the next line, or the pointer itself, shows that the event had no effect.
 """
 
 import os
@@ -96,8 +96,11 @@ def record(
     previous: str | None,
     forced: Sequence[str] = (),
     rule: str | None = None,
-) -> None:
+) -> int:
     """Append an event, with the fields of Event, and wait until it is on disk; the caller holds the change lock.
+
+    Returns:
+        The size of the history before, for `withdraw`.
 
     Raises:
         OSError: If the file cannot be written; the caller must not move the pointer then.
@@ -115,12 +118,19 @@ def record(
     path = releases / HISTORY
     descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
     try:
+        size = os.fstat(descriptor).st_size
         append_lines(descriptor, line)
         sync(descriptor)
+        return size
     except OSError as error:
         raise OSError(f"{path}: cannot be written ({error.strerror or error}); nothing was changed") from error
     finally:
         os.close(descriptor)
+
+
+def withdraw(releases: Path, size: int) -> None:
+    """Remove the event that `record` added to a history of that size; the caller still holds the change lock."""
+    os.truncate(releases / HISTORY, size)
 
 
 def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> list[bool]:

@@ -253,15 +253,19 @@ def _move_pointer(
         OSError: If the history or the pointer cannot be written; the pointer is unchanged.
     """
     pointer = releases / POINTERS[action]
-    history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
-    if name is None:
-        pointer.unlink(missing_ok=True)
-        sync_folder(releases)
-        return
+    size = history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
     try:
-        atomic_write(pointer, f"{name}\n".encode("ascii"))
+        if name is None:
+            pointer.unlink(missing_ok=True)
+            sync_folder(releases)
+        else:
+            atomic_write(pointer, f"{name}\n".encode("ascii"))
     except OSError as error:
         raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
+    except BaseException:  # Ctrl-C and SIGTERM
+        if pointed_id(releases, pointer.name) != name:
+            history.withdraw(releases, size)
+        raise
 
 
 def _moves_of_current(releases: Path) -> list[Event]:

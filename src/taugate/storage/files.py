@@ -59,6 +59,17 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     return content
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file in the error of a write, in which the system does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path | None = None) -> None:
     """Replace a file atomically: readers, also after a power failure, see the old content or the new one.
 
@@ -79,7 +90,7 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
     try:
         # Created with the final bits at most, because a volume may not allow changing them.
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
+        with writing(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             set_mode(file.fileno(), mode)
@@ -92,7 +103,7 @@ def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path 
 
 def write_synced(path: Path, content: bytes) -> None:
     """Write a file that has no readers yet, and wait until it is on the disk."""
-    with path.open("wb") as file:
+    with writing(path), path.open("wb") as file:
         file.write(content)
         file.flush()
         sync(file.fileno())

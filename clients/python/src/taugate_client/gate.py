@@ -31,7 +31,10 @@ class Gate:
             from taugate.registry.signing import trusted_keys
             from taugate.retrieval import gate
         except ModuleNotFoundError as error:
-            raise InvalidConfiguration("Gate needs the package taugate: pip install taugate") from error
+            raise InvalidConfiguration(
+                "Gate needs the package taugate, as well as taugate-client: run `pip install .` in a clone of its "
+                "repository"
+            ) from error
         try:
             self._gate = gate.Gate.load(find(Path(releases), release), trusted_keys())
         except TaugateError as error:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from joblib.externals.loky.backend import context
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
@@ -169,6 +170,7 @@ def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
 
 
 def _k_means(vectors: Float32, count: int, seed: int) -> TopicIds:
+    context._count_physical_cores()  # if it cannot, only the first call warns, with a traceback, in scikit-learn
     labels: TopicIds = KMeans(count, n_init=_STARTS, random_state=seed % 2**32).fit(vectors).labels_
     return labels
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+from taugate.cli.terminal.early_checks import check_paths
+
 
 def in_colour(stream: TextIO) -> bool:
     """Return whether stdout or stderr takes colours: a terminal without NO_COLOR, or any stream with FORCE_COLOR."""
@@ -73,6 +75,22 @@ class Command(click.Command):
         names = [name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("--")]
         end = args.index("--") if "--" in args else len(args)
         return super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's own type)
+        """Run the command, whose function loads the rest of what it needs, after a check of the paths."""
+        arguments: list[str] = []
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(parameter, click.Argument) and value is not None:
+                arguments += map(str, value) if isinstance(value, tuple) else [str(value)]
+        given = {name: ctx.params.get(parameter.name or "") for parameter in self.params for name in parameter.opts}
+        options = {
+            name: str(value[-1] if isinstance(value, tuple) else value)
+            for name, value in given.items()
+            if value is not None and value != ()
+        }
+        check_paths(ctx.command_path.split()[1], arguments, options)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group of options."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, read_corpus, spool_corpus
+from taugate.ingestion.dataset.first_lines import check_folder
 from taugate.ingestion.dataset.judgements import CorpusIds, drop_orphans, judged_queries, qrels_of, read_qrels
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries, OtherQueries
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
@@ -99,14 +100,7 @@ class OpenDataset:
         Raises:
             InputError: At the first fault, with file and line.
         """
-        if folder.is_file():
-            raise InputError(
-                f"{folder}: is a file, and a data set is a directory; give the directory that holds {CORPUS}, "
-                f"{QUERIES} and {qrels_of(split)}"
-                + (f", here {folder.parent}" if folder.name in {CORPUS, QUERIES} else "")
-            )
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
+        check_folder(folder, split)
         corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
         stored_file(folder / qrels_of(split))
         ids = spool_corpus(corpus, spool)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.corpus import CORPUS
+from taugate.ingestion.dataset.first_lines import check_folder
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES
@@ -95,9 +96,7 @@ def local_folder(data: str, *splits: str, optional: Collection[str] = (), own_ve
 def local_corpus(data: str) -> Iterator[Path]:
     """Yield the corpus of a data set, without downloading its queries and judgements; errors as in `local_folder`."""
     with _local(data, (CORPUS,)) as folder:
-        if not folder.is_dir():
-            problem = "is a file, and a data set is a directory" if folder.is_file() else "no such directory"
-            raise InputError(f"{folder}: {problem}; give the folder that holds {CORPUS}")
+        check_folder(folder)
         yield stored_file(folder / CORPUS)
 
 

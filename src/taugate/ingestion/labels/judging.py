@@ -8,6 +8,7 @@ from pathlib import Path
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, read_corpus
 from taugate.ingestion.dataset.editing import QueryFile, judgement_lines
+from taugate.ingestion.dataset.first_lines import check_folder
 from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
@@ -84,8 +85,7 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
     """
     if request.n is not None and request.n < 1:
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
-    if not data.is_dir():
-        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    check_folder(data)
     if request.another:
         _write_pending(data, split)
     with sole_writer(data, PATIENCE_SECONDS):

@@ -12,6 +12,7 @@ from taugate.drift.query_log import LoggedJudgement, LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.editing import QueryFile, replace_queries
+from taugate.ingestion.dataset.first_lines import check_folder
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
@@ -119,8 +120,7 @@ def learn_from_traffic(
         raise InputError(f"--split {split!r}: use up to 64 letters, digits, dots, hyphens and underscores")
     if split in (HUMAN, GENERATED):
         raise InputError(f"--split {split}: this split holds other judgements; name another split, such as {TRAFFIC}")
-    if not data.is_dir():
-        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    check_folder(data)
     left_out: Counter[str] = Counter()
     with sole_writer(data):
         documents = _document_ids(data / CORPUS)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from taugate.errors import InputError
 from taugate.ingestion.dataset.corpus import CORPUS, text_and_title
 from taugate.ingestion.dataset.editing import QueryFile, replace_queries
+from taugate.ingestion.dataset.first_lines import check_folder
 from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
 from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
@@ -94,8 +95,7 @@ def check_request(data: Path, max_documents: int) -> None:
     """
     if max_documents < 1:
         raise InputError(f"--max {max_documents}: give a number of documents, 1 or more")
-    if not data.is_dir():
-        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    check_folder(data)
 
 
 def _nothing_kept(lost: Losses) -> str:

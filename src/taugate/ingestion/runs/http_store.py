@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, Field, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, shown, value_of
+from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, beginning_of, fill, value_of
 from taugate.storage.http_client import AttemptFailed, HttpClient
 from taugate.storage.json_endpoint import TRANSIENT, check_key, retry_after
 
@@ -107,16 +107,17 @@ class HttpStore:
         """Return a reply as JSON; raises InputError if it is none, or reports that a part of the search failed."""
         try:
             reply = orjson.loads(received)
-            failed = _Envelope.model_validate(reply).failure() if isinstance(reply, dict) else None
         except orjson.JSONDecodeError:
             raise InputError(f"{address}: the reply is not JSON; check --url and the path of the request") from None
+        failed = None
+        try:
+            failed = _Envelope.model_validate(reply).failure() if isinstance(reply, dict) else None
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"]))
             if self._kind != "http":  # whose replies may have other fields of these names
                 raise InputError(f"{address}: the reply has another {place!r} than {self._kind}; check --url") from None
-            failed = None
         if failed:
-            reason = shown(failed)
+            reason = beginning_of(failed)
             raise InputError(f"{address}: a part of the search failed: {reason}; correct the request, or try again")
         return reply
 

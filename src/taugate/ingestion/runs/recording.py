@@ -17,7 +17,7 @@ from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
-from taugate.storage.files import atomic_write, sha256_json
+from taugate.storage.files import atomic_write, sha256_json, writing
 
 _FIELDS = "fields"  # digest of the fields that the request uses beside the text
 _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
@@ -122,13 +122,13 @@ class RunFile:
         """
         query = {name: value for name, value in self._query(fields).items() if value is not None}
         line = orjson.dumps(query | {"request": self._request, "results": results}, option=orjson.OPT_APPEND_NEWLINE)
-        with self._path.open("ab") as file:
+        with writing(self._path), self._path.open("ab") as file:
             file.write(line)
 
-    def _query(self, fields: Fields) -> dict[str, Any]:
+    def _query(self, fields: Fields) -> dict[str, object]:
         """Return what a line says of its query: what makes its results comparable."""
         used = sha256_json([self._encoder, [fields.get(name) for name in self._used]])[:12]
-        query = {name: fields.get(name) for name in ("query_id", "query", "origin")}
+        query: dict[str, object] = {name: fields.get(name) for name in ("query_id", "query", "origin")}
         return query | {_FIELDS: used if self._used or self._encoder else None}
 
 

@@ -221,7 +221,7 @@ class StoreSearch:
         if isinstance(places, str):
             scores = at(item, places)
             if not isinstance(scores, dict):
-                raise InputError(f"the reply has no scores by name at {places!r}: {shown(scores)}; {_REMEDY}")
+                raise InputError(f"the reply has no scores by name at {places!r}: {beginning_of(scores)}; {_REMEDY}")
             return scores
         return {name: at(item, place) for name, place in places.items()}
 
@@ -251,7 +251,7 @@ def at(value: Any, place: str, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
         except (KeyError, IndexError, TypeError, ValueError):
             if default is not _REQUIRED:
                 return default
-            raise InputError(f"the reply has nothing at {place!r}: {shown(value)}; {_REMEDY}") from None
+            raise InputError(f"the reply has nothing at {place!r}: {beginning_of(value)}; {_REMEDY}") from None
     return part
 
 
@@ -259,11 +259,11 @@ def listed(reply: Any, part: ResultList) -> list[Any]:  # noqa: ANN401 (JSON)
     """Return the list of results in a reply; raises InputError if there is none."""
     items = at(reply, part.results)
     if not isinstance(items, list):
-        raise InputError(f"the reply has no list at {part.results!r}: {shown(items)}; {_REMEDY}")
+        raise InputError(f"the reply has no list at {part.results!r}: {beginning_of(items)}; {_REMEDY}")
     return items
 
 
-def shown(value: Any) -> str:  # noqa: ANN401 (JSON)
+def beginning_of(value: Any) -> str:  # noqa: ANN401 (JSON)
     """Return the first letters of a part of a reply, which may be long or nested deeply."""
     return _REPR.repr(value)[:_QUOTED]
 
@@ -272,7 +272,7 @@ def _id_at(item: Any, place: str) -> str:  # noqa: ANN401 (JSON)
     """Return the id of a document, which is text, an integer, or a UUID of PostgreSQL."""
     value = at(item, place)
     if not isinstance(value, str | int | UUID) or isinstance(value, bool) or value == "":
-        raise InputError(f"the reply has no id at {place!r}: {shown(value)}; {_REMEDY}")
+        raise InputError(f"the reply has no id at {place!r}: {beginning_of(value)}; {_REMEDY}")
     return str(value)
 
 
@@ -308,7 +308,7 @@ def _number(value: Any, name: str) -> float:  # noqa: ANN401 (JSON)
     """Return a score, which some stores send as text."""
     number = finite_number(value)
     if math.isnan(number):
-        raise InputError(f"the reply has the {name} {shown(value)}, not a finite number; correct the place")
+        raise InputError(f"the reply has the {name} {beginning_of(value)}, not a finite number; correct the place")
     return number
 
 

@@ -19,7 +19,7 @@ from taugate.retrieval.release.layout import (
 from taugate.retrieval.release.manifest import FileRecord
 from taugate.retrieval.release.signature import SIGNATURE_BYTES, TrustedKeys
 from taugate.retrieval.release.verify import read_manifest
-from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced
+from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced, writing
 from taugate.storage.folders import publish, staging_folder
 from taugate.storage.object_store import Store, copy_bounded
 
@@ -170,7 +170,7 @@ def _check_space(release: Path, needed: int) -> None:
 def _download_file(source: Source, name: str, path: Path, record: FileRecord) -> None:
     path.parent.mkdir(exist_ok=True)
     try:
-        with path.open("wb") as file:
+        with writing(path), path.open("wb") as file:
             size, digest = source.download(name, file, record.bytes)
             file.flush()
             sync(file.fileno())

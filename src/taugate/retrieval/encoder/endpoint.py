@@ -95,20 +95,23 @@ class EndpointModel:
         """
         try:
             return self._post(texts, dimension), [False] * len(texts)
+        except RequestRefused as error:
+            failure: EncoderError = TextRefused(str(error), texts[0])
+            too_long, divisible = error.too_long, True
+        except AttemptFailed as error:
+            failure = EncoderUnavailable(str(error), replied=True)
+            too_long = divisible = error.too_long
         except (InputError, ConnectionError) as error:
-            refused, failed = isinstance(error, RequestRefused), isinstance(error, AttemptFailed)
-            too_long = isinstance(error, RequestRefused | AttemptFailed) and error.too_long
-            if len(texts) > 1 and (refused or too_long):
-                middle = len(texts) // 2
-                parts = [self.encode(part, dimension) for part in (texts[:middle], texts[middle:])]
-                return np.concatenate([vectors for vectors, _ in parts]), [cut for _, cuts in parts for cut in cuts]
-            shorter = _truncated(texts[0], len(texts[0].encode()) * 3 // 4).text
-            if too_long and len(shorter.encode()) >= _MIN_BYTES:
-                with suppress(TextRefused):  # the error of the whole text is raised
-                    return self.encode([shorter], dimension)[0], [True]
-            if refused:
-                raise TextRefused(str(error), texts[0]) from error
-            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError), replied=failed) from error
+            raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error
+        if len(texts) > 1 and divisible:
+            middle = len(texts) // 2
+            parts = [self.encode(part, dimension) for part in (texts[:middle], texts[middle:])]
+            return np.concatenate([vectors for vectors, _ in parts]), [cut for _, cuts in parts for cut in cuts]
+        shorter = _truncated(texts[0], len(texts[0].encode()) * 3 // 4).text
+        if too_long and len(shorter.encode()) >= _MIN_BYTES:
+            with suppress(TextRefused):  # the error of the whole text is raised
+                return self.encode([shorter], dimension)[0], [True]
+        raise failure
 
     def _post(self, texts: Sequence[str], dimension: int | None) -> Float32:
         dialect, count = self.record.dialect, len(texts)

@@ -152,6 +152,8 @@ def configure_logging(level: str) -> None:
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else sys.__stderr__.fileno()
     logging.basicConfig(level=level.upper(), handlers=[LineLogHandler(descriptor)], force=True)
     logging.captureWarnings(capture=True)
+    for library in ("httpx2", "faiss"):  # a line per request to an endpoint; which builds of FAISS are not installed
+        logging.getLogger(library).setLevel(logging.WARNING)
     # Lines do not name code, thread or process, so these need not be found (Python's logging HOWTO, "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
