@@ -79,7 +79,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             )
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
-            run, left_out = JudgedRun.read(Run.read(path, scale), qrels, settings.k)
+            run, left_out = JudgedRun.read(Run.read(path, scale), qrels, settings.k, settings.relevant_from)
         for sentence in left_out:
             job.report(sentence)
         check_bootstraps(settings)
@@ -122,6 +122,7 @@ def _data_facts(run: JudgedRun) -> dict[str, Any]:
         "unanswerable": unanswerable,
         "truncated_documents": 0,
         "sha256": run.sha256,
+        "relevant_from": run.relevant_from,
     }
 
 

@@ -40,6 +40,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
         split=manifest.data.split,
+        relevant_from=manifest.data.relevant_from,
         drawn=(manifest.evidence and manifest.evidence.drawn) or "auto",
         k=manifest.policy.k,
         **manifest.bootstrap.model_dump(),

@@ -60,7 +60,7 @@ class Dataset(LabelledQueries):
     @property
     def notes(self) -> list[str]:
         """Messages for the user about documents and queries that are left out, a sentence each."""
-        return left_out_notes(self.empty, self.own_documents)
+        return [*left_out_notes(self.empty, self.own_documents), *self.grade_notes]
 
     @property
     def off_topic(self) -> list[str]:
@@ -78,6 +78,7 @@ class OpenDataset:
         ids: Ids of the documents.
         queries: Queries by id, in the order of queries.jsonl.
         vectors: See Dataset.
+        relevant_from: The lowest grade that answers; None for 1.
     """
 
     folder: Path
@@ -85,9 +86,12 @@ class OpenDataset:
     ids: CorpusIds
     queries: Mapping[str, DatasetQuery]
     vectors: DatasetVectors | None = None
+    relevant_from: int | None = None
 
     @classmethod
-    def read(cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False) -> Self:
+    def read(
+        cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False, relevant_from: int | None = None
+    ) -> Self:
         """Read and check the documents and the queries.
 
         Args:
@@ -95,6 +99,7 @@ class OpenDataset:
             split: Split to name in errors.
             spool: An empty folder for the documents, which has to outlive the result.
             own_vectors: Whether to read the vectors that come with the data set.
+            relevant_from: The lowest grade that answers; None for 1.
 
         Raises:
             InputError: At the first fault, with file and line.
@@ -112,7 +117,7 @@ class OpenDataset:
         ids = spool_corpus(corpus, spool)
         by_id = read_queries(queries)
         vectors = DatasetVectors.read(folder, ids, by_id) if own_vectors else None
-        return cls(folder, DocumentStore(spool), ids, by_id, vectors)
+        return cls(folder, DocumentStore(spool), ids, by_id, vectors, relevant_from)
 
     def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
@@ -128,7 +133,8 @@ class OpenDataset:
             InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
-        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids, unanswerable)
+        path, relevant_from = self.folder / qrels_of(split), self.relevant_from
+        judgements = read_qrels(path, self.queries, self.ids, earlier_ids, unanswerable, relevant_from)
         orphaned = drop_orphans(judgements)
         if unanswerable:
             unlisted = unanswerable - judged_queries(self.folder)
@@ -167,7 +173,13 @@ class OpenDataset:
 
 
 def read_dataset(
-    folder: Path, split: str, spool: Path, earlier_ids: Container[str] = (), *, own_vectors: bool = False
+    folder: Path,
+    split: str,
+    spool: Path,
+    earlier_ids: Container[str] = (),
+    *,
+    own_vectors: bool = False,
+    relevant_from: int | None = None,
 ) -> Dataset:
     """Read and check a data set.
 
@@ -178,16 +190,17 @@ def read_dataset(
         earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
             removed since are ignored.
         own_vectors: As in `OpenDataset.read`.
+        relevant_from: The lowest grade that answers; None for 1.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors)
+    opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors, relevant_from=relevant_from)
     labelled, orphaned = opened.labelled(split, earlier_ids)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         qrels = stored_file(folder / qrels_of(split))
-        raise InputError(f"{qrels}: no query has a document with score 1 or more; label some")
+        raise InputError(f"{qrels}: no query has a document with score {relevant_from or 1} or more; label some")
     return Dataset(
         name=folder.resolve().name,
         split=split,
@@ -199,4 +212,5 @@ def read_dataset(
         orphaned=orphaned,
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,
+        relevant_from=relevant_from,
     )

@@ -14,7 +14,13 @@ from taugate.ingestion.dataset.queries import PEOPLE
 
 
 def read_people(
-    folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None], *, own_vectors: bool = False
+    folder: Path,
+    splits: Sequence[str],
+    spool: Path,
+    say: Callable[[str], None],
+    *,
+    own_vectors: bool = False,
+    relevant_from: int | None = None,
 ) -> Dataset:
     """Read the judged queries of several splits as one, with unjudged and generated queries.
 
@@ -32,11 +38,12 @@ def read_people(
         spool: An empty folder for the documents, which has to outlive the result.
         say: Called with a message about queries that are left out.
         own_vectors: As in `OpenDataset.read`.
+        relevant_from: As in `OpenDataset.read`.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
+    opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors, relevant_from=relevant_from)
     judged, seen_only, generated_count = _judged(opened, splits)
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
@@ -72,6 +79,7 @@ def read_people(
         ),
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,
+        relevant_from=relevant_from,
     )
 
 
