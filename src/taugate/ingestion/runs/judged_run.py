@@ -186,7 +186,7 @@ def _check_depth(run: Run, queries: Sequence[RunQuery], k: int) -> None:
 
 
 def _grades(path: Path, relevant_from: int | None) -> dict[str, dict[str, int]]:
-    """Return the grades of the judged documents by query, see `Judgement.answering_from`; some queries may have none."""
+    """Return the grades of judged documents by query, see `Judgement.answering_from`; some queries may have none."""
     grades: dict[str, dict[str, int]] = {}
     for line, row in _judgements(path):
         judged = grades.setdefault(row.query, {})

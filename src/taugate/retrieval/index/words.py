@@ -141,17 +141,18 @@ def _spread(text: str) -> str:
     A sign also stays with its word if one is letters and the other digits, so that "m²" has "m", "2" and "m2".
     """
     visible = _INVISIBLE.sub("", text)
-    if unicodedata.is_normalized("NFKC", visible):
-        pieces = [_letters(visible)]
-    else:
-        pieces = [*map(_letters, _SIGNS.split(_TRADEMARK.sub(" ", visible)))]
+    pieces = [visible]
+    if not unicodedata.is_normalized("NFKC", visible):
+        pieces = _SIGNS.split(_TRADEMARK.sub(" ", unicodedata.normalize("NFC", visible)))
+    pieces = [*map(_letters, pieces)]
     for piece, sign in zip(pieces[::2], pieces[1::2], strict=False):
         last, first = piece[-1:], sign[:1]
         if sign.isalnum() and ((last.islower() and first.isdigit()) or (last.isdigit() and first.islower())):
             pieces += [word + sign for word in _WORD.findall(piece)[-1:]]
     if _APOSTROPHE.search(visible):
+        own = {*_WORD.findall(" ".join(pieces))}
         parts = (_APOSTROPHE.sub("", part) for part in visible.split() if _APOSTROPHE.search(part))
-        pieces += [joined for joined in map(_letters, parts) if joined not in pieces]
+        pieces += [joined for joined in map(_letters, parts) if joined not in own]
     return " ".join(pieces)
 
 
