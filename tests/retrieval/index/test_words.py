@@ -87,7 +87,15 @@ def test_earlier_rules_fold_signs_as_letters(text: str) -> None:
 
 def test_ascii_text_has_same_words_by_rules_2_and_3() -> None:
     text = "".join(map(chr, range(128)))
-    assert words(text, 2) == words(text, 3)
+    assert words(text, 2) == words(text, 3) == words(f"{text} é")[:-1]
+
+
+def test_commas_of_thousands_do_not_divide_numbers() -> None:
+    assert words("1,000 and 1,234,567 é") == ["1000", "and", "1234567", "é"]
+    assert words("2019,2020 1,5 1,00 12345,678 a,123 1,000") == [
+        *("2019", "2020", "1", "5", "1", "00", "12345", "678", "a", "123", "1000")
+    ]
+    assert words("1,000", 2) == ["1", "000"]
 
 
 def test_characters_of_documents_are_found_by_one() -> None:

@@ -33,6 +33,8 @@ _WORD = regex.compile(r"\w+")
 # Soft hyphens and other characters that are not shown, but not the space of zero width.
 _INVISIBLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}--\u200b]+", flags=regex.VERSION1)
 _WORD_WITHOUT_MARKS = re.compile(r"\w+")
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)  # finds the same in ASCII, and is faster
+_THOUSANDS = re.compile(r",(?<=\d,)(?<!\d{4},)(?=\d{3}(?!\d))", re.ASCII)  # the comma of 1,000
 # Signs that compatibility folding would make letters or digits of the word before them, such as ² ½ ① № ㎏ Ⅱ ª, but not
 # CO₂ or the radicals of Chinese characters; those of trademarks are not read aloud.
 _SIGNS = regex.compile(r"([[\p{So}\p{No}\p{Nl}\p{dt=Super}]--[\p{Han}\p{dt=Sub}]]++)", flags=regex.VERSION1)
@@ -57,9 +59,9 @@ def words(text: str, rule: WordRule = RULE) -> list[str]:
 
     A word is a run of letters, digits, marks and underscores after compatibility caseless folding, by which invisible
     characters are removed (Unicode Standard Annex 15; The Unicode Standard, §3.13, NFKC_Casefold). Signs are words by
-    themselves, all digits are 0 to 9, and marks that readers leave out do not count. Runs of scripts without spaces
-    become their overlapping pairs of characters, listed last. There is no stemming and no stop word list because these
-    depend on the language.
+    themselves, all digits are 0 to 9, 1,000 is 1000, and marks that readers leave out do not count. Runs of scripts
+    without spaces become their overlapping pairs of characters, listed last. There is no stemming and no stop word list
+    because these depend on the language.
 
     Args:
         text: Any text.
@@ -67,8 +69,10 @@ def words(text: str, rule: WordRule = RULE) -> list[str]:
     """
     if rule == 1:
         return _WORD_WITHOUT_MARKS.findall(unicodedata.normalize("NFKC", text).casefold())
+    if rule == 3:
+        text = _THOUSANDS.sub("", text)
     if text.isascii():
-        return _WORD.findall(text.lower())
+        return _ASCII_WORD.findall(text.lower())
     folded = _folded(_INVISIBLE.sub("", text)) if rule == 2 else _plain(text)
     if _RUN.search(folded) is None:
         return _WORD.findall(folded)
