@@ -58,7 +58,7 @@ class LabelledQueries(ABC):
         highest = max((grade for query in self.answerable for grade in query.relevant.values()), default=0)
         if self.relevant_from is not None or highest < 2:
             return []
-        counted = f"grades 1 to {highest}: every document of grade 1 or more counts as an answer"
+        counted = f"warning: grades 1 to {highest}: every document of grade 1 or more counts as an answer"
         return [f"{counted}; --relevant-from 2 counts those of grade 2 or more"]
 
     @property
