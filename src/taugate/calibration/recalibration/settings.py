@@ -76,7 +76,7 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
                 "judge some queries with taugate judge"
             )
         split = HUMAN
-    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
+    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0, relevant_from=None)
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:

@@ -290,6 +290,7 @@ class CalibrationSettings(Options):
             f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
             f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
             f"--count-at-most {rule.count_at_most}": (rule.count_at_most is not None, single_limit),
+            f"--relevant-from {self.relevant_from}": (self.relevant_from is not None, "people answer yes or no"),
             "--max-loss with several": (bool(rule.further_losses), single_limit),
             "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
         }

@@ -78,7 +78,6 @@ class OpenDataset:
         ids: Ids of the documents.
         queries: Queries by id, in the order of queries.jsonl.
         vectors: See Dataset.
-        relevant_from: The lowest grade that answers; None for 1.
     """
 
     folder: Path
@@ -86,12 +85,9 @@ class OpenDataset:
     ids: CorpusIds
     queries: Mapping[str, DatasetQuery]
     vectors: DatasetVectors | None = None
-    relevant_from: int | None = None
 
     @classmethod
-    def read(
-        cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False, relevant_from: int | None = None
-    ) -> Self:
+    def read(cls, folder: Path, split: str, spool: Path, *, own_vectors: bool = False) -> Self:
         """Read and check the documents and the queries.
 
         Args:
@@ -99,7 +95,6 @@ class OpenDataset:
             split: Split to name in errors.
             spool: An empty folder for the documents, which has to outlive the result.
             own_vectors: Whether to read the vectors that come with the data set.
-            relevant_from: The lowest grade that answers; None for 1.
 
         Raises:
             InputError: At the first fault, with file and line.
@@ -117,9 +112,11 @@ class OpenDataset:
         ids = spool_corpus(corpus, spool)
         by_id = read_queries(queries)
         vectors = DatasetVectors.read(folder, ids, by_id) if own_vectors else None
-        return cls(folder, DocumentStore(spool), ids, by_id, vectors, relevant_from)
+        return cls(folder, DocumentStore(spool), ids, by_id, vectors)
 
-    def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
+    def labelled(
+        self, split: str, earlier_ids: Container[str] = (), relevant_from: int | None = None
+    ) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
 
         A query that queries.jsonl calls unanswerable belongs to every split if no split judges it. A near miss belongs
@@ -128,12 +125,13 @@ class OpenDataset:
         Args:
             split: Split whose judgements are read.
             earlier_ids: As in `read_dataset`.
+            relevant_from: The lowest grade that answers; None for 1.
 
         Raises:
             InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
-        path, relevant_from = self.folder / qrels_of(split), self.relevant_from
+        path = self.folder / qrels_of(split)
         judgements = read_qrels(path, self.queries, self.ids, earlier_ids, unanswerable, relevant_from)
         orphaned = drop_orphans(judgements)
         if unanswerable:
@@ -195,8 +193,8 @@ def read_dataset(
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors, relevant_from=relevant_from)
-    labelled, orphaned = opened.labelled(split, earlier_ids)
+    opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors)
+    labelled, orphaned = opened.labelled(split, earlier_ids, relevant_from)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         qrels = stored_file(folder / qrels_of(split))

@@ -56,10 +56,9 @@ class LabelledQueries(ABC):
     def grade_notes(self) -> list[str]:
         """A sentence if there are grades above 1, which may say that 1 is no answer."""
         highest = max((grade for query in self.answerable for grade in query.relevant.values()), default=0)
-        if self.relevant_from is not None or highest < 2:
-            return []
         counted = f"warning: grades 1 to {highest}: every document of grade 1 or more counts as an answer"
-        return [f"{counted}; --relevant-from 2 counts those of grade 2 or more"]
+        said = f"{counted}; --relevant-from 2 counts those of grade 2 or more"
+        return [said] if self.relevant_from is None and highest > 1 else []
 
     @property
     @abstractmethod

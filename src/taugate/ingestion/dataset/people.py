@@ -14,13 +14,7 @@ from taugate.ingestion.dataset.queries import PEOPLE
 
 
 def read_people(
-    folder: Path,
-    splits: Sequence[str],
-    spool: Path,
-    say: Callable[[str], None],
-    *,
-    own_vectors: bool = False,
-    relevant_from: int | None = None,
+    folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None], *, own_vectors: bool = False
 ) -> Dataset:
     """Read the judged queries of several splits as one, with unjudged and generated queries.
 
@@ -38,12 +32,11 @@ def read_people(
         spool: An empty folder for the documents, which has to outlive the result.
         say: Called with a message about queries that are left out.
         own_vectors: As in `OpenDataset.read`.
-        relevant_from: As in `OpenDataset.read`.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
-    opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors, relevant_from=relevant_from)
+    opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
     judged, seen_only, generated_count = _judged(opened, splits)
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
@@ -79,7 +72,6 @@ def read_people(
         ),
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,
-        relevant_from=relevant_from,
     )
 
 
