@@ -3,14 +3,20 @@
 import sys
 import unicodedata
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.words import characters, hybrid_vectors, query_terms, terms, words
+from taugate.retrieval.index.words import WordRule, characters, hybrid_vectors, query_terms, terms, words
+from taugate.retrieval.policy.policy import Policy
+from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.score_parts import score_parts
 
 WORDS = {
     "Oil, CRISIS of 1973!": ["oil", "crisis", "of", "1973"],
@@ -120,6 +126,23 @@ def test_terms_are_checksums_of_words(text: str) -> None:
     assert terms(text).tolist() == expected
     assert terms(text).dtype == np.uint32
     assert query_terms(text).tolist() == sorted({*expected})
+
+
+@pytest.mark.parametrize(("rule", "share"), [(2, 0.0), (3, 0.5 / 1.9)])  # of a count of one
+def test_release_searches_by_its_own_rule(rule: WordRule, share: float, tmp_path: Path) -> None:
+    """A plain word finds "Kevlar™" by the third rule only, and each rule finds what it indexed."""
+    LexicalIndex.of(["Kevlar™", "other"], rule=rule).save(tmp_path / "words")
+    lexical = LexicalIndex.load(tmp_path / "words", 2)
+    index, vector = HybridIndex(FlatIndex.build(np.eye(2, dtype=np.float32)), lexical, 0.5), np.eye(2, dtype=np.float32)
+    retriever = Retriever(None, index, Policy("none", None, 2))  # type: ignore[arg-type]
+    for query, expected in (("kevlar", share), ("Kevlar™", 0.5 / 1.9)):
+        compared = retriever.with_words([query], vector[1:])
+        assert index.score(compared, np.array([[0]]))[0, 0] == pytest.approx(expected)
+        parts = score_parts(index, query, vector[1], np.array([0]), np.zeros(1, np.float32))
+        assert parts.lexical is not None
+        assert parts.lexical[0] == pytest.approx(expected)
+        spelled = "kevlartm" if rule == 2 else query.rstrip("™")
+        assert parts.matched_words == [[spelled] if expected else []]
 
 
 def test_hybrid_vectors_keep_the_order_of_texts() -> None:
