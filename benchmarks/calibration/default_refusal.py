@@ -20,7 +20,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
-from taugate.retrieval.index.words import hybrid_vectors
+from taugate.retrieval.index.words import RULE, hybrid_vectors
 from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 
@@ -41,7 +41,7 @@ def section(experiment: Experiment) -> str:
     for name in ("sample", *experiment.wanted(SETS + _SHIFTS)):
         with _folder(experiment.data, name) as folder, tempfile.TemporaryDirectory() as spool:
             cosine = IndexedSet.read(folder, "test", DEFAULT_ENCODER, Path(spool))
-            near = encode_near_misses(cosine.dataset, encoder, None, experiment.seed, Job(), with_words=True)
+            near = encode_near_misses(cosine.dataset, encoder, None, experiment.seed, Job(), rule=RULE)
             words = LexicalIndex.of(document.encoded_text for document in cosine.dataset.documents)
             encoded = replace(with_words(cosine.encoded, cosine.dataset), near_misses=near)
             plain = replace(cosine.encoded, near_misses=replace(near, vectors=dense_of(near.vectors)))

@@ -65,7 +65,8 @@ def read_queries(data: str, settings: AdaptationSettings, spool: Path, job: Job)
         for path in spools:
             path.mkdir()
         check_split(folder / qrels_of(deciding), "--eval-split")
-        evaluation = read_dataset(folder, deciding, spools[0])
+        lowest = settings.relevant_from
+        evaluation = read_dataset(folder, deciding, spools[0], relevant_from=lowest)
         for note in evaluation.notes:
             job.report(note)
         if len({query.weight for query in evaluation.answerable}) > 1:
@@ -76,7 +77,7 @@ def read_queries(data: str, settings: AdaptationSettings, spool: Path, job: Job)
         if split is None:
             job.report("no split train: learning from crops of the documents")
             return evaluation, AdaptationQueries.collect(evaluation, None, settings.seed)
-        training = evaluation if split == deciding else read_dataset(folder, split, spools[1])
+        training = evaluation if split == deciding else read_dataset(folder, split, spools[1], relevant_from=lowest)
         origins = {query.origin for query in training.answerable}
         accounts = [account for origin, account in read_accounting(folder).items() if origin in origins]
         lost = sum((Counter(account.lost) for account in accounts), Counter[str]())

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options, SplitName
+from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import RerankerStage
@@ -53,6 +53,7 @@ class AdaptationSettings(Options):
         default=None,
         description="split that decides acceptance (default: test if there is one, else human, else generated)",
     )
+    relevant_from: RelevantFrom = Field(default=None, description=RELEVANT_FROM)
     seed: Annotated[int, Advice(f"give a whole number from 0 to {_MAX_SEED}")] = Field(
         default=0, ge=0, le=_MAX_SEED, description="seed of every random choice"
     )

@@ -154,5 +154,6 @@ command = command_of(
     run,
     AdaptOptions,
     budget=Appearance("TIME_OR_STEPS"),
+    relevant_from=Appearance("GRADE"),
     lexical=LEXICAL,
 )

@@ -185,7 +185,9 @@ command = Command(
         *parameters(EndpointOptions, group=_ENDPOINT),
         *parameters(
             CalibrationSettings,
-            *("split", "labels", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
+            *("split", "relevant_from", "labels", "drawn", "k", "bootstraps"),
+            *("sample_size", "seed", "holdout", "overlap_percentile"),
+            relevant_from=Appearance("GRADE"),
             labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
         *parameters(

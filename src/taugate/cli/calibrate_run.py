@@ -77,7 +77,9 @@ command = Command(
     params=[
         *parameters(CalibrateRunOptions, "run", "qrels", "releases", "scores", "off_topic", "as_json", "verbose"),
         *parameters(
-            CalibrationSettings, "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"
+            CalibrationSettings,
+            *("relevant_from", "drawn", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"),
+            relevant_from=Appearance("GRADE"),
         ),
         *parameters(
             ThresholdRule,

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.settings.options import Advice, Options, SplitName
+from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.calibration.settings.rules import MAX_LOSS
 from taugate.calibration.settings.settings import CalibrationSettings, LexicalChoice
 from taugate.cli.terminal.command import Command
@@ -59,6 +59,7 @@ class CompareOptions(Options):
         "follow its name in the same quotes"
     )
     split: SplitName = option(None, "labels: name of a file in qrels/, without .tsv (default: as in calibrate)")
+    relevant_from: Annotated[RelevantFrom, Appearance("GRADE")] = option(None, RELEVANT_FROM)
     k: Annotated[int, Field(ge=1)] = option(5, "results per query before the threshold (K)")
     max_loss: _Share = option(0.02, "loss that the certified threshold of each encoder may have")
     metric: Metric = option("accuracy", "metric that decides")
@@ -100,7 +101,7 @@ def run(options: CompareOptions) -> int:
     settings = CalibrationSettings.from_options(
         {"k": options.k, "seed": options.seed, "max_loss": [options.max_loss], "lexical": options.lexical}
         | ({} if options.split is None else {"split": options.split})
-        | {"metric": options.metric, "no_refusal": True}
+        | {"metric": options.metric, "no_refusal": True, "relevant_from": options.relevant_from}
     )
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay

@@ -19,6 +19,7 @@ from taugate.registry import writer
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.lock import lock_for_reading
 from taugate.registry.writer import CorpusContents, SecondStageContents
+from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
@@ -348,17 +349,14 @@ def _facts(
         "data": manifest.data.model_copy(update={"documents": len(documents)}),
         "index": manifest.index.model_copy(update={"documents": len(documents)}),
         "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
-        "strata": None if manifest.strata is None else _strata(manifest.strata, documents),
+        "strata": None if manifest.strata is None else _strata(manifest.strata, retriever.metadata),
         "erasure": erasure,
     }
 
 
-def _strata(strata: StrataRecord, documents: Sequence[Document]) -> StrataRecord:
-    values = (document.metadata.get(strata.field) for document in documents)
-    remaining = {value for value in values if not isinstance(value, list)}  # a field of lists has no strata
-    return strata.model_copy(
-        update={
-            "strata": [stratum for stratum in strata.strata if stratum.value is None or stratum.value in remaining],
-            "other_values": [value for value in strata.other_values if value in remaining],
-        }
-    )
+def _strata(strata: StrataRecord, metadata: Metadata) -> StrataRecord:
+    column = metadata.columns.get(composed(strata.field))
+    remaining = {*column.values} if column else set[SortKey]()
+    kept = [stratum for stratum in strata.strata if stratum.value is None or sort_key(stratum.value) in remaining]
+    other_values = [value for value in strata.other_values if sort_key(value) in remaining]
+    return strata.model_copy(update={"strata": kept, "other_values": other_values})

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filters import Filter, both, on_fields
+from taugate.retrieval.documents.filters import Filter, both, composed, on_fields
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
@@ -103,7 +103,7 @@ def _excluded(
 
 def _shown_field(document: Document, name: str) -> str:
     """Describe a document's value in a metadata field."""
-    value = document.metadata.get(name)
+    value = next((value for own, value in document.metadata.items() if composed(own) == name), None)
     return f"it has no {name!r}" if value is None else f"{name!r} is {value!r}"
 
 

@@ -173,7 +173,7 @@ class Retriever:
         """
         if not isinstance(self.index, HybridIndex):
             return vectors
-        return hybrid_vectors(vectors, texts)
+        return hybrid_vectors(vectors, texts, self.index.lexical.statistics.rule)
 
     def answer(
         self,

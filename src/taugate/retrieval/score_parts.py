@@ -65,9 +65,10 @@ def score_parts(index: Index, text: str, vector: Float32, positions: NDArray[np.
 
     if not isinstance(index, HybridIndex):
         return ScoreParts(scores)
-    terms = query_terms(text)
+    rule = index.lexical.statistics.rule
+    terms = query_terms(text, rule)
     cosines, lexical = index.parts(HybridVectors(vector[None], (terms,)), positions[None])
-    spelled = spellings(text)
+    spelled = spellings(text, rule)
     matched = [
         [word for term, word in spelled.items() if term in own] for own in index.lexical.matched(terms, positions)
     ]

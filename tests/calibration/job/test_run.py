@@ -15,7 +15,7 @@ from taugate.registry.catalog import current_id, find, release_ids
 from taugate.retrieval.gate import Gate, ScoredResult
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
@@ -148,6 +148,29 @@ def test_release_of_a_run_has_no_encoder_index_or_random_scores(run_releases: Pa
     assert "roe" not in written.drift.signals
     assert 0 < written.retriever.judged < 1
     assert (written.retriever.name, written.retriever.depth) == ("dense", 10)
+
+
+def test_lowest_grade_that_answers_is_recorded(
+    run: Path, sample: Path, run_releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With every answer at grade 2, and the best other result of each query at grade 1."""
+    (tmp_path / "qrels").mkdir()
+    header, *rows = (sample / "qrels" / "test.tsv").read_text().splitlines()
+    answers = dict(row.split("\t")[:2] for row in rows)
+    graded = [f"{query}\t{document}\t2" for query, document in answers.items()]
+    for line in run.read_text().splitlines():
+        record = json.loads(line)
+        others = (result["id"] for result in record["results"] if result["id"] != answers.get(record["query_id"]))
+        graded += [f"{record['query_id']}\t{next(others)}\t1"] if record["query_id"] in answers else []
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join([header, *graded]))
+    grade = manifest(
+        calibrate_run(run, tmp_path, tmp_path / "gates", "--relevant-from", "2", "--max-loss", "0.05"), capfd
+    )
+    before = json.loads((find(run_releases) / MANIFEST).read_bytes())
+    assert grade["data"]["relevant_from"] == 2
+    assert grade["policy"]["tau"] == before["policy"]["tau"]
+    assert cli.main(calibrate_run(run, tmp_path, tmp_path / "gates", "--bootstraps", "20")) in {0, 3, 4}
+    assert "grades 1 to 2: every document of grade 1 or more counts as an answer" in capfd.readouterr().err
 
 
 def test_report_of_a_run_leaves_out_what_it_cannot_know(run_releases: Path) -> None:

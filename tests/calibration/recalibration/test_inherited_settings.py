@@ -25,7 +25,7 @@ __all__ = ["copy", "first"]
 
 SMALL = {"bootstraps": 50, "sample_size": 40, "holdout": 0.0}
 KINDS: dict[str, dict[str, Any]] = {
-    "papers": {"k": 3, "seed": 7, "overlap_percentile": 10.0, "metric": "ndcg"},
+    "papers": {"k": 3, "seed": 7, "overlap_percentile": 10.0, "metric": "ndcg", "relevant_from": 1},
     "several losses": {"max_loss": [0.2, 0.3], "confidence": 0.8, "holdout": 0.2},
     "expected loss": {"max_loss": [0.2], "guarantee": "expected-loss", "policy": "similarity", "max_empty": 0.3},
     "non-inferiority": {"method": "non-inferiority", "policy": "relative", "max_loss": [0.2]},

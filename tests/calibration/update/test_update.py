@@ -68,6 +68,17 @@ def test_valid_update_is_promoted(sample: Path, copy: Path, first: str, tmp_path
     assert load(copy / printed["release"]).retriever.search([Query(asked, k=5)])[0].considered == 5
 
 
+def test_update_keeps_lowest_grade_that_answers(
+    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
+) -> None:
+    def graded(manifest: dict) -> None:
+        manifest["data"]["relevant_from"] = 1
+
+    promote(copy, clone(copy / first, 1, graded, parent=first))
+    assert update(newer(sample, tmp_path / "newer", mixed_changes), copy)[0] == 0
+    assert manifest_of(copy)["data"]["relevant_from"] == 1
+
+
 def test_only_new_texts_are_encoded(
     sample: Path, copy: Path, tmp_path: Path, update: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:

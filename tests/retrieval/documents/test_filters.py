@@ -4,15 +4,19 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.documents.columns import Column, TagColumn
+from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Condition, Filter, OneOf, Range, all_of
-from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.documents.store import Document, Scalar
+from taugate.retrieval.documents.metadata import Metadata, holds
+from taugate.retrieval.documents.sorted_values import SortedValues
+from taugate.retrieval.documents.store import Document, MetadataValue, Scalar
 
 MIXED: list[Scalar] = [
     True, False, 0, 1, 1.0, 0.0, -0.0, -1, 2, 2.5, 2**53, 2**53 + 1, float(2**53), -(2**63), 2**64 - 1, 1e308, 5e-324,
@@ -49,6 +53,7 @@ def meets(document: Document, condition: Condition) -> bool:
     value = document.metadata.get(condition.field)
     if value is None:
         return False
+    value = normalize("NFC", value) if isinstance(value, str) else value
     if isinstance(condition, OneOf):
         query_filter = [each for _, each in condition.keys]
         return any(
@@ -159,6 +164,65 @@ def test_saved_metadata_is_read_back(metadata: Metadata, documents: list[Documen
     first = (tmp_path / "m").read_bytes()
     Metadata.of(documents).save(tmp_path / "m")
     assert (tmp_path / "m").read_bytes() == first
+
+
+FORMS = ("NFC", "NFD")
+
+
+def _in_form(field: str, value: str) -> dict[str, MetadataValue]:
+    return {normalize(field, "stád"): normalize(value, "Zürich"), "tags": [normalize(value, "é"), "x"]}
+
+
+TWO_FORMS = [
+    Document(f"{field}{value}", "text", None, _in_form(field, value))
+    for field in FORMS
+    for value in FORMS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("query_filter", "met"),
+    [
+        ({"stád": "Zürich"}, True),
+        ({"stád": ["Zürich", "Bern"]}, True),
+        ({"stád": {"ne": "Zürich"}}, False),
+        ({"stád": {"nin": ["Zürich"]}}, False),
+        ({"$not": {"stád": "Zürich"}}, False),
+        ({"tags": "é"}, True),
+        ({"tags": {"ne": "é"}}, False),
+    ],
+)
+def test_unicode_forms_of_names_and_values_are_equal(query_filter: dict[str, Any], met: bool, form: str) -> None:
+    asked = read_filter(json.loads(normalize(form, json.dumps(query_filter, ensure_ascii=False))))
+    assert asked is not None
+    assert Metadata.of(TWO_FORMS).where(asked).tolist() == [met] * 4
+    assert [holds(asked, document.metadata) for document in TWO_FORMS] == [met] * 4
+
+
+def test_name_in_two_forms_has_both_values() -> None:
+    document = Document("d", "text", None, {normalize("NFC", "é"): "a", normalize("NFD", "é"): "b"})
+    for value, met in (("a", True), ("b", True), ("c", False)):
+        asked = (OneOf.of("é", value),)
+        assert (bool(Metadata.of([document]).where(asked)), holds(asked, document.metadata)) == (met, met)
+
+
+def test_columns_of_earlier_versions_are_composed(tmp_path: Path) -> None:
+    """They were written with the values of both forms apart."""
+    city, tag = (sorted(normalize(form, text) for form in FORMS) for text in ("Zürich", "é"))
+    records: list[dict[str, MetadataValue]] = [{"city": city[i], "tags": [tag[i]]} for i in (0, 1, 1)]
+    old = Metadata(
+        {
+            "city": Column(SortedValues.of((2, value) for value in city), np.array([0, 1, 1], dtype=np.int32)),
+            "tags": TagColumn(
+                SortedValues.of((2, value) for value in tag), np.array([0, 1, 1], dtype=np.int32), np.arange(4)
+            ),
+        }
+    )
+    old.save(tmp_path / "m")
+    loaded = Metadata.load(tmp_path / "m", [Document(str(i), "text", None, record) for i, record in enumerate(records)])
+    for field, value in (("city", "Zürich"), ("tags", "é")):
+        assert loaded.where((OneOf.of(field, value),)).all()
 
 
 def _json(*values: object) -> tuple[np.ndarray, np.ndarray]:

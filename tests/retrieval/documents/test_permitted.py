@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -152,6 +153,18 @@ def test_permission_uses_stratum_threshold() -> None:
         query = Query("", K, None, 0, query_filter, permitted)
         (answer,) = Retriever(None, INDEX, policy, metadata=METADATA).answer([query], VECTORS[:1])  # type: ignore[arg-type]
         assert (answer.threshold, answer.calibrated) == (np.float32(threshold), calibrated)
+
+
+def test_unicode_forms_hide_same_documents() -> None:
+    """macOS writes "é" as two characters; a key that excludes it must exclude both forms, in names as well."""
+    records = [{normalize(field, "é"): normalize(value, "ü")} for field in ("NFC", "NFD") for value in ("NFC", "NFD")]
+    metadata = Metadata.of(Document(str(row), "text", None, records[row % 4]) for row in range(N))
+    searched = Retriever(None, INDEX, Policy("none", None, K), metadata=metadata)  # type: ignore[arg-type]
+    for form in ("NFC", "NFD"):
+        name, value = normalize(form, "é"), normalize(form, "ü")
+        for hides, shown in (({name: {"ne": value}}, 0), ({name: value}, K)):
+            (answer,) = searched.answer([Query("", K, permitted=read_filter(hides) or ())], VECTORS[:1])
+            assert len(answer.positions) == shown
 
 
 def test_unfit_permission_is_refused() -> None:

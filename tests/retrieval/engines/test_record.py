@@ -1,12 +1,17 @@
 """The manifest's engine record: readable JSON that round-trips, and errors for anything else."""
 
+import hashlib
 from typing import Any
+from unicodedata import normalize
 
 import orjson
 import pytest
 from pydantic import ValidationError
 
 from taugate.retrieval.documents.field_types import FieldTypes
+from taugate.retrieval.documents.filters import OneOf, Range
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.engines.filters import FilterDialect, condition, date_key, filterable
 from taugate.retrieval.engines.record import EngineRecord
 from tests.retrieval.engines.corpus import corpus
 
@@ -60,3 +65,21 @@ def test_invalid_fields_are_refused_by_name(fields: Any, message: str) -> None:
     (error,) = refused.value.errors()
     assert error["loc"] == ("fields",)
     assert error["msg"].startswith(message)
+
+
+def test_filter_finds_every_unicode_form() -> None:
+    """Rows are uploaded in the composed form, and by earlier versions as the corpus had them."""
+    dialect = FilterDialect(has_any=" ".join, compares=lambda key, sign, number: f"{key}{sign}")
+    forms = [(normalize(name, "é"), normalize(value, "ü")) for name in ("NFC", "NFD") for value in ("NFC", "NFD")]
+    uploaded = {token for name, value in forms for token in filterable(Document("d", "", None, {name: value})).tokens}
+    earlier = {hashlib.sha256(orjson.dumps((2, name, value))).hexdigest()[:24] for name, value in forms}
+    assert len(uploaded) == 2  # its id, and the value in one form
+    asked = condition((OneOf.of(*forms[-1]),), dialect)
+    assert all(token in asked for token in earlier)
+    within = condition((Range(forms[0][0], gt=0, kind=3),), dialect)
+    assert all(f"{date_key(name)}>" in within for name, _ in forms)
+
+
+def test_field_of_earlier_collection_is_named_in_composed_form() -> None:
+    written = RECORD.model_dump() | {"fields": {normalize("NFD", "é"): ["texts"]}}
+    EngineRecord.model_validate(written).fields.check((OneOf.of("é", "a"),))

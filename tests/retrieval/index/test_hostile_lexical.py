@@ -70,7 +70,7 @@ CHANGES: dict[str, Callable[[Arrays], None]] = {
     "unseen idf NaN": placed("statistics", 3, np.nan),
     "unseen idf infinite": placed("statistics", 3, np.inf),
     "unseen idf that overflows": placed("statistics", 3, 1.7e308),
-    "rule of a later version": placed("statistics", 4, 3),
+    "rule of a later version": placed("statistics", 4, 4),
     "rule NaN": placed("statistics", 4, np.nan),
     "statistics in float32": replaced("statistics", lambda array: array.astype(np.float32)),
     "statistics of three": replaced("statistics", lambda array: array[:3]),

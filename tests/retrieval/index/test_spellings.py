@@ -10,7 +10,8 @@ SPELLINGS = {
     "What does a Building-Permit cost, a PERMIT?": ["What", "does", "a", "Building", "Permit", "cost"],
     "ＦＡＸ fax Straße": ["ＦＡＸ", "Straße"],
     "kit\u00adchen": ["kitchen"],  # a soft hyphen is not shown
-    "Foo™ 東京都": ["footm", "東京", "京都"],  # folding joins two words; pairs of characters
+    "Foo™ 東京都 水": ["Foo", "東京", "京都", "水"],  # pairs of characters
+    "m² Αθήνα": ["m", "2", "m2", "Αθήνα"],
     " \n": [],
 }
 
@@ -18,6 +19,10 @@ SPELLINGS = {
 @pytest.mark.parametrize(("text", "expected"), SPELLINGS.items())
 def test_spellings_are_those_of_the_text(text: str, expected: list[str]) -> None:
     assert [*spellings(text).values()] == expected
+
+
+def test_spellings_follow_the_rule() -> None:
+    assert [*spellings("Foo™", rule=2).values()] == ["footm"]
 
 
 @given(st.text(st.characters() | st.sampled_from("aB éß東ｶﾞ\u00ad\u200b\u0301\u3000™ﬁ"), max_size=30))

@@ -16,7 +16,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.dataset.vectors import DatasetVectors
 from taugate.ingestion.queries.near_misses import near_misses
 from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder, Role
-from taugate.retrieval.index.words import hybrid_vectors
+from taugate.retrieval.index.words import RULE, WordRule, hybrid_vectors
 from taugate.retrieval.vectors.inner_product import count_longer
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors
@@ -256,15 +256,16 @@ def own_dataset(dataset: Dataset, vectors: DatasetVectors, job: Job) -> EncodedD
     return EncodedDataset(vectors.documents, **queries, off_topic=off_topic, lengths=lengths, truncated_documents=0)
 
 
-def with_words(encoded: Encoded, dataset: Dataset) -> Encoded:
+def with_words(encoded: Encoded, dataset: Dataset, rule: WordRule = RULE) -> Encoded:
     """Add the words of all queries of a data set to their vectors, for a score with a lexical part.
 
     Args:
         encoded: Vectors of the data set, without near misses.
         dataset: The data set.
+        rule: Rule of the index that the words are looked up in.
     """
     texts = query_texts(dataset) | {"off_topic": dataset.off_topic}
-    return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind]))
+    return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind], rule))
 
 
 def query_texts(dataset: Dataset) -> dict[str, Sequence[str]]:
@@ -283,7 +284,7 @@ def encode_near_misses(
     seed: int,
     job: Job,
     *,
-    with_words: bool,
+    rule: WordRule | None,
 ) -> EncodedNearMisses:
     """Make near misses from the answerable queries, and encode them as queries are searched.
 
@@ -293,7 +294,7 @@ def encode_near_misses(
         projection: Projection of the vectors, None without one.
         seed: Seed of the near misses.
         job: Its stage "encode" grows by the time spent in the encoder.
-        with_words: Whether the score has a lexical part.
+        rule: Rule of the index of words; None if the score has no lexical part.
     """
     questions = near_misses(dataset, seed)
     texts = [question.text for question in questions]
@@ -301,7 +302,7 @@ def encode_near_misses(
     vectors = encode(encoder, texts, len(questions), "query", cache, job).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
     searched = vectors if projection is None else projection.apply(vectors)
-    return EncodedNearMisses(hybrid_vectors(searched, texts) if with_words else searched, sources)
+    return EncodedNearMisses(searched if rule is None else hybrid_vectors(searched, texts, rule), sources)
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ class AcceptedSearch:
     def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
         """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
         projection = None if self.projection is None else self.projection.projection
-        hybrid = isinstance(self.index, HybridIndex)
-        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, with_words=hybrid)
+        rule = self.index.lexical.statistics.rule if isinstance(self.index, HybridIndex) else None
+        questions = encode_near_misses(dataset, self.encoder, projection, seed, job, rule=rule)
         return replace(self, encoded=replace(self.encoded, near_misses=questions))
 
 

@@ -59,8 +59,8 @@ class RankingOutcomes:
         positions = positions_excluding_own(own_passages_of(queries), positions)
         grades = grades_of(queries, positions, parents)
         retrieved = np.ones(grades.shape, dtype=np.bool_)
-        gaining = retrieved if parents is None else first_of_document(parents[positions], grades >= 1)
-        ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
+        gaining = retrieved if parents is None else first_of_document(parents[positions], grades != 0)
+        ideal = np.array([ideal_dcg(query.gains, DEPTH) for query in queries])
         deep = slice(None), slice(DEPTH)
         return cls(accuracy(grades[:, :k], retrieved[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
 

@@ -78,7 +78,7 @@ def read_labelled(
             return read_people(folder, splits, spool, job.report, own_vectors=own_vectors)
     split = settings.split or default_split(data, job.report)
     with local_folder(data, split, own_vectors=own_vectors) as folder:
-        dataset = read_dataset(folder, split, spool, own_vectors=own_vectors)
+        dataset = read_dataset(folder, split, spool, own_vectors=own_vectors, relevant_from=settings.relevant_from)
     weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
     if len(weights) > 1:
         option = {HUMAN: "--labels human", TRAFFIC: "--labels human,traffic"}.get(

@@ -92,7 +92,9 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             )
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
-            run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k)
+            run, left_out = JudgedRun.read(
+                Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from
+            )
             off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)
         for sentence in left_out:
             job.report(sentence)
@@ -136,6 +138,7 @@ def _data_facts(run: JudgedRun, off_topic: Run | None) -> dict[str, Any]:
         "unanswerable": unanswerable,
         "truncated_documents": 0,
         "sha256": {**run.sha256, **({} if off_topic is None else {"off_topic": off_topic.sha256})},
+        "relevant_from": run.relevant_from,
     }
 
 

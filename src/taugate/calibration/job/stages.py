@@ -159,5 +159,6 @@ def _data_facts(dataset: Dataset, truncated: int) -> dict[str, Any]:
         "truncated_documents": truncated,
         "empty_documents": dataset.empty or None,
         "own_documents": dataset.own_documents or None,
+        "relevant_from": dataset.relevant_from,
         "sha256": dataset.sha256,
     }

@@ -61,7 +61,9 @@ class ResultDocuments:
 
 
 def grades_of(queries: Sequence[LabelledQuery], positions: Positions, parents: Parents) -> NDArray[np.int64]:
-    """Look up the grade of each result's document, (q, K) int64: 0 if the result is not a relevant passage.
+    """Look up the grade of each result's document, (q, K) int64: 1 or more if the result is a relevant passage.
+
+    It is negative if the document does not answer and gains in NDCG, and 0 otherwise.
 
     Args:
         queries: q queries.

@@ -32,7 +32,7 @@ def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.f
     """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
 
     Args:
-        grades: (q, K), 0 if not relevant.
+        grades: (q, K), as `grades_of` returns them.
         kept: (q, K).
     """
     hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
@@ -45,7 +45,7 @@ def discounts(k: int) -> NDArray[np.float64]:
 
 
 def ideal_dcg(grades: Collection[int], k: int) -> float:
-    """Return DCG@K of a query's relevant documents, by their grades ≥ 1, in the best order."""
+    """Return DCG@K of the documents that gain, by their grades ≥ 1, in the best order."""
     best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
     return float(best @ discounts(len(best)))
 
@@ -56,11 +56,11 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
     Ranks are those of the uncut list; dropped results gain nothing.
 
     Args:
-        grades: (q, K), best first.
+        grades: (q, K), best first, as `grades_of` returns them.
         kept: (q, K), best first, at most one chunk of a document.
         ideal: (q,), `ideal_dcg` of each query.
     """
-    dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
+    dcg: NDArray[np.float64] = np.where(kept, np.abs(grades), 0) @ discounts(grades.shape[1])
     return dcg / ideal
 
 
@@ -70,7 +70,7 @@ class JudgedQueries:
 
     Attributes:
         top: The (q, K) most similar passages.
-        grades: (q, K) int64, the qrels' grade of each result's document, 0 if the result is not a relevant passage.
+        grades: (q, K) int64, as `grades_of` returns them.
         ideal: (q,) float64, DCG@K of a perfect ranking of documents.
         correct: (q,) float32, S_corr, the similarity of the most similar relevant passage, retrieved or not.
         documents: Documents of the results, None if every passage is a document.
@@ -105,7 +105,7 @@ class JudgedQueries:
         return cls(
             top=top,
             grades=grades,
-            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
+            ideal=np.array([ideal_dcg(query.gains, k) for query in queries]),
             correct=_correct_similarity(queries, vectors, index, parents),
             documents=None if parents is None else ResultDocuments.of(queries, top.positions, grades, parents),
         )
@@ -137,7 +137,7 @@ class JudgedQueries:
         """Return NDCG@K of each query, (q,), over all its results or those in the (q, K) mask `kept`."""
         shown = self._all if kept is None else kept
         if self.documents is not None:
-            shown = first_of_document(self.documents.numbers, shown & self.relevant)
+            shown = first_of_document(self.documents.numbers, shown & (self.grades != 0))
         return ndcg(self.grades, shown, self.ideal)
 
     def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:

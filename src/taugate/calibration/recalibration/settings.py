@@ -40,6 +40,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
         split=manifest.data.split,
+        relevant_from=manifest.data.relevant_from,
         drawn=(manifest.evidence and manifest.evidence.drawn) or "auto",
         k=manifest.policy.k,
         **manifest.bootstrap.model_dump(),
@@ -75,7 +76,7 @@ def with_traffic_labels(settings: CalibrationSettings, splits: Collection[str]) 
                 "judge some queries with taugate judge"
             )
         split = HUMAN
-    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0)
+    return replace(settings, split=split, labels=(HUMAN, TRAFFIC), holdout=0.0, relevant_from=None)
 
 
 def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:

@@ -108,8 +108,8 @@ class LossSteps:
             decisions: (q, K) float32 decision scores.
             units: Sampling units of the queries, None if each query is its own unit.
         """
-        gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
-        owners, ranks = np.nonzero(queries.relevant)
+        gains = np.abs(queries.grades) * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
+        owners, ranks = np.nonzero(queries.grades)
         at, heights = decisions[owners, ranks], gains[owners, ranks]
         if queries.documents is not None:
             heights = _heights_by_document(owners, queries.documents.numbers[owners, ranks], at, heights)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -33,6 +33,12 @@ def _file_name(split: str) -> str:
 SplitName = Annotated[
     Annotated[str, AfterValidator(_file_name)] | None, Advice("give the name of a file in qrels/, without .tsv")
 ]
+
+
+RelevantFrom = Annotated[
+    Annotated[int, Field(ge=1)] | None, Advice("give the lowest grade of the qrels that answers, 1 or more")
+]
+RELEVANT_FROM = "lowest grade of the qrels that answers a query (default: 1); lower ones still gain in NDCG"
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

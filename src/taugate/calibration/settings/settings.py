@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.settings.options import Advice, Options, SplitName
+from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options, RelevantFrom, SplitName
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
@@ -159,6 +159,7 @@ class CalibrationSettings(Options):
         description="labels: name of a file in qrels/, without .tsv (default: test if it exists, else human, else "
         "generated)",
     )
+    relevant_from: RelevantFrom = Field(default=None, description=RELEVANT_FROM)
     labels: Annotated[
         tuple[str, ...],
         AfterValidator(_from_people),
@@ -289,6 +290,7 @@ class CalibrationSettings(Options):
             f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
             f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
             f"--count-at-most {rule.count_at_most}": (rule.count_at_most is not None, single_limit),
+            f"--relevant-from {self.relevant_from}": (self.relevant_from is not None, "people answer yes or no"),
             "--max-loss with several": (bool(rule.further_losses), single_limit),
             "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
         }

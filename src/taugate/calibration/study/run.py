@@ -103,7 +103,7 @@ class RunSearch(StudiedSearch):
         judged = JudgedQueries(
             top=TopK(results.scores, results.documents),
             grades=grades_of(run.answerable, results.documents, None),
-            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in run.answerable]),
+            ideal=np.array([ideal_dcg(query.gains, k) for query in run.answerable]),
             correct=_correct_scores(run),
         )
         searched = SearchedRun(

@@ -29,7 +29,7 @@ from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.columns import TagColumn
-from taugate.retrieval.documents.filters import OneOf, Value, all_of
+from taugate.retrieval.documents.filters import OneOf, Value, all_of, composed
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
@@ -74,7 +74,7 @@ class QueryStrata:
             metadata.check(all_of(OneOf.of(field, "")))
         except InputError as error:
             raise InputError(f"--strata metadata.{field}: {error}") from error
-        column = metadata.columns[field]
+        column = metadata.columns[composed(field)]
         if isinstance(column, TagColumn):
             raise InputError(f"--strata metadata.{field}: holds lists of strings; choose a field of single values")
         members: dict[Value, list[int]] = {}
@@ -84,7 +84,7 @@ class QueryStrata:
                 members.setdefault(value, []).append(number)
         if not members:
             raise InputError(f"--strata metadata.{field}: no relevant document has this field; choose another field")
-        return cls(field, metadata, {value: np.array(members[value]) for value in members})
+        return cls(composed(field), metadata, {value: np.array(members[value]) for value in members})
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def accept_index(
         if isinstance(before, HybridIndex):
             texts = (document.encoded_text for document in dataset.documents)
             lexical = LexicalPart(before.lexical.of_other_texts(texts), before.weight)
-            encoded = with_words(encoded, dataset)
+            encoded = with_words(encoded, dataset, lexical.words.statistics.rule)
         trial = SearchTrial.build(
             dataset.answerable,
             encoded.answerable,

@@ -160,7 +160,8 @@ class Update(CalibrationStages):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
         with job.stage("read"), local_folder(data, split, own_vectors=own) as source:
             self.before = CorpusDigests.of(documents_of(self.release, job))
-            dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own)
+            lowest = parent.data.relevant_from
+            dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own, relevant_from=lowest)
             if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
                 dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))

@@ -16,10 +16,11 @@ from taugate.retrieval.index.words import UNSPACED, words
 GUIDELINE = "Relevant: the passage answers the query, or a part of it. The same topic alone is not enough."
 # The keys and their actions; the page has the same ones.
 KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
-_PAIR = regex.compile(rf"(?:{UNSPACED}\p{{M}}*+){{2}}")  # two letters of a language without spaces between words
+_LETTER = regex.compile(rf"{UNSPACED}\p{{M}}*+")  # of a language without spaces between words
+_PAIR = regex.compile(rf"(?:{_LETTER.pattern}){{2}}")
 _WORD = regex.compile(rf"(?<![\w\u200c\u200d])(?:(?!{UNSPACED})[\w\u200c\u200d])++")
 # Shorter words are in every passage, so marking them does not help, unless they hold a digit or are acronyms.
-_MARKED = regex.compile(rf"\w{{4,}}|\w*\d\w*|{_PAIR.pattern}")
+_MARKED = regex.compile(rf"\w{{4,}}|\w*\d\w*|{_PAIR.pattern}|{_LETTER.pattern}")
 _ACRONYM = regex.compile(r"\w+\p{Lu}\w*")  # a capital letter after the first, as in EU, pH and 3D
 _GRAMMAR = regex.compile(r"\p{Hiragana}+")  # Hiragana alone: endings and particles of Japanese
 
@@ -108,7 +109,7 @@ def segments(text: str, query: str) -> list[Segment]:
     marked = {word for word in query_words if _MARKED.fullmatch(word) and not _GRAMMAR.fullmatch(word)}
     marked |= query_words & (acronyms | _acronyms(text))
     matched = [False] * len(text)
-    for pattern in (_WORD, _PAIR):
+    for pattern in (_WORD, _PAIR, _LETTER):
         for piece in pattern.finditer(text, overlapped=True):
             if marked.intersection(words(piece[0])):
                 matched[slice(*piece.span())] = [True] * len(piece[0])

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TextIO
 
 import click
@@ -72,7 +72,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as Click does, after completing abbreviated options such as --rel for --releases."""
-        names = [name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("--")]
+        parameters = self.get_params(ctx)
+        names = {name: option.required for option in parameters for name in option.opts if name.startswith("--")}
         end = args.index("--") if "--" in args else len(args)
         return super().parse_args(ctx, [*(_completed(word, names) for word in args[:end]), *args[end:]])
 
@@ -124,11 +125,18 @@ class Group(click.Group):
         return [*self.commands]
 
 
-def _completed(word: str, names: list[str]) -> str:
-    """Return a word of the command line with the full name of an abbreviated option."""
+def _completed(word: str, names: Mapping[str, bool]) -> str:
+    """Return a word of the command line with the full name of an abbreviated option; a required one takes precedence.
+
+    Args:
+        word: The word.
+        names: Names of the options, and whether they are required.
+    """
     name, equals, value = word.partition("=")
-    matches = {full for full in names if full.startswith(name)} if len(name) > 2 and name.startswith("--") else set()
-    return f"{matches.pop()}{equals}{value}" if len(matches) == 1 else word
+    matches = [full for full in names if full.startswith(name)] if len(name) > 2 and name.startswith("--") else []
+    if len(matches) > 1 and name not in names:
+        matches = [full for full in matches if names[full]]
+    return f"{matches[0]}{equals}{value}" if len(matches) == 1 else word
 
 
 def _show_all_options(ctx: click.Context, _: click.Parameter, requested: bool) -> None:

@@ -61,7 +61,7 @@ class Dataset(LabelledQueries):
     @property
     def notes(self) -> list[str]:
         """Messages for the user about documents and queries that are left out, a sentence each."""
-        return left_out_notes(self.empty, self.own_documents)
+        return [*left_out_notes(self.empty, self.own_documents), *self.grade_notes]
 
     @property
     def off_topic(self) -> list[str]:
@@ -108,7 +108,9 @@ class OpenDataset:
         vectors = DatasetVectors.read(folder, ids, by_id) if own_vectors else None
         return cls(folder, DocumentStore(spool), ids, by_id, vectors)
 
-    def labelled(self, split: str, earlier_ids: Container[str] = ()) -> tuple[list[LabelledQuery], int]:
+    def labelled(
+        self, split: str, earlier_ids: Container[str] = (), relevant_from: int | None = None
+    ) -> tuple[list[LabelledQuery], int]:
         """Return the queries of a split in the order of queries.jsonl, and the number of queries left out as orphaned.
 
         A query that queries.jsonl calls unanswerable belongs to every split if no split judges it. A near miss belongs
@@ -117,12 +119,14 @@ class OpenDataset:
         Args:
             split: Split whose judgements are read.
             earlier_ids: As in `read_dataset`.
+            relevant_from: The lowest grade that answers; None for 1.
 
         Raises:
             InputError: If the file of the split cannot be read; LineError if a line of it is invalid.
         """
         unanswerable = {name for name, query in self.queries.items() if not query.answerable}
-        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, earlier_ids, unanswerable)
+        path = self.folder / qrels_of(split)
+        judgements = read_qrels(path, self.queries, self.ids, earlier_ids, unanswerable, relevant_from)
         orphaned = drop_orphans(judgements)
         if unanswerable:
             unlisted = unanswerable - judged_queries(self.folder)
@@ -161,7 +165,13 @@ class OpenDataset:
 
 
 def read_dataset(
-    folder: Path, split: str, spool: Path, earlier_ids: Container[str] = (), *, own_vectors: bool = False
+    folder: Path,
+    split: str,
+    spool: Path,
+    earlier_ids: Container[str] = (),
+    *,
+    own_vectors: bool = False,
+    relevant_from: int | None = None,
 ) -> Dataset:
     """Read and check a data set.
 
@@ -172,16 +182,17 @@ def read_dataset(
         earlier_ids: Ids of documents in an earlier version of the corpus; judgements of documents that have been
             removed since are ignored.
         own_vectors: As in `OpenDataset.read`.
+        relevant_from: The lowest grade that answers; None for 1.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, split, spool, own_vectors=own_vectors)
-    labelled, orphaned = opened.labelled(split, earlier_ids)
+    labelled, orphaned = opened.labelled(split, earlier_ids, relevant_from)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         qrels = stored_file(folder / qrels_of(split))
-        raise InputError(f"{qrels}: no query has a document with score 1 or more; label some")
+        raise InputError(f"{qrels}: no query has a document with score {relevant_from or 1} or more; label some")
     return Dataset(
         name=folder.resolve().name,
         split=split,
@@ -193,4 +204,5 @@ def read_dataset(
         orphaned=orphaned,
         empty=len(opened.ids.empty),
         written_near_misses=opened.near_misses,
+        relevant_from=relevant_from,
     )

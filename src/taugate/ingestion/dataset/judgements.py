@@ -37,12 +37,22 @@ class Judgement(NamedTuple):
     """The relevance of one document to one query, judged by a person or a rule.
 
     Attributes:
-        grade: 0 is not relevant, 1 or more is; negative grades, as in TREC, become 0.
+        grade: 0 is not relevant, 1 or more is; negative grades, as in TREC, become 0. See `answering_from` as well.
         weight: The inverse of the probability that this judgement was requested; None if the file has no weights.
     """
 
     grade: int
     weight: float | None = None
+
+    def answering_from(self, lowest: int | None) -> "Judgement":
+        """Return the judgement with its grade as a negative number if it is below the lowest grade that answers.
+
+        Such a document gains in NDCG, and does not answer the query.
+
+        Args:
+            lowest: The lowest grade that answers; None for 1.
+        """
+        return self if self.grade >= (lowest or 1) else self._replace(grade=-self.grade)
 
 
 class JudgementLine(NamedTuple):
@@ -133,11 +143,12 @@ def read_qrels(
     ids: CorpusIds,
     earlier_ids: Container[str] = (),
     unanswerable: Container[str] = (),
+    relevant_from: int | None = None,
 ) -> dict[str, dict[JudgedId, Judgement]]:
     """Read the judgements of a split: of passages and of whole documents, by query id.
 
-    A query listed with zero scores only is unanswerable. A row with `-` in place of a document says so without one, and
-    is recorded under NOWHERE.
+    A query listed without a score that answers is unanswerable. A row with `-` in place of a document says so without
+    one, and is recorded under NOWHERE.
 
     Args:
         path: Path of the qrels file.
@@ -146,6 +157,8 @@ def read_qrels(
         earlier_ids: Ids of passages and documents in an earlier version of the corpus; if a removed one answered a
             query, the judgement is recorded under _REMOVED.
         unanswerable: Ids of the queries that queries.jsonl calls unanswerable.
+        relevant_from: The lowest grade that answers; None for 1. Files that Taugate writes have no grades: the split
+            `generated`, and those with weights, which were sampled.
 
     Raises:
         InputError: If the file cannot be read or holds no judgement; LineError if a line is invalid.
@@ -155,8 +168,10 @@ def read_qrels(
     judgements: dict[str, dict[JudgedId, Judgement]] = {}
     rows = read_lines(path)
     weighted = parse_header(path, next(rows, (0, ""))[1])
+    generated = path.name.removesuffix(".gz") == f"{GENERATED}.tsv"
     for line, text in rows:
         query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
+        judgement = judgement.answering_from(None if weighted or generated else relevant_from)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         if query in unanswerable and judgement.grade >= 1:
@@ -169,11 +184,11 @@ def read_qrels(
             )
         if judged_id is None and (document in earlier_ids or document in ids.empty):
             judged_id = _REMOVED
-            if judgement.grade == 0:
+            if judgement.grade < 1:
                 continue
         if judged_id is None:
             remedy = "add it or remove this line"
-            if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
+            if generated:
                 remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
         judged = judgements.setdefault(query, {})

@@ -41,6 +41,7 @@ class LabelledQueries(ABC):
         unanswerable: Queries without a relevant document, in the order of the file.
         sha256: Digests of the files that they were read from, by the names of `DataRecord.sha256`.
         other_queries: Queries outside the split, for calibration with few labels; None if only the split is used.
+        relevant_from: The lowest grade that answers; None for 1.
     """
 
     name: str
@@ -49,6 +50,15 @@ class LabelledQueries(ABC):
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
     other_queries: OtherQueries | None = None
+    relevant_from: int | None = None
+
+    @property
+    def grade_notes(self) -> list[str]:
+        """A sentence if there are grades above 1, which may say that 1 is no answer."""
+        highest = max((grade for query in self.answerable for grade in query.relevant.values()), default=0)
+        counted = f"warning: grades 1 to {highest}: every document of grade 1 or more counts as an answer"
+        said = f"{counted}; --relevant-from 2 counts those of grade 2 or more"
+        return [said] if self.relevant_from is None and highest > 1 else []
 
     @property
     @abstractmethod

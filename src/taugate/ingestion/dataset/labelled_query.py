@@ -1,7 +1,7 @@
 """A query of a split with its judgements."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -21,7 +21,7 @@ class LabelledQuery:
         id: Its `_id`.
         text: Text of the query.
         relevant: Documents with their grades, 1 or more; empty if the query is unanswerable.
-        judged: Documents that an unanswerable query was judged against, all with a score of 0; empty if it is
+        judged: Documents that an unanswerable query was judged against, none of which answers; empty if it is
             answerable, or if it is unanswerable whatever the document.
         origin: Source of the query.
         chunks: Positions of the relevant chunks of each document that the qrels do not name as a whole; every chunk
@@ -29,6 +29,7 @@ class LabelledQuery:
         weight: Number of queries that this one stands for: the inverse of the probability that it was judged.
         own_passages: Positions of the passages that are the query itself (`own_documents`). They are left out of its
             results; for most queries there are none.
+        lesser: Other documents with their grades, below the lowest that answers, which gain in NDCG.
     """
 
     id: str
@@ -39,6 +40,7 @@ class LabelledQuery:
     chunks: Mapping[int, tuple[int, ...]] | None = None
     weight: float = 1.0
     own_passages: tuple[int, ...] = ()
+    lesser: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -52,7 +54,7 @@ class LabelledQuery:
         """Make a labelled query from its judgements.
 
         The grade of a document is the highest grade of the document or of its chunks. A chunk is relevant if it, or
-        its document, has grade 1 or more. Weights of judgements take precedence over the weight of the query: the
+        its document, answers the query. Weights of judgements take precedence over the weight of the query: the
         query gets the smallest weight of its relevant documents, which belongs to the judgement that was most likely
         to be made.
 
@@ -65,6 +67,7 @@ class LabelledQuery:
         """
         relevant: dict[int, int] = {}
         chunks: dict[int, tuple[int, ...]] = {}
+        lesser: dict[int, int] = {}
         named_documents: set[int] = set()
         judged: dict[int, None] = {}  # keeps the order
         for judged_id, (grade, _) in judgements.items():
@@ -73,6 +76,8 @@ class LabelledQuery:
             position, names_document = judged_id
             document = position if parents is None else int(parents[position])
             judged[document] = None
+            if grade < 0:
+                lesser[document] = max(-grade, lesser.get(document, 0))
             if grade >= 1:
                 relevant[document] = max(grade, relevant.get(document, 0))
                 if names_document:
@@ -93,10 +98,18 @@ class LabelledQuery:
             None if parents is None else partial,
             weight,
             own_passages,
+            {document: grade for document, grade in lesser.items() if document not in relevant},
         )
+
+    @property
+    def gains(self) -> list[int]:
+        """Grades of the documents that gain in NDCG."""
+        return [*self.relevant.values(), *self.lesser.values()]
 
     def grade(self, position: int, document: int) -> int:
         """Return the grade of a passage: that of its document if the passage is relevant, else 0.
+
+        It is negative if the document does not answer, and gains in NDCG.
 
         Args:
             position: Position of the passage.
@@ -104,4 +117,4 @@ class LabelledQuery:
         """
         if self.chunks is not None and position not in self.chunks.get(document, (position,)):
             return 0
-        return self.relevant.get(document, 0)
+        return self.relevant.get(document, 0) or -self.lesser.get(document, 0)

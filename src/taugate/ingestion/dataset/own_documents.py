@@ -5,14 +5,12 @@ BEIR leaves out every document that has the id of the query. Ids that merely cou
 documents, are equal by chance, and the document may be the answer: so the texts have to agree as well.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.words import words
 
-_WORD = re.compile(r"\w+")
 # Copies of long texts differ by a correction or two; an equal share of a short question may be found by chance.
 _MIN_WORDS_TO_DIFFER = 20
 _MIN_SHARE = 0.9
@@ -27,9 +25,9 @@ def is_same_text(query: str, passages: Sequence[Document]) -> bool:
         query: Text of the query.
         passages: The chunks of the document in their order, or the whole document.
     """
-    query_words = _words(query)
-    title = _words(passages[0].title or "")
-    text = [word for passage in passages for word in _words(passage.text)]
+    query_words = words(query, rule=1)
+    title = words(passages[0].title or "", rule=1)
+    text = [word for passage in passages for word in words(passage.text, rule=1)]
     if not query_words:
         return False
     if query_words in (title, text, title + text):
@@ -54,7 +52,3 @@ def left_out_notes(empty: int, own_documents: int) -> list[str]:
             "each is left out of its own results, as BEIR does"
         )
     return notes
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())

@@ -110,23 +110,24 @@ class JudgedRun(LabelledQueries):
         return judged / (k * len(queries))
 
     @classmethod
-    def read(cls, run: Run, qrels: Path, k: int) -> tuple[Self, list[str]]:
+    def read(cls, run: Run, qrels: Path, k: int, relevant_from: int | None = None) -> tuple[Self, list[str]]:
         """Join a run with its qrels.
 
         Args:
             run: The run.
             qrels: File of the qrels.
             k: K, the number of results that every query has to have.
+            relevant_from: The lowest grade that answers; None for 1.
 
         Returns:
-            The queries, and a sentence for each kind of query that is left out.
+            The queries, and sentences on queries that are left out and on grades.
 
         Raises:
             InputError: If the qrels cannot be read, no query has both results and a relevant document, or a query has
                 fewer than K results; LineError if a line of the qrels is invalid.
         """
         qrels = stored_file(qrels)
-        numbers, grades = dict(run.numbers), _grades(qrels)
+        numbers, grades = dict(run.numbers), _grades(qrels, relevant_from)
         judged: dict[str, frozenset[int]] = {}
         queries = []
         for query in run.queries.values():
@@ -135,12 +136,14 @@ class JudgedRun(LabelledQueries):
             of_query = {numbers.setdefault(name, len(numbers)): grade for name, grade in documents.items()}
             judged[query.id] = frozenset(of_query)
             relevant = {number: grade for number, grade in of_query.items() if grade >= 1}
-            queries.append(LabelledQuery(query.id, query.text or query.id, relevant, origin=query.origin))
+            lesser = {number: -grade for number, grade in of_query.items() if grade < 0}
+            text = query.text or query.id
+            queries.append(LabelledQuery(query.id, text, relevant, origin=query.origin, lesser=lesser))
         answerable = [query for query in queries if query.relevant]
         if not answerable:
             raise InputError(
-                f"{qrels}: no query of {run.path} has a document with score 1 or more; check that both have the same "
-                "query ids"
+                f"{qrels}: no query of {run.path} has a document with score {relevant_from or 1} or more; check that "
+                "both have the same query ids"
             )
         _check_depth(run, [run.queries[query.id] for query in queries], k)
         joined = cls(
@@ -152,13 +155,15 @@ class JudgedRun(LabelledQueries):
             run=run,
             ids=[*numbers],
             judged_documents=judged,
+            relevant_from=relevant_from,
         )
         without_results = len(grades.keys() - judged.keys())
         left_out = {
             f"queries of {run.path} left out because {qrels} does not judge them": len(run.queries) - len(queries),
             f"queries of {qrels} left out because {run.path} has no results for them": without_results,
         }
-        return joined, [f"{sentence}: {count:,}" for sentence, count in left_out.items() if count]
+        sentences = [f"{sentence}: {count:,}" for sentence, count in left_out.items() if count]
+        return joined, sentences + joined.grade_notes
 
 
 def _check_depth(run: Run, queries: Sequence[RunQuery], k: int) -> None:
@@ -180,15 +185,15 @@ def _check_depth(run: Run, queries: Sequence[RunQuery], k: int) -> None:
     )
 
 
-def _grades(path: Path) -> dict[str, dict[str, int]]:
-    """Return the grades of the judged documents by query; a query that nothing answers may have none."""
+def _grades(path: Path, relevant_from: int | None) -> dict[str, dict[str, int]]:
+    """Return the grades of judged documents by query, see `Judgement.answering_from`; some queries may have none."""
     grades: dict[str, dict[str, int]] = {}
     for line, row in _judgements(path):
         judged = grades.setdefault(row.query, {})
         if row.document in judged:
             raise LineError(path, line, f"{row.query!r} and {row.document!r} are judged twice", "keep one of the two")
         if row.document != NO_DOCUMENT:
-            judged[row.document] = row.judgement.grade
+            judged[row.document] = row.judgement.answering_from(relevant_from).grade
         elif row.judgement.grade >= 1:
             raise LineError(
                 path, line, f"{NO_DOCUMENT!r} stands for no document, so its score is 0", "correct the line"

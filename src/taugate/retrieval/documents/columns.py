@@ -118,7 +118,8 @@ class ColumnWriter:
 
     def append(self, position: int, value: MetadataValue) -> None:
         """Add the field's value in the document at a position; positions must ascend."""
-        self.has_tags |= isinstance(value, list)
+        # A document may have the field twice, its name in two Unicode forms.
+        self.has_tags |= isinstance(value, list) or position in self.positions[-1:]
         for key in sort_keys(value):
             self.positions.append(position)
             self.codes.append(self.numbers.setdefault(key, len(self.numbers)))

@@ -8,7 +8,7 @@ from typing import Self
 from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
 from taugate.retrieval.documents.dates import instant
-from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, Range, on_fields
+from taugate.retrieval.documents.filters import DATES, KINDS, TEXTS, Filter, Range, composed, on_fields
 from taugate.retrieval.documents.store import Document
 
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # fields listed in a message, and characters of a name
@@ -85,7 +85,8 @@ class FieldTypesWriter:
 
     def append(self, document: Document) -> None:
         """Add the fields of a document."""
-        for name, value in document.metadata.items():
+        for own_name, value in document.metadata.items():
+            name = composed(own_name)
             kinds = self._kinds[name]
             kinds.update(kind for kind, _ in sort_keys(value))
             texts = value if isinstance(value, list) else [value]

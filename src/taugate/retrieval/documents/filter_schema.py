@@ -19,6 +19,7 @@ from taugate.retrieval.documents.filters import (
     Range,
     Value,
     all_of,
+    composed,
     on_fields,
 )
 
@@ -174,7 +175,7 @@ def _filter(value: object, place: str, depth: int = 0) -> Filter:
         elif name == _NOT:
             conditions.append(Not(_inner(content, f"{place}{_NOT} ", depth)))
         else:
-            conditions += _conditions(name, content)
+            conditions += _conditions(composed(name), content)
     return all_of(*conditions)
 
 

@@ -1,8 +1,13 @@
-"""Filters over metadata: conditions on fields that a document must meet together."""
+"""Filters over metadata: conditions on fields that a document must meet together.
+
+Names of fields and texts are compared in Unicode's composed form (NFC). macOS writes another form of the same letters,
+and a filter that took it for another text would show a key what it must not see.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +20,18 @@ BOOLEANS, NUMBERS, TEXTS, DATES = range(4)
 KINDS = ("booleans", "numbers", "texts", "dates")  # for messages
 
 
+def composed(text: str) -> str:
+    """Return a text in the form in which names and values are compared."""
+    return normalize("NFC", text)
+
+
 def sort_key(value: Value) -> SortKey:
-    """Return a value of a document or a filter with the rank of its kind, which makes all values comparable.
+    """Return a value of a document or a filter, in composed form, with the rank of its kind; see `stored_key`."""
+    return stored_key(composed(value) if isinstance(value, str) else value)
+
+
+def stored_key(value: Value) -> SortKey:
+    """Return a value with the rank of its kind, which makes all values comparable.
 
     Texts are ordered by code point; int and float compare exactly at any size.
     """
@@ -30,7 +45,7 @@ class OneOf:
     """The condition that a field equals one of some values or, if it is a list of tags, contains one of them.
 
     Attributes:
-        field: Name of the field.
+        field: Name of the field, in composed form.
         keys: Distinct ascending sort keys of the values.
     """
 
@@ -40,7 +55,7 @@ class OneOf:
     @classmethod
     def of(cls, field: str, *values: Value) -> Self:
         """Create the condition from values in any order."""
-        return cls(field, tuple(sorted({sort_key(value) for value in values})))
+        return cls(composed(field), tuple(sorted({sort_key(value) for value in values})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +63,7 @@ class Range:
     """The condition that a field is a number or a date within bounds; None is no bound.
 
     Attributes:
-        field: Name of the field.
+        field: Name of the field, in composed form.
         gt: Exclusive lower bound.
         gte: Inclusive lower bound.
         lt: Exclusive upper bound.

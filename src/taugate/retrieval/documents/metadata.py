@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
+from unicodedata import is_normalized
 
 import numpy as np
 import orjson
@@ -14,7 +15,17 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import DATES, AnyOf, Condition, Filter, Not, Range, SortKey
+from taugate.retrieval.documents.filters import (
+    DATES,
+    AnyOf,
+    Condition,
+    FieldCondition,
+    Filter,
+    Not,
+    Range,
+    SortKey,
+    composed,
+)
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document, MetadataValue
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -41,7 +52,7 @@ class Metadata:
             count = position + 1
             for name, value in document.metadata.items():
                 if value is not None:
-                    writers.setdefault(name, ColumnWriter()).append(position, value)
+                    writers.setdefault(composed(name), ColumnWriter()).append(position, value)
         columns = ((name, writers[name].column(count)) for name in sorted(writers))
         return cls({name: column for name, column in columns if column is not None})
 
@@ -100,7 +111,8 @@ class Metadata:
 
         Args:
             path: File with the columns.
-            documents: Documents of the columns; three of them are compared with the file.
+            documents: Documents of the columns; three of them are compared with the file. All are read if it has
+                texts that are not in composed form.
 
         Raises:
             ReleaseError: If the file holds anything else.
@@ -117,6 +129,8 @@ class Metadata:
             columns[name] = Column(values, codes) if starts is None else TagColumn(values, codes, starts)
             if not columns[name].is_valid(len(documents)):
                 raise ReleaseError(f"{path}: {shown(name)} is not a column of these documents; calibrate again")
+        if not all(map(_is_composed, columns.items())):  # as earlier versions wrote it
+            return cls.of(documents)
         metadata = cls(columns)
         for position in {0, len(documents) // 2, len(documents) - 1}:
             stored = {name: keys for name, column in columns.items() if (keys := column.keys(position))}
@@ -135,7 +149,10 @@ def _holds_of_one(condition: Condition, values: Mapping[str, MetadataValue]) -> 
         return not holds(condition.negated, values)
     if isinstance(condition, AnyOf):
         return any(holds(part, values) for part in condition.filters)
-    value = values.get(condition.field)
+    return any(_meets(condition, value) for name, value in values.items() if composed(name) == condition.field)
+
+
+def _meets(condition: FieldCondition, value: MetadataValue) -> bool:
     keys = sort_keys(value)
     if isinstance(condition, Range) and condition.kind == DATES:
         moment = instant(value) if isinstance(value, str) else None
@@ -159,4 +176,11 @@ def _parse_names(array: NDArray[Any] | None) -> list[str]:
 
 def _keys(document: Document) -> dict[str, tuple[SortKey, ...]]:
     """Return the sort keys of a document's values by field."""
-    return {name: keys for name, value in document.metadata.items() if (keys := sort_keys(value))}
+    fields = Metadata.of([document]).columns
+    return {name: column.keys(0) for name, column in fields.items()}
+
+
+def _is_composed(named: tuple[str, Column | TagColumn]) -> bool:
+    """Return whether the name of a column and its texts are in composed form."""
+    name, column = named
+    return all(is_normalized("NFC", text) for text in (name, column.values.json.tobytes().decode()))

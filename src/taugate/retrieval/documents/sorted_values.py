@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.dates import instant
-from taugate.retrieval.documents.filters import BOOLEANS, DATES, NUMBERS, TEXTS, OneOf, Range, SortKey, sort_key
+from taugate.retrieval.documents.filters import BOOLEANS, DATES, NUMBERS, TEXTS, OneOf, Range, SortKey, stored_key
 
 _MIN_DATE = len('"2024-05-31"')
 
@@ -49,7 +49,7 @@ class SortedValues(Sequence[SortKey]):
             return [self[i] for i in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        return sort_key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
+        return stored_key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
 
     def kinds(self) -> set[int]:
         """Return which of BOOLEANS, NUMBERS, TEXTS and DATES occur."""

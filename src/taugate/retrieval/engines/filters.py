@@ -4,11 +4,15 @@ Engines differ in whether true equals 1, how a negation treats a missing field, 
 can hold. So engines do not compare values. Every value is uploaded as a token: a digest of the field, the kind of value
 and the value. Numbers and the moments of ISO dates are also uploaded as float64, for range conditions. Any other
 condition is then "has one of these tokens".
+
+Earlier versions uploaded names and texts in the Unicode form of the corpus, in place of the composed one. So conditions
+name the tokens of the decomposed form as well.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from unicodedata import normalize
 
 import orjson
 
@@ -16,7 +20,18 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.columns import sort_keys
 from taugate.retrieval.documents.dates import instant
 from taugate.retrieval.documents.field_types import shown
-from taugate.retrieval.documents.filters import DATES, NUMBERS, AnyOf, Condition, Filter, Not, OneOf, Range, SortKey
+from taugate.retrieval.documents.filters import (
+    DATES,
+    NUMBERS,
+    AnyOf,
+    Condition,
+    Filter,
+    Not,
+    OneOf,
+    Range,
+    SortKey,
+    Value,
+)
 from taugate.retrieval.documents.store import Document
 
 # Engines compare numbers as float64, which cannot represent every integer beyond this.
@@ -67,7 +82,8 @@ def filterable(document: Document) -> Filterable:
     numbers: dict[str, float] = {}
     if document.parent is not None:
         tokens.add(_token(_PARENT, document.parent))
-    for name, value in document.metadata.items():
+    for own_name, value in document.metadata.items():
+        name = normalize("NFC", own_name)
         for key in sort_keys(value):
             try:
                 tokens.add(_value_token(name, key))
@@ -120,18 +136,28 @@ def check_comparable(query_filter: Filter) -> None:
 def _written(part: Condition, dialect: FilterDialect) -> str:
     match part:
         case OneOf(field=name, keys=keys):
-            return dialect.has_any([_value_token(name, key) for key in keys])
-        case Range(field=name, kind=kind):
-            key, token = (date_key(name), _DATE) if kind == DATES else (number_key(name), _NUMBER)
-            bounds = [(sign, getattr(part, bound)) for bound, sign in _OPERATORS.items()]
-            compared = [
-                dialect.compares(key, sign, _as_float(name, bound)) for sign, bound in bounds if bound is not None
-            ]
-            return " and ".join([dialect.has_any([_token(token, name)]), *(f"({text})" for text in compared)])
+            stored = [(kind, form) for kind, value in keys for form in _forms(value)]
+            names = {name, normalize("NFD", name)}
+            return dialect.has_any(sorted(_value_token(form, key) for form in names for key in stored))
+        case Range(field=name):
+            names = {name, normalize("NFD", name)}
+            return " or ".join(f"({_within(part, form, dialect)})" for form in sorted(names))
         case Not(negated=negated):
             return f"not ({condition(negated, dialect)})"
         case AnyOf(filters=filters):
             return " or ".join(f"({condition(inner, dialect)})" for inner in filters)
+
+
+def _within(bounds: Range, name: str, dialect: FilterDialect) -> str:
+    key, token = (date_key(name), _DATE) if bounds.kind == DATES else (number_key(name), _NUMBER)
+    limits = [(sign, getattr(bounds, operator)) for operator, sign in _OPERATORS.items()]
+    compared = [dialect.compares(key, sign, _as_float(name, limit)) for sign, limit in limits if limit is not None]
+    return " and ".join([dialect.has_any([_token(token, name)]), *(f"({text})" for text in compared)])
+
+
+def _forms(value: Value) -> list[Value]:
+    """Return the Unicode forms in which rows may have a value."""
+    return [*dict.fromkeys((value, normalize("NFD", value)))] if isinstance(value, str) else [value]
 
 
 def _value_token(name: str, key: SortKey) -> str:

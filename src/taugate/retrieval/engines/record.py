@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.field_types import FieldType, FieldTypes, shown
-from taugate.retrieval.documents.filters import DATES, KINDS
+from taugate.retrieval.documents.filters import DATES, KINDS, composed
 from taugate.retrieval.engines.engine import EngineKind, GraphParameters, collection_name
 
 _LISTS = "lists"  # listed beside the kinds of a field's values if documents have lists of them
@@ -30,7 +30,7 @@ def _read(written: object) -> FieldTypes:
         return written
     if not isinstance(written, dict):
         raise PydanticCustomError("fields", "not an object of fields with the kinds of their values")
-    return FieldTypes({name: _read_type(name, words) for name, words in sorted(written.items())})
+    return FieldTypes({composed(name): _read_type(name, words) for name, words in sorted(written.items())})
 
 
 def _read_type(name: str, words: object) -> FieldType:

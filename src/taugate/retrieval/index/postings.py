@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.words import RULE, WordRule, terms
+from taugate.retrieval.index.words import RULE, WordRule, characters, term_of, terms
 from taugate.retrieval.vectors.queries import Terms
 from taugate.storage.tensors import map_tensors, tensor_bytes
 
@@ -55,7 +55,7 @@ class Postings:
         offsets: (V + 1,) uint32 or uint64 start of every term's documents, then P.
         documents: (P,) uint16 or uint32 positions of the documents, ascending for each term.
         counts: (P,) uint8 counts of the term in the document.
-        lengths: (N,) uint32 numbers of words in the documents.
+        lengths: (N,) uint32 numbers of words in the documents, without those of `words.characters`.
         statistics: Statistics of the corpus.
     """
 
@@ -80,7 +80,8 @@ class Postings:
         distinct, counts, sizes, lengths = [], [], [], []
         for text in texts:
             text_terms = terms(text, rule)
-            own_terms, own_counts = np.unique(text_terms, return_counts=True)
+            own_characters = np.array([*map(term_of, characters(text, rule))], dtype=np.uint32)
+            own_terms, own_counts = np.unique(np.append(text_terms, own_characters), return_counts=True)
             distinct.append(own_terms)
             counts.append(np.minimum(own_counts, MAX_COUNTED).astype(np.uint8))
             sizes.append(len(own_terms))
@@ -166,8 +167,9 @@ class Postings:
         values = arrays.pop("statistics", np.empty(0))
         complete = {*arrays} == {*_ARRAYS} and values.dtype == np.float64 and values.shape == (len(Statistics._fields),)
         if complete and values[-1] in get_args(WordRule):
-            k1, b, mean_length, unseen_idf, rule = values.tolist()
-            statistics = Statistics(k1, b, mean_length, unseen_idf, 1 if rule == 1 else RULE)
+            k1, b, mean_length, unseen_idf, _ = values.tolist()
+            rule = next(known for known in get_args(WordRule) if known == values[-1])
+            statistics = Statistics(k1, b, mean_length, unseen_idf, rule)
             index = cls(statistics=statistics, **arrays)
             if index.is_valid(documents):
                 return index

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.postings import Float64
-from taugate.retrieval.index.words import RULE, WordRule, query_terms, term_of, words
+from taugate.retrieval.index.words import RULE, WordRule, characters, query_terms, term_of, words
 
 # A sentence ends at a space after an end mark, at a mark of a script without spaces, or at the end of a line. "Mr. X"
 # ends one as well, which matters little because sentences only group words.
@@ -93,4 +93,4 @@ class DocumentWords:
 
 def split_sentences(text: str, rule: WordRule = RULE) -> Iterable[list[str]]:
     """Yield the words of each sentence of a text that has any; see `words.words`."""
-    return filter(None, (words(sentence, rule) for sentence in _SENTENCE_END.split(text)))
+    return filter(None, (words(sentence, rule) + characters(sentence, rule) for sentence in _SENTENCE_END.split(text)))

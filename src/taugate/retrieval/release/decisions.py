@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from taugate.errors import (
     ReleaseError,
     RerankerUnavailable,
 )
-from taugate.retrieval.documents.filters import sort_key
+from taugate.retrieval.documents.filters import composed, sort_key
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
@@ -116,5 +117,8 @@ def read_policy(manifest: Manifest) -> Policy:
 def _stratum_thresholds(manifest: Manifest) -> StratumThresholds | None:
     if manifest.strata is None:
         return None
-    taus = {sort_key(record.value): record.tau for record in manifest.strata.strata if record.value is not None}
-    return StratumThresholds(manifest.strata.field, {value: tau for value, tau in taus.items() if tau is not None})
+    taus = {record.value: record.tau for record in manifest.strata.strata if record.value is not None}
+    # Earlier versions took two Unicode forms of a value for two strata; no threshold is certified for both together.
+    forms = Counter(map(sort_key, (*taus, *manifest.strata.other_values)))
+    alone = {key: tau for value, tau in taus.items() if tau is not None and forms[key := sort_key(value)] == 1}
+    return StratumThresholds(composed(manifest.strata.field), alone)

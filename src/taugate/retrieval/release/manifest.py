@@ -62,6 +62,7 @@ class DataRecord(Record):
             written, if there is none.
         own_documents: Number of queries that are documents of the corpus with the same id, which are left out of their
             own results; None, and not written, if there is none.
+        relevant_from: The lowest grade of the qrels that answers, as requested; None, and not written, for 1.
     """
 
     name: str
@@ -74,6 +75,7 @@ class DataRecord(Record):
     sha256: dict[Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"], str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
+    relevant_from: Annotated[int | None, UNLESS_NONE] = None
 
 
 class EncoderRecord(EncoderConfig):
