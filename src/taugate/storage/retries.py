@@ -13,10 +13,24 @@ from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRe
 
 _MAX_WAIT = 60.0  # seconds between two attempts; they double
 _MAX_RETRY_AFTER = 600.0  # seconds; a longer wait means that the quota is exhausted
-_PAUSE = 1.0  # seconds between a failure and the next attempt of a service
+# Seconds between a failure and the next attempt of a service. An endpoint that limits rates, or is being restarted, may
+# name a minute and respond again at once, and one request every five seconds burdens no endpoint.
+_PAUSE, _MAX_PAUSE = 1.0, 5.0
 _log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
+
+
+class EndpointDown(ConnectionError):
+    """An endpoint that a service leaves alone for a while.
+
+    Attributes:
+        retry_in: Seconds until a request tries again.
+    """
+
+    def __init__(self, message: str, retry_in: float) -> None:
+        super().__init__(message)
+        self.retry_in = retry_in
 
 
 class Requests(Protocol):
@@ -93,8 +107,8 @@ class PatientRequests:
 class PromptRequests:
     """Requests of a service: none takes longer than a limit, and while the endpoint fails, they fail at once.
 
-    After a failure, no request is sent for a second, or as long as Retry-After says. Then one request tries again, and
-    the others keep failing until it succeeds.
+    After a failure, no request is sent for a second, or as long as Retry-After says, up to five seconds. Then one
+    request tries again, and the others keep failing with EndpointDown until it succeeds.
 
     Attributes:
         endpoint: The endpoint.
@@ -120,8 +134,9 @@ class PromptRequests:
             if error.replied:
                 self._responded()
                 raise AttemptFailed(message, replied=True) from error
-            self._failed(str(error), began, max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
-            raise ConnectionError(message) from error
+            pause = max(_PAUSE, min(error.retry_after, _MAX_PAUSE))
+            self._failed(str(error), began, pause)
+            raise EndpointDown(message, pause) from error
         except RequestRefused:  # says nothing about other requests
             self._responded()
             raise
@@ -149,7 +164,8 @@ class PromptRequests:
                 return
             now = time.monotonic()
             if now < self._next_try:
-                raise ConnectionError(f"{self.endpoint.url}: does not respond, as {self._failure}")
+                message = f"{self.endpoint.url}: does not respond, as {self._failure}"
+                raise EndpointDown(message, self._next_try - now)
             self._next_try = now + self._seconds  # this request tries again
 
     def _responded(self) -> None:

@@ -26,7 +26,7 @@ from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_by
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
 from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused, Wording
-from taugate.storage.retries import PatientRequests, PromptRequests, Requests
+from taugate.storage.retries import EndpointDown, PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
 PARALLEL = 4  # concurrent requests of a job, as for language models
@@ -95,9 +95,14 @@ class EndpointModel:
             )
         except RequestRefused as error:
             raise TextRefused(str(error)) from error
-        except (InputError, ConnectionError) as error:
-            lasting, replied = isinstance(error, InputError), isinstance(error, AttemptFailed)
-            raise EncoderUnavailable(str(error), lasting=lasting, replied=replied) from error
+        except InputError as error:
+            raise EncoderUnavailable(str(error), lasting=True) from error
+        except AttemptFailed as error:
+            raise EncoderUnavailable(str(error), replied=True) from error
+        except EndpointDown as error:
+            raise EncoderUnavailable(str(error), retry_in=error.retry_in) from error
+        except ConnectionError as error:
+            raise EncoderUnavailable(str(error)) from error
 
     def close(self) -> None:
         """Close the connections; requests in progress fail."""

@@ -145,8 +145,8 @@ class RequestSteps:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
             error = EngineAway()
-        except EncoderUnavailable:
-            error = EncoderAway()
+        except EncoderUnavailable as away:
+            error = EncoderAway(away.retry_in)
         except TextRefused:
             error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
