@@ -68,9 +68,7 @@ def test_fault_of_the_reranker_skips_the_stage_within_the_deadline(
     assert len(server.requests) == sent
 
 
-@pytest.mark.parametrize(
-    "fault", [OverflowError("too large"), KeyError("x"), RuntimeError(), MemoryError()], ids=lambda fault: repr(fault)
-)
+@pytest.mark.parametrize("fault", [OverflowError("too large"), KeyError("x"), RuntimeError(), MemoryError()], ids=repr)
 def test_any_exception_of_the_reranker_skips_the_stage(
     server: RerankServer,
     documents: DocumentStore,
