@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from taugate.service.errors import EncoderAway
-from taugate.storage.json_endpoint import AttemptFailed, retry_after
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import retry_after
 from taugate.storage.retries import EndpointDown, PromptRequests
 
 

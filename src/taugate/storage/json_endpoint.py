@@ -1,30 +1,19 @@
-"""Sends JSON to an HTTP endpoint and reads its reply, bounded in time and in memory.
+"""Sends JSON to an HTTP endpoint and reads its reply; when to try again, storage/retries.py decides."""
 
-A request has one deadline for all of it, from the resolution of the name to the last byte: a server that sends a byte
-now and then never exceeds the timeout of a single read. So requests run in an event loop, which has a thread of its
-own; callers wait in their threads. When to try again, storage/retries.py decides.
-"""
-
-import asyncio
-import os
 import re
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
 import orjson
 
 from taugate.errors import InputError
-from taugate.storage.loopback import is_on_loopback
+from taugate.storage.http_client import AttemptFailed, HttpClient
 
 _KEY = re.compile(r"[!-~]+")  # characters allowed in a header after "Bearer "
-_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
 _REFUSED = {400, 413, 422}  # the endpoint works, but does not take this body
 TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
@@ -52,30 +41,12 @@ class Wording:
     expected: str
 
 
-class AttemptFailed(ConnectionError):
-    """A request that may succeed later; `str(error)` is the reason, as part of a sentence.
-
-    Attributes:
-        retry_after: Seconds that the endpoint asks to wait, 0 if it does not say.
-        replied: Whether the endpoint replied at once, so that other requests may do better: llama.cpp has the status
-            500 for a text that is too long.
-    """
-
-    def __init__(self, reason: str, retry_after: float = 0.0, *, replied: bool = False) -> None:
-        super().__init__(reason)
-        self.retry_after, self.replied = retry_after, replied
-
-
 class RequestRefused(InputError):
     """An endpoint that does not take the body of a request; other bodies may be taken."""
 
 
-class JsonEndpoint:
-    """One URL that takes JSON by POST and replies with JSON.
-
-    Attributes:
-        url: The URL.
-    """
+class JsonEndpoint(HttpClient):
+    """One URL that takes JSON by POST and replies with JSON."""
 
     def __init__(self, base: str, key: str | None, wording: Wording) -> None:
         """Prepare requests; sends none.
@@ -88,25 +59,11 @@ class JsonEndpoint:
         Raises:
             InputError: If the URL, the key or a proxy of the environment cannot be used.
         """
-        self.url = f"{_checked(base, wording).removesuffix(wording.path)}{wording.path}"
         self._wording, self._key = wording, key
-        if key and not _KEY.fullmatch(key):  # httpx2 would repeat it in its own error
-            raise InputError(f"{wording.key}: holds a space, a line break or a letter with an accent; copy it again")
-        # Only identity, because a small compressed body may expand to gigabytes.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
-        headers |= {"Authorization": f"Bearer {key}"} if key else {}
-        self._proxied = not is_on_loopback(self.url)
-        try:
-            context = httpx2.create_ssl_context()
-            self._http = httpx2.AsyncClient(headers=headers, timeout=None, verify=context, trust_env=self._proxied)
-        except ImportError as error:  # of httpx2, for a proxy socks5://…
-            raise InputError(f"{self.url}: {_proxies()} names a SOCKS proxy: pip install 'httpx2[socks]'") from error
-        except (httpx2.InvalidURL, ValueError, OSError) as error:
-            variables = _proxies() or "SSL_CERT_FILE"
-            raise InputError(f"{self.url}: {variables} cannot be used: {error}; correct it or unset it") from error
-        self._changing = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.closed = threading.Event()
+        url = f"{_checked(base, wording).removesuffix(wording.path)}{wording.path}"
+        check_key(key or "", wording.key)
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        super().__init__(url, headers, f"check {wording.url}")
 
     def attempt(self, content: bytes, parse: Callable[[bytes], Reply | None], max_bytes: int, seconds: float) -> Reply:
         """Send one request, and return what `parse` makes of the reply. Callable in any thread.
@@ -123,19 +80,7 @@ class JsonEndpoint:
             RequestRefused: If the endpoint does not take this body.
             InputError: If the endpoint takes no request, or its reply is something else.
         """
-        with self._changing:
-            loop = self._running_loop()
-            sending = asyncio.run_coroutine_threadsafe(self._send(content, max_bytes, seconds), loop)
-        try:
-            status, headers, received = sending.result()
-        except TimeoutError as error:
-            raise AttemptFailed("it timed out") from error
-        except CancelledError as error:
-            raise self.closing() from error
-        except (httpx2.TransportError, OSError) as error:
-            proxies = _proxies() if self._proxied else ""
-            named = f", and {proxies} names a proxy" if proxies else ""
-            raise AttemptFailed(f"the connection failed ({type(error).__name__}: {error}){named}") from error
+        status, headers, received = self.request("POST", self.url, content, {}, max_bytes, seconds)
         waits = retry_after(headers)
         if status in TRANSIENT:
             message = self._message(received)
@@ -147,45 +92,6 @@ class JsonEndpoint:
         if reply is None:
             raise AttemptFailed("the response was incomplete", waits)
         return reply
-
-    def closing(self) -> ConnectionError:
-        """Return the error of requests after `close`."""
-        return ConnectionError(f"{self.url}: giving up on this endpoint")
-
-    def close(self) -> None:
-        """Close the connections; requests in progress fail with ConnectionError."""
-        with self._changing:
-            self.closed.set()
-            loop, self._loop = self._loop, None
-        if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._end(loop), loop)
-
-    async def _end(self, loop: asyncio.AbstractEventLoop) -> None:
-        requests = asyncio.all_tasks(loop) - {asyncio.current_task()}
-        for request in requests:
-            request.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
-        await self._http.aclose()
-        loop.call_soon(loop.stop)
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop, which the first request starts: a process may fork between the two."""
-        if self.closed.is_set():
-            raise self.closing()
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=(self._loop,), name="taugate-endpoint", daemon=True).start()
-        return self._loop
-
-    async def _send(self, content: bytes, max_bytes: int, seconds: float) -> tuple[int, Mapping[str, str], bytes]:
-        async with asyncio.timeout(seconds), self._http.stream("POST", self.url, content=content) as response:
-            received = bytearray()
-            async for part in response.aiter_raw(64 << 10):
-                received += part
-                if len(received) > max_bytes:
-                    size = f"{max_bytes >> 20} MiB" if max_bytes >> 20 else f"{max_bytes:,} bytes"
-                    raise InputError(f"{self.url}: response exceeds {size}; check {self._wording.url}")
-            return response.status_code, response.headers, bytes(received)
 
     def _parsed(
         self, headers: Mapping[str, str], content: bytes, parse: Callable[[bytes], Reply | None]
@@ -230,11 +136,6 @@ class JsonEndpoint:
         return f" ({(message.replace(self._key, '…') if self._key else message)[:200]})"
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()
-
-
 def _checked(url: str, wording: Wording) -> str:
     if "@" in url or "?" in url or "#" in url:  # not repeated: it may hold a password or a key
         raise InputError(
@@ -252,6 +153,12 @@ def _checked(url: str, wording: Wording) -> str:
     return url.rstrip("/")
 
 
+def check_key(key: str, name: str) -> None:
+    """Raise InputError, which names the key, if it cannot be sent in a header; httpx2 would repeat it in its error."""
+    if key and not _KEY.fullmatch(key):
+        raise InputError(f"{name}: holds a space, a line break or a letter with an accent; copy it again")
+
+
 def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds of Retry-After, which is a number of seconds or a date; 0 if there is none."""
     value = headers.get("retry-after", "").strip()
@@ -262,8 +169,3 @@ def retry_after(headers: Mapping[str, str]) -> float:
         return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     except (ValueError, OverflowError):  # no date, or one that no clock has
         return 0.0
-
-
-def _proxies() -> str:
-    """Return the names of the environment variables that name a proxy, as they are spelt."""
-    return ", ".join(name for name in os.environ if name.lower() in _PROXY_VARIABLES and os.environ[name])

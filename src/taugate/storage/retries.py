@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused
 
 _MAX_WAIT = 60.0  # seconds between two attempts; they double
 _MAX_RETRY_AFTER = 600.0  # seconds; a longer wait means that the quota is exhausted

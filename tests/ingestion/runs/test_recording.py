@@ -100,7 +100,7 @@ def test_busy_store_is_tried_again(searching: Searching, queries: Path, tmp_path
     searching.faults += [status(429, Retry_After="0"), status(503)]
     assert record(tmp_path / "run.jsonl", queries, searching.search()) == 4
     searching.faults += [status(503)] * TRIES
-    with pytest.raises(ConnectionError, match="the last one with status 503; the same command resumes the run"):
+    with pytest.raises(ConnectionError, match="the last one as the status was 503; the same command resumes the run"):
         searching.search().search({"query": "a", "depth": 1})
 
 
@@ -108,7 +108,7 @@ def test_busy_store_is_tried_again(searching: Searching, queries: Path, tmp_path
     ("own", "message"),
     [
         ({"results": "hits"}, "nothing at 'hits': .*; correct the place in the request"),
-        ({"score": "t"}, "has the score 'text 0', not a number"),
+        ({"score": "t"}, "has the score 'text 0', not a finite number"),
         ({"path": "find?q=$query"}, "is not a search of http"),
         ({"path": "/find"}, r'neither "\$query" nor "\$vector"'),
         ({"limit": 3}, "limit: Extra inputs are not permitted"),

@@ -2,12 +2,13 @@
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, value_of
+from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
 
 _TIMEOUT = 60.0  # seconds of one search
 _SELECTS = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -76,12 +77,11 @@ class MilvusStore:
         if not isinstance(arguments, dict):
             raise InputError("the body is no object of arguments of MilvusClient.search; correct the request")
 
-        def request(client: Any, deadline: float) -> list[dict[str, Any]]:  # noqa: ANN401 (pymilvus has no types)
-            if "data" in arguments:
-                return [{**hit} for hit in client.search(path, **arguments)[0]]
-            return [{"entity": {**row}, **row} for row in client.query(path, **arguments)]
+        def request(client: Any, deadline: float) -> Any:  # noqa: ANN401 (pymilvus has no types)
+            return (client.search if "data" in arguments else client.query)(path, **arguments)
 
-        return {"results": _run(self._servers.run, path, request)}
+        reply = _run(self._servers.run, path, request)
+        return {"results": _objects(at(reply, "0") if "data" in arguments else reply)}
 
 
 def _run(run: Any, name: str, request: Any) -> Any:  # noqa: ANN401 (of two clients)
@@ -90,6 +90,13 @@ def _run(run: Any, name: str, request: Any) -> Any:  # noqa: ANN401 (of two clie
         return run(name, request, time.monotonic() + _TIMEOUT)
     except ReleaseError as error:
         raise InputError(str(error)) from error
+
+
+def _objects(rows: Any) -> Any:  # noqa: ANN401 (pymilvus has no types)
+    """Return hits, or rows as hits, as plain objects; whatever is neither is left as it is."""
+    if not isinstance(rows, list):
+        return rows
+    return [{"entity": row, **row} if isinstance(row, Mapping) else row for row in rows]
 
 
 def _parameter(value: Any) -> Any:  # noqa: ANN401 (JSON)

@@ -8,17 +8,18 @@ import time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx2
 import orjson
+from pydantic import BaseModel, Field, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, value_of
-from taugate.storage.json_endpoint import TRANSIENT, retry_after
-from taugate.storage.loopback import is_on_loopback
+from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, fill, shown, value_of
+from taugate.storage.http_client import AttemptFailed, HttpClient
+from taugate.storage.json_endpoint import TRANSIENT, check_key, retry_after
 
 TRIES = 5  # of one request
 _FIRST_WAIT, _MAX_WAIT = 1.0, 60.0  # seconds between two tries; they double
-_TIMEOUT = 60.0  # seconds of one request: the first search after a start loads indexes
+_TIMEOUT = 60.0  # seconds that the tries of one request take: the first search after a start loads indexes
+_QUOTED = 200  # bytes of a reply that an error repeats
 _MAX_BYTES = 64 << 20  # of a reply: a thousand results of 64 KiB
 
 # Paths that search and nothing else, by kind; None if only the user knows them.
@@ -31,6 +32,25 @@ _SEARCHES = {
 # Header of a key.
 _KEYS = {"qdrant": ("api-key", ""), "elasticsearch": ("Authorization", "ApiKey ")}
 _BEARER = ("Authorization", "Bearer ")
+
+
+class _Shards(BaseModel):
+    failures: Any = None
+
+
+class _Envelope(BaseModel):
+    """What a reply says of its own success: the errors of the whole, of shards, and of searches that it joins."""
+
+    errors: Any = None
+    error: Any = None
+    timed_out: Any = None
+    shards: _Shards | None = Field(default=None, alias="_shards")
+    responses: "list[_Envelope] | None" = None
+
+    def failure(self) -> Any:  # noqa: ANN401 (JSON)
+        """Return what failed; something false if nothing did."""
+        own = self.errors or self.error or (self.shards and self.shards.failures) or (self.timed_out and "timed out")
+        return own or next(filter(None, (part.failure() for part in self.responses or ())), None)
 
 
 class HttpStore:
@@ -47,10 +67,10 @@ class HttpStore:
     """
 
     def __init__(self, kind: str, url: str, key: str = "", first_wait: float = _FIRST_WAIT) -> None:
-        self._kind, self._url, self._first_wait = kind, _checked(url), first_wait
+        self._kind, self._url, self._first_wait, self._key = kind, _checked(url), first_wait, key
         name, prefix = _KEYS.get(kind, _BEARER)
-        headers = {name: prefix + key} if key else {}
-        self._http = httpx2.Client(headers=headers, timeout=_TIMEOUT, trust_env=not is_on_loopback(url))
+        check_key(key, "the key of the store")
+        self._http = HttpClient(self._url, {name: prefix + key} if key else {}, "request fewer results")
 
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
         """See Store.send; a body that is a list is sent as lines of JSON."""
@@ -61,46 +81,43 @@ class HttpStore:
         if isinstance(filled, list):
             kind, content = "application/x-ndjson", b"".join(orjson.dumps(line) + b"\n" for line in filled)
         headers = {"Content-Type": kind} if content else {}
-        failure = ""
-        for attempt in range(TRIES):
+        method, spent, attempt = "GET" if body is None else "POST", 0.0, 0
+        while True:
+            began = time.monotonic()
             try:
-                status, waits, received = self._request("GET" if body is None else "POST", address, content, headers)
-            except httpx2.TransportError as error:
-                failure, waits = f"{type(error).__name__}: {error}", 0.0
+                status, replied, received = self._http.request(
+                    method, address, content, headers, _MAX_BYTES, _TIMEOUT - spent
+                )
+            except AttemptFailed as error:
+                failure, waits = str(error), 0.0
             else:
                 if status == 200:
                     return self._parsed(address, received)
-                failure = f"status {status}"
+                failure, waits = f"the status was {status}", retry_after(replied)
                 if status not in TRANSIENT:
-                    message = received[:200].decode(errors="replace")
+                    message = received[:_QUOTED].decode(errors="replace").replace(self._key or "\0", "…")
                     raise InputError(f"{address}: status {status}: {message}; correct the request, or give a key")
-            if attempt + 1 < TRIES:
-                time.sleep(min(max(waits, self._first_wait * 2**attempt), _MAX_WAIT))
-        raise ConnectionError(
-            f"{address}: {TRIES} attempts failed, the last one with {failure}; the same command resumes the run"
-        )
-
-    def _request(self, method: str, address: str, content: bytes, headers: dict[str, str]) -> tuple[int, float, bytes]:
-        """Return status, seconds of Retry-After, and content of a reply."""
-        with self._http.stream(method, address, content=content, headers=headers) as response:
-            received = b""
-            for part in response.iter_bytes():
-                received += part
-                if len(received) > _MAX_BYTES:
-                    raise InputError(f"{address}: the reply exceeds {_MAX_BYTES >> 20} MiB; request fewer results")
-            return response.status_code, retry_after(response.headers), received
+            spent, attempt = spent + time.monotonic() - began, attempt + 1
+            if attempt == TRIES or spent >= _TIMEOUT:
+                failed = f"{attempt} attempts failed, the last one" if attempt > 1 else "the request failed"
+                raise ConnectionError(f"{address}: {failed} as {failure}; the same command resumes the run")
+            time.sleep(min(max(waits, self._first_wait * 2 ** (attempt - 1)), _MAX_WAIT))
 
     def _parsed(self, address: str, received: bytes) -> Any:  # noqa: ANN401 (JSON)
         """Return a reply as JSON; raises InputError if it is none, or reports that a part of the search failed."""
         try:
             reply = orjson.loads(received)
+            failed = _Envelope.model_validate(reply).failure() if isinstance(reply, dict) else None
         except orjson.JSONDecodeError:
             raise InputError(f"{address}: the reply is not JSON; check --url and the path of the request") from None
-        for part in (reply, *(reply.get("responses") or ())) if isinstance(reply, dict) else ():
-            failed = part.get("errors") or part.get("error") or (part.get("_shards") or {}).get("failures")
-            if failed or part.get("timed_out"):
-                reason = orjson.dumps(failed or "timed out").decode()[:200]
-                raise InputError(f"{address}: a part of the search failed: {reason}; correct the request, or try again")
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            if self._kind != "http":  # whose replies may have other fields of these names
+                raise InputError(f"{address}: the reply has another {place!r} than {self._kind}; check --url") from None
+            failed = None
+        if failed:
+            reason = shown(failed)
+            raise InputError(f"{address}: a part of the search failed: {reason}; correct the request, or try again")
         return reply
 
     def _checked_path(self, path: str) -> str:

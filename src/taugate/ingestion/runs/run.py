@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
 from taugate.ingestion.dataset.queries import Origin, read_origin
+from taugate.ingestion.runs.search_request import finite_number
 from taugate.retrieval.release.manifest import ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
 
 _MISSING = "give a TREC run, or JSON Lines with query_id and results"
 _TREC = "query Q0 document rank score tag"
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,10 @@ class _Builder:
             self._add_result(line, results, result)
 
     def _add_result(self, line: int, results: _Results, result: object) -> None:
-        if not isinstance(result, dict) or not isinstance(result.get("id"), str | int):
+        name = result.get("id") if isinstance(result, dict) else None
+        if not isinstance(result, dict) or not isinstance(name, str | int) or isinstance(name, bool):
             raise LineError(self.path, line, "a result without an id", 'write {"id": …, "score": …}')
-        self._add(line, results, str(result["id"]), self._number(line, "score", result.get("score")))
+        self._add(line, results, str(name), self._number(line, "score", result.get("score")))
         scores = result.get("scores") or {}
         if not isinstance(scores, dict):
             raise LineError(self.path, line, '"scores" is not an object', 'write {"scores": {"name": number}}')
@@ -185,11 +186,8 @@ class _Builder:
 
     def _number(self, line: int, what: str, value: object) -> float:
         """Return a finite number that fits float32."""
-        try:
-            number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-        except ValueError:
-            number = math.nan
-        if not abs(number) <= _MAX_FLOAT32:
+        number = finite_number(value)
+        if math.isnan(number):
             raise LineError(self.path, line, f"{what} {str(value)[:20]!r} is not a finite number", "correct it")
         return number
 

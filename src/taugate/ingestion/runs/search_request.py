@@ -10,10 +10,14 @@ value, within a longer string by its JSON. `$$` is a dollar sign. `results` is t
 others are places within a result: names and numbers, separated by dots.
 """
 
+import math
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -23,6 +27,10 @@ from taugate.errors import InputError
 Fields = Mapping[str, Any]  # values of placeholders
 PLACEHOLDER = re.compile(r"\$(\$|[A-Za-z_]\w*)")
 _QUOTED = 200  # letters of a reply that an error repeats
+_REPR = reprlib.Repr()
+_REPR.maxstring = _QUOTED
+_REMEDY = "correct the place in the request"
+_MAX_FLOAT32 = 3.4028234663852886e38
 
 
 class ResultList(BaseModel):
@@ -175,12 +183,13 @@ class StoreSearch:
         components = {name: self._scores(part, reply, fields) for name, part in request.components.items()}
         results: dict[str, StoreResult] = {}
         for item in listed(reply, request):
-            name = str(at(item, request.id))
+            name = _id_at(item, request.id)
             if name in results:
                 continue
             scores = self._own_scores(item) | {key: scores.get(name) for key, scores in components.items()}
             numbers = {key: _number(value, key) for key, value in scores.items() if value is not None}
             text = None if request.text is None else at(item, request.text, None)
+            text = text if isinstance(text, str) else None
             results[name] = StoreResult(name, _number(at(item, request.score), "score"), numbers, text)
         return [*results.values()]
 
@@ -200,7 +209,7 @@ class StoreSearch:
                 "or give a file of queries"
             )
         reply = self.store.send(request.path, request.sample, {"count": count})
-        texts = {str(at(item, request.id)): at(item, request.text, "") for item in listed(reply, request)}
+        texts = {_id_at(item, request.id): at(item, request.text, "") for item in listed(reply, request)}
         readable = {name: text for name, text in texts.items() if isinstance(text, str) and text.strip()}
         if not readable:
             raise InputError(f"no document has a text at {request.text}; name its field with --text-field")
@@ -210,7 +219,10 @@ class StoreSearch:
         """Return the further scores that a result has itself."""
         places = self.request.scores
         if isinstance(places, str):
-            return {**at(item, places)}
+            scores = at(item, places)
+            if not isinstance(scores, dict):
+                raise InputError(f"the reply has no scores by name at {places!r}: {shown(scores)}; {_REMEDY}")
+            return scores
         return {name: at(item, place) for name, place in places.items()}
 
     def _scores(self, part: ResultList, reply: Any, fields: Fields) -> dict[str, Any]:  # noqa: ANN401 (JSON)
@@ -219,7 +231,7 @@ class StoreSearch:
             reply = self.store.send(part.path, part.body, fields)
         scores: dict[str, Any] = {}
         for item in listed(reply, part):
-            scores.setdefault(str(at(item, part.id)), at(item, part.score))
+            scores.setdefault(_id_at(item, part.id), at(item, part.score))
         return scores
 
 
@@ -239,8 +251,7 @@ def at(value: Any, place: str, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
         except (KeyError, IndexError, TypeError, ValueError):
             if default is not _REQUIRED:
                 return default
-            shown = orjson.dumps(value, default=str).decode()[:_QUOTED]
-            raise InputError(f"the reply has nothing at {place!r}: {shown}; correct the place in the request") from None
+            raise InputError(f"the reply has nothing at {place!r}: {shown(value)}; {_REMEDY}") from None
     return part
 
 
@@ -248,8 +259,21 @@ def listed(reply: Any, part: ResultList) -> list[Any]:  # noqa: ANN401 (JSON)
     """Return the list of results in a reply; raises InputError if there is none."""
     items = at(reply, part.results)
     if not isinstance(items, list):
-        raise InputError(f"the reply has no list at {part.results!r}; correct the place in the request")
+        raise InputError(f"the reply has no list at {part.results!r}: {shown(items)}; {_REMEDY}")
     return items
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 (JSON)
+    """Return the first letters of a part of a reply, which may be long or nested deeply."""
+    return _REPR.repr(value)[:_QUOTED]
+
+
+def _id_at(item: Any, place: str) -> str:  # noqa: ANN401 (JSON)
+    """Return the id of a document, which is text, an integer, or a UUID of PostgreSQL."""
+    value = at(item, place)
+    if not isinstance(value, str | int | UUID) or isinstance(value, bool) or value == "":
+        raise InputError(f"the reply has no id at {place!r}: {shown(value)}; {_REMEDY}")
+    return str(value)
 
 
 def fill(template: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
@@ -282,7 +306,16 @@ def value_of(name: str, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
 
 def _number(value: Any, name: str) -> float:  # noqa: ANN401 (JSON)
     """Return a score, which some stores send as text."""
+    number = finite_number(value)
+    if math.isnan(number):
+        raise InputError(f"the reply has the {name} {shown(value)}, not a finite number; correct the place")
+    return number
+
+
+def finite_number(value: object) -> float:
+    """Return a number, or the number in a text; NaN if it is none or does not fit float32."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"the reply has the {name} {str(value)[:20]!r}, not a number; correct the place") from None
+        number = float(value) if isinstance(value, str | int | float | Decimal) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
+    return number if abs(number) <= _MAX_FLOAT32 and not isinstance(value, bool) else math.nan

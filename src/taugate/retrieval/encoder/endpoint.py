@@ -25,7 +25,8 @@ from taugate.retrieval.encoder.endpoint_record import (
 from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_bytes, read_vectors
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
-from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, RequestRefused, Wording
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
 from taugate.storage.retries import EndpointDown, PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4

@@ -19,7 +19,8 @@ from cachetools import LRUCache
 from taugate.errors import InputError, RerankerUnavailable
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.json_endpoint import AttemptFailed, JsonEndpoint, Wording
+from taugate.storage.http_client import AttemptFailed
+from taugate.storage.json_endpoint import JsonEndpoint, Wording
 from taugate.storage.secrets import read_secret
 
 URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
