@@ -28,7 +28,6 @@ from taugate.service.api.gate_schemas import (
 from taugate.service.api.search import check_limits
 from taugate.service.errors import Invalid, NotFound, OtherRetriever
 from taugate.service.http.caller import current_caller
-from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
@@ -96,7 +95,7 @@ class GateHandlers:
         self._metrics.observe_stage("gate", began, time.perf_counter())
         self._metrics.observe_reply(len(reply.results), reply.considered, reply.reason)
         caller = current_caller.get()
-        query_id = reply_id(caller.filter)
+        query_id = caller.reply_id()
         if active.drift is not None:
             k = gate.policy.k if body.k is None else body.k
             query = Query(_counted_text(body), k)

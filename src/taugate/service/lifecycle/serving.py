@@ -46,6 +46,7 @@ class Serving:
     """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
 
     Attributes:
+        access: The keys, whose filters fit the active release.
         shadowing: The shadow release.
         attempted: Set once the first attempt to load a release has ended, whatever its outcome.
         loaded_at: When the active release was loaded.
@@ -67,7 +68,7 @@ class Serving:
 
         See ReleaseLoader for `load_release`.
         """
-        self._settings, self._metrics, self._access = settings, metrics, access
+        self._settings, self._metrics, self.access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
         self._loading = asyncio.Lock()
@@ -230,7 +231,7 @@ class Serving:
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(release.fields)
+            self.access.serve(release.fields)
         except (NotReady, InputError):
             await asyncio.to_thread(opened.close)
             await asyncio.to_thread(release.close)
