@@ -86,7 +86,8 @@ class FeedbackHandler:
                 if body.query_id is None:
                     query_id, shown = await self._search(request, str(body.query), active)
                 elif may_judge(permitted, body.query_id, self._serving.access.secrets(permitted)):
-                    query_id, shown = body.query_id, await feedback.find(body.query_id)
+                    query_id = body.query_id
+                    feedback, shown = await feedback.find(query_id)
                 else:
                     raise feedback.unknown()
                 key, relevant = current_caller.get().key_name, body.relevant

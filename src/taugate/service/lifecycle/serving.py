@@ -214,6 +214,8 @@ class Serving:
             return old
         self.refused = folder.name  # cleared by `reload` if the release becomes active
         active = await self._activate(folder)
+        if active.drift is not None and old.drift is not None:
+            active.drift.feedback.succeed(old.drift.feedback)
         closing = asyncio.create_task(self._close_drained(old))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -269,9 +271,9 @@ class Serving:
     async def stop(self) -> None:
         """Fail the readiness probe, wait for requests in flight, and close everything."""
         self._stopping = True
+        await asyncio.gather(*self._closing, return_exceptions=True)
         if self._active is not None:
             await self._active.close()
-        await asyncio.gather(*self._closing, return_exceptions=True)
         await self.shadowing.close()
         await self._cache.close()
         self._loader.close()
