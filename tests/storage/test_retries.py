@@ -8,7 +8,7 @@ import pytest
 from taugate.service.errors import EncoderAway
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import retry_after
-from taugate.storage.retries import EndpointDown, PromptRequests
+from taugate.storage.retries import PromptRequests
 
 
 class Limited:
@@ -27,9 +27,9 @@ class Limited:
 
 
 def wait_of(requests: PromptRequests) -> float:
-    with pytest.raises(EndpointDown) as down:
+    with pytest.raises(AttemptFailed) as down:
         requests.post({}, bytes, 100)
-    return down.value.retry_in
+    return down.value.retry_after
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(0.5, 1.0), (3, 3.0), (60, 5.0), (1e9, 5.0), (float("inf"), 5.0)])

@@ -22,18 +22,6 @@ _log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
 
-class EndpointDown(ConnectionError):
-    """An endpoint that a service leaves alone for a while.
-
-    Attributes:
-        retry_in: Seconds until a request tries again.
-    """
-
-    def __init__(self, message: str, retry_in: float) -> None:
-        super().__init__(message)
-        self.retry_in = retry_in
-
-
 class Requests(Protocol):
     """Requests to an endpoint."""
 
@@ -43,7 +31,7 @@ class Requests(Protocol):
         """Send a body, and return what `parse` makes of the reply; see JsonEndpoint.attempt.
 
         Raises:
-            AttemptFailed: If no attempt succeeds, but other bodies may.
+            AttemptFailed: If no attempt succeeds, but other bodies may, or the same after a while.
             ConnectionError: If no attempt succeeds.
             InputError: As JsonEndpoint.attempt.
         """
@@ -109,7 +97,7 @@ class PromptRequests:
     """Requests of a service: none takes longer than a limit, and while the endpoint fails, they fail at once.
 
     After a failure, no request is sent for a second, or as long as Retry-After says, up to five seconds. Then one
-    request tries again, and the others keep failing with EndpointDown until it succeeds.
+    request tries again, and the others keep failing until it succeeds. The error says when that will be.
 
     Attributes:
         endpoint: The endpoint.
@@ -137,7 +125,7 @@ class PromptRequests:
                 raise AttemptFailed(message, replied=True) from error
             pause = max(_PAUSE, min(error.retry_after, _MAX_PAUSE))
             self._failed(str(error), began, pause)
-            raise EndpointDown(message, pause) from error
+            raise AttemptFailed(message, pause) from error
         except RequestRefused:  # says nothing about other requests
             self._responded()
             raise
@@ -166,7 +154,7 @@ class PromptRequests:
             now = time.monotonic()
             if now < self._next_try:
                 message = f"{self.endpoint.url}: does not respond, as {self._failure}"
-                raise EndpointDown(message, self._next_try - now)
+                raise AttemptFailed(message, self._next_try - now)
             self._next_try = now + self._seconds  # this request tries again
 
     def _responded(self) -> None:

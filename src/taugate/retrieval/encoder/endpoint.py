@@ -27,7 +27,7 @@ from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
-from taugate.storage.retries import EndpointDown, PatientRequests, PromptRequests, Requests
+from taugate.storage.retries import PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
 PARALLEL = 4  # concurrent requests of a job, as for language models
@@ -99,9 +99,7 @@ class EndpointModel:
         except InputError as error:
             raise EncoderUnavailable(str(error), lasting=True) from error
         except AttemptFailed as error:
-            raise EncoderUnavailable(str(error), replied=True) from error
-        except EndpointDown as error:
-            raise EncoderUnavailable(str(error), retry_in=error.retry_in) from error
+            raise EncoderUnavailable(str(error), replied=error.replied, retry_in=error.retry_after) from error
         except ConnectionError as error:
             raise EncoderUnavailable(str(error)) from error
 
