@@ -69,7 +69,7 @@ def test_fault_of_the_reranker_skips_the_stage_within_the_deadline(
 
 
 @pytest.mark.parametrize("fault", [OverflowError("too large"), KeyError("x"), RuntimeError(), MemoryError()], ids=repr)
-def test_any_exception_of_the_reranker_skips_the_stage(
+def test_exception_of_the_reranker_skips_the_stage(
     server: RerankServer,
     documents: DocumentStore,
     fault: Exception,

@@ -73,7 +73,7 @@ VALID = json.dumps({"results": results(5000)}).encode()
         (b'{"other": [' + b"[]," * 9000 + b"[]]}", GateRequest),
     ],
 )
-def test_fault_is_named_by_its_place_in_the_whole(body: object, model: type[BaseModel]) -> None:
+def test_fault_has_its_place_in_the_whole(body: object, model: type[BaseModel]) -> None:
     whole, pieces = outcomes(body, model)
     assert pieces == whole
 
@@ -83,7 +83,7 @@ def test_fault_is_named_by_its_place_in_the_whole(body: object, model: type[Base
     [VALID[:-1], VALID + b"]", VALID[:-2] + b",]}", VALID.replace(b"}, {", b"}, , {", 1), b"[" * 9000],
     ids=["open", "closed twice", "comma", "nothing", "deep"],
 )
-def test_what_is_no_json_is_bad_json(body: bytes) -> None:
+def test_invalid_json_is_bad_json(body: bytes) -> None:
     assert [outcome[0] for outcome in outcomes(body, GateRequest)] == ["bad_json"] * 2  # type: ignore[index]
 
 
@@ -107,7 +107,7 @@ def test_too_many_values_are_refused_before_objects_are_built(
         asyncio.run(read_large_json(json.dumps(body).encode(), model, LISTS[model]))
 
 
-def test_other_work_is_done_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_loop_runs_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, turns = [], [0]
 
     def read(body: bytes, *more: Any) -> BaseModel:

@@ -47,13 +47,12 @@ async def read_large_json(body: bytes, model: type[BaseModel], lists: Sequence[s
 def _divide(body: bytes, lists: Sequence[str], path: str = "") -> Iterator[tuple[bytes, Sequence[int]]]:
     """Yield bodies with some of the items of a body each, and the place of the first of these."""
     at, steps, depth = _structure(body)
-    begins = np.flatnonzero((depth == 2) & (steps == 1))
     if len(at) <= _PIECE_VALUES:
         yield body, (0, 0)
         return
-    if depth[-1] != 0 or not len(begins):
+    first = int(np.argmax((depth == 2) & (steps == 1)))
+    if depth[-1] != 0 or depth[first] != 2:
         raise BadJson(f"the body is not JSON, or has no list {path}{lists[0]}")
-    first = int(begins[0])
     last = first + int(np.argmax(depth[first:] < 2))
     if len(at) - (last - first) > _PIECE_VALUES:
         raise Invalid(f"{path}{lists[0]}: has little of the body; leave other fields out")
@@ -61,18 +60,15 @@ def _divide(body: bytes, lists: Sequence[str], path: str = "") -> Iterator[tuple
     head, tail, start = body[: at[first] + 1], body[at[last] :], 0
     while start < len(cuts) - 1:
         stop = max(start + 1, int(np.searchsorted(cuts, cuts[start] + _PIECE_VALUES, "right")) - 1)
-        items, values, name = (
-            body[at[cuts[start]] + 1 : at[cuts[stop]]],
-            cuts[stop] - cuts[start],
-            f"{lists[0]}.{start}",
-        )
+        items = body[at[cuts[start]] + 1 : at[cuts[stop]]]
+        values, name = cuts[stop] - cuts[start], f"{path}{lists[0]}.{start}"
         if values > _PIECE_VALUES and len(lists) > 1:
-            for piece, place in _divide(items, lists[1:], f"{path}{name}."):
+            for piece, place in _divide(items, lists[1:], f"{name}."):
                 yield head + piece + tail, (start, *place)
         elif values > (_MAX_VALUES if lists[0] == "queries" else _PIECE_VALUES):
-            raise Invalid(f"{path}{name}: has {values:,} values; leave out what is not needed")
+            raise Invalid(f"{name}: has {values:,} values; leave out what is not needed")
         elif not items.strip():
-            raise BadJson(f"the body is not JSON: {path}{name} is missing")
+            raise BadJson(f"the body is not JSON: {name} is missing")
         else:
             yield head + items + tail, (start, 0)
         start = stop
