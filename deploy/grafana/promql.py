@@ -18,9 +18,9 @@ def rate(metric: str, *labels: str, selector: str = JOB) -> str:
     return f"sum{kept} (rate({metric}{{{selector}}}[$__rate_interval]))"
 
 
-def rates(metric: str, *labels: str) -> Queries:
+def rates(metric: str, *labels: str, selector: str = JOB) -> Queries:
     """Return a query for a counter's rate per second, by labels."""
-    return {_legend(labels): rate(metric, *labels)}
+    return {_legend(labels): rate(metric, *labels, selector=selector)}
 
 
 def aggregated(function: str, metric: str, *labels: str) -> Queries:

@@ -115,7 +115,13 @@ _CONTENT: list[Content] = [
         "Threshold of the policy.",
         f"max({selected('taugate_release_threshold')})",
         {None: NEUTRAL},
-    ),
+    ).span(2),
+    number(
+        "ρ in force",
+        "Threshold for whole queries; no data if the release refuses none.",
+        f"max({selected('taugate_release_rho')})",
+        {None: NEUTRAL},
+    ).span(2),
     number(
         "Evidence",
         "Provisional if a replica's release rests on generated queries, on too few queries of people, or on a corpus "
@@ -169,8 +175,9 @@ _CONTENT: list[Content] = [
     ),
     lines(
         "Refused",
-        "Requests per second refused before a search: keys, scopes, rates, connections, incomplete requests.",
-        rates("taugate_refused_total", "reason"),
+        "Requests per second refused before a search: keys, scopes, rates, connections, incomplete requests; no "
+        "queries that the release refuses.",
+        rates("taugate_refused_total", "reason", selector=f'{JOB},reason!="unanswerable"'),
         "reqps",
     ),
     lines(

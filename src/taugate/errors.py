@@ -52,11 +52,12 @@ class EncoderUnavailable(EncoderError):
     Attributes:
         lasting: Whether a retry is of no use, because the endpoint refuses all requests or replies with something else.
         replied: Whether it replied with an internal error, which one of several texts may have caused.
+        retry_in: Seconds until it is sent a request again; 0 for at once.
     """
 
-    def __init__(self, message: str, *, lasting: bool = False, replied: bool = False) -> None:
+    def __init__(self, message: str, *, lasting: bool = False, replied: bool = False, retry_in: float = 0.0) -> None:
         super().__init__(message)
-        self.lasting, self.replied = lasting, replied
+        self.lasting, self.replied, self.retry_in = lasting, replied, retry_in
 
 
 class TextRefused(EncoderError):

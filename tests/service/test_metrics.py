@@ -107,6 +107,7 @@ def test_release_metrics_describe_release(service: ServiceProcess) -> None:
     series = scrape(service)
     assert series[f"taugate_release_info{{{reply['release']},fake,similarity}}"] == 1
     assert series["taugate_release_threshold{}"] == pytest.approx(reply["threshold"], abs=1e-7)
+    assert series["taugate_release_rho{}"] == pytest.approx(reply["refusal"]["rho"], abs=1e-7)
     assert series["taugate_queue_depth{}"] == 0
     for overlap in ("coe", "roe"):
         bounds = [series[f"taugate_{overlap}_reference{{{bound}}}"] for bound in ("lower", "mean", "upper")]

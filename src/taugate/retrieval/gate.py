@@ -3,6 +3,7 @@
 It needs the scores of results alone: no encoder, no index and no texts.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
 MAX_RESULTS = 10_000
+MAX_SCORES = 1000  # further scores of a result
 GateReason = Literal["no_results", "all_below_threshold", "unanswerable"]
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -36,12 +38,17 @@ class ScoredResult:
     Attributes:
         id: Id of the document.
         score: Its score, on the scale that was calibrated.
-        scores: Further scores by name.
+        scores: Further scores by name; None for a missing one, or for all.
     """
 
     id: str
     score: float
-    scores: Mapping[str, float]
+    scores: Mapping[str, float | None] | None
+
+    def component(self, name: str) -> float:
+        """Return a further score, NaN if it is missing."""
+        value = (self.scores or {}).get(name)
+        return math.nan if value is None else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +171,12 @@ class Gate:
         scale = -1.0 if self.manifest.retriever.scores == "distance" else 1.0
         scores = np.array([scale * result.score for result in given], dtype=np.float32)
         ordered = not (scores[1:] > scores[:-1]).any()
-        if not ordered:
-            order = np.argsort(-scores, kind="stable")
-            given, scores = [given[place] for place in order.tolist()], scores[order]
-        listed = max(considered, self.policy.k)
-        given, scores = given[:listed], scores[None, :listed]
+        order = np.argsort(-scores, kind="stable")[: max(considered, self.policy.k)]
+        given, scores = [given[place] for place in order.tolist()], scores[None, order]
         if not given:
             return self._nothing()
         components = {
-            name: np.array([[result.scores.get(name, np.nan) for result in given]], dtype=np.float32)
+            name: np.array([[result.component(name) for result in given]], dtype=np.float32)
             for name in self.manifest.retriever.components
         }
         relevance = None if self.relevance is None else self.relevance.estimate(scores, components)
@@ -263,10 +267,13 @@ def check_results(results: Sequence[ScoredResult]) -> Sequence[ScoredResult]:
         if result.id in seen:
             raise InputError(f"results.{place}.id: {result.id[:200]!r} is listed twice; send every document once")
         seen.add(result.id)
-        for name, value in (
-            ("score", result.score),
-            *((f"scores.{key}", value) for key, value in result.scores.items()),
-        ):
-            if not abs(value) <= _MAX_FLOAT32:
-                raise InputError(f"results.{place}.{name}: {value} is not a finite number; correct it, or leave it out")
+        if not abs(result.score) <= _MAX_FLOAT32:
+            raise _not_finite(f"{place}.score", result.score)
+        for name, value in (result.scores or {}).items():
+            if value is not None and not abs(value) <= _MAX_FLOAT32:
+                raise _not_finite(f"{place}.scores.{name}", value)
     return results
+
+
+def _not_finite(name: str, value: float) -> InputError:
+    return InputError(f"results.{name}: {value} is not a finite number; correct it, or leave it out")

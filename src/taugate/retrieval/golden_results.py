@@ -111,11 +111,11 @@ def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredR
         check_results(live[question.query_id])
     pairs = list(_pairs(golden, live))
     recorded = sum(len(question.results) for question in golden)
-    names = sorted({name for question in golden for result in question.results for name in result.scores})
+    names = sorted({name for question in golden for result in question.results for name in result.scores or ()})
     columns = {_SCORE: np.array([(old.score, new.score) for old, new in pairs], dtype=np.float32).reshape(-1, 2)}
     for name in names:
-        both = [(old.scores[name], new.scores[name]) for old, new in pairs if {name} <= old.scores.keys() & new.scores]
-        columns[name] = np.array(both, dtype=np.float32).reshape(-1, 2)
+        both = [(old.component(name), new.component(name)) for old, new in pairs]
+        columns[name] = np.array([pair for pair in both if not np.isnan(pair).any()], dtype=np.float32).reshape(-1, 2)
     moves = [(name, _moved(column), _tolerance(golden, name)) for name, column in columns.items()]
     name, moved, tolerance = max(moves, key=lambda move: move[1] / move[2])
     return Deviation(name, moved, tolerance, recorded, len(pairs))
@@ -140,7 +140,7 @@ def _moved(column: Float32) -> float:
 def _tolerance(golden: Sequence[GoldenResults], name: str) -> float:
     """Return how far the values of a score may move; positive even if all are equal."""
     results = [result for question in golden for result in question.results]
-    values = [result.score if name == _SCORE else result.scores.get(name, np.nan) for result in results]
+    values = [result.score if name == _SCORE else result.component(name) for result in results]
     return max(
         _TOLERANCE * float(np.nanstd(values)), float(np.finfo(np.float32).eps) * float(np.nanmax(np.abs(values)))
     )

@@ -198,12 +198,15 @@ class EngineAway(ApiError):
 
 
 class EncoderAway(ApiError):
-    """The endpoint that encodes queries gives no vectors. It is tried every second; Retry-After is two seconds."""
+    """The endpoint that encodes queries gives no vectors."""
 
-    status, code, headers = 503, "encoder_unavailable", {"Retry-After": "2"}
+    status, code = 503, "encoder_unavailable"
 
-    def __init__(self) -> None:
-        super().__init__("the endpoint that encodes queries is not responding; the service retries every second")
+    def __init__(self, retry_in: float = 0.0) -> None:
+        """Set Retry-After to the seconds until the endpoint is tried again, at least two: the trial takes a while."""
+        seconds = max(2, math.ceil(retry_in))
+        super().__init__(f"the endpoint that encodes queries is not responding; the service retries within {seconds} s")
+        self.headers = {"Retry-After": str(seconds)}
 
 
 class DeadlineExceeded(ApiError):

@@ -160,6 +160,7 @@ class Metrics(MetricGroup):
     )
     release_info = gauge(RELEASE_INFO, "The release in service.", "release", "encoder", "policy", mode="livemax")
     release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
+    release_rho = gauge("taugate_release_rho", "Threshold ρ of the release in service; NaN if it refuses no query.")
     release_provisional = gauge(
         "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
     )
@@ -257,6 +258,7 @@ class Metrics(MetricGroup):
         self._release_labels = (manifest.release_id, manifest.scorer.name, manifest.policy.kind)
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
+        self.release_rho.set(math.nan if manifest.answer_threshold is None else manifest.answer_threshold[1])
         self.release_provisional.set(manifest.state == "provisional")
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]

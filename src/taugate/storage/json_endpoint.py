@@ -181,6 +181,6 @@ def retry_after(headers: Mapping[str, str]) -> float:
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError):  # no date, or one that no clock has
         return 0.0
-    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

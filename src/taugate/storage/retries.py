@@ -14,7 +14,9 @@ from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused
 
 _MAX_WAIT = 60.0  # seconds between two attempts; they double
 _MAX_RETRY_AFTER = 600.0  # seconds; a longer wait means that the quota is exhausted
-_PAUSE = 1.0  # seconds between a failure and the next attempt of a service
+# Seconds between a failure and the next attempt of a service. An endpoint that limits rates, or is being restarted, may
+# name a minute and respond again at once, and one request every five seconds burdens no endpoint.
+_PAUSE, _MAX_PAUSE = 1.0, 5.0
 _log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
@@ -29,7 +31,7 @@ class Requests(Protocol):
         """Send a body, and return what `parse` makes of the reply; see JsonEndpoint.attempt.
 
         Raises:
-            AttemptFailed: If no attempt succeeds, but other bodies may.
+            AttemptFailed: If no attempt succeeds, but other bodies may, or the same after a while.
             ConnectionError: If no attempt succeeds.
             InputError: As JsonEndpoint.attempt.
         """
@@ -96,8 +98,8 @@ class PatientRequests:
 class PromptRequests:
     """Requests of a service: none takes longer than a limit, and while the endpoint fails, they fail at once.
 
-    After a failure, no request is sent for a second, or as long as Retry-After says. Then one request tries again, and
-    the others keep failing until it succeeds.
+    After a failure, no request is sent for a second, or as long as Retry-After says, up to five seconds. Then one
+    request tries again, and the others keep failing until it succeeds. The error says when that will be.
 
     Attributes:
         endpoint: The endpoint.
@@ -123,8 +125,9 @@ class PromptRequests:
             if error.replied:
                 self._responded()
                 raise AttemptFailed(message, replied=True, too_long=error.too_long) from error
-            self._failed(str(error), began, max(_PAUSE, min(error.retry_after, _MAX_RETRY_AFTER)))
-            raise ConnectionError(message) from error
+            pause = max(_PAUSE, min(error.retry_after, _MAX_PAUSE))
+            self._failed(str(error), began, pause)
+            raise AttemptFailed(message, pause) from error
         except RequestRefused:  # says nothing about other requests
             self._responded()
             raise
@@ -152,7 +155,8 @@ class PromptRequests:
                 return
             now = time.monotonic()
             if now < self._next_try:
-                raise ConnectionError(f"{self.endpoint.url}: does not respond, as {self._failure}")
+                message = f"{self.endpoint.url}: does not respond, as {self._failure}"
+                raise AttemptFailed(message, self._next_try - now)
             self._next_try = now + self._seconds  # this request tries again
 
     def _responded(self) -> None:

@@ -15,6 +15,7 @@ from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.rerank.endpoint import endpoint_at
 from taugate.retrieval.rerank.reranker import KnownPair, TextReranker
 from taugate.retrieval.rerank.stage import Ranked, SecondStage, SecondStageRule
+from taugate.retrieval.vectors.similarity import Float32
 from tests.rerank_server import RerankServer
 
 TEXTS = ["aaaa", "b", "ccc", "dd", "e"]
@@ -65,6 +66,24 @@ def test_fault_of_the_reranker_skips_the_stage_within_the_deadline(
     sent = len(server.requests)
     assert outcome(second, "another", 0.3) == "paused"
     assert len(server.requests) == sent
+
+
+@pytest.mark.parametrize("fault", [OverflowError("too large"), KeyError("x"), RuntimeError(), MemoryError()], ids=repr)
+def test_exception_of_the_reranker_skips_the_stage(
+    server: RerankServer,
+    documents: DocumentStore,
+    fault: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def score(*_: object) -> Float32:
+        raise fault
+
+    monkeypatch.setattr(TextReranker, "score", score)
+    assert outcome(stage(server, documents), "query") == "failed"
+    (record,) = caplog.records
+    assert record.message.startswith("second stage skipped")
+    assert record.exc_info, "a fault of the program is logged with its place"
 
 
 def test_stage_returns_after_a_pause(server: RerankServer, documents: DocumentStore) -> None:

@@ -35,7 +35,9 @@ class Reloading(FastDriftService):
     def __init__(self, releases: Path, **environment: str) -> None:
         self.releases = releases
         super().__init__(
-            releases, TAUGATE_KEYS=json.dumps([entry("key", "tests", "admin", "metrics", "search")]), **environment
+            releases,
+            TAUGATE_KEYS=json.dumps([entry("key", "tests", "admin", "feedback", "metrics", "search")]),
+            **environment,
         )
         self.http.headers["Authorization"] = "Bearer key"
 

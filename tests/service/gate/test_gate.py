@@ -13,6 +13,7 @@ from taugate.drift.observations import hashed
 from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.registry.catalog import find
 from taugate.retrieval.gate import MAX_RESULTS, Gate, ScoredResult
+from tests.service.access.files import bearer, entry, write
 from tests.service_process import ServiceProcess
 
 Results = list[dict[str, Any]]
@@ -172,3 +173,30 @@ def test_traffic_is_in_the_metrics_and_the_log(
     replayed = AnsweredLog.read(gate_releases, None, [log]).log.queries
     expected = [np.mean([result["scores"]["cosine"] for result in query["results"][:5]]) for query in queries]
     np.testing.assert_allclose(replayed.components[:, 0], expected, rtol=1e-6)
+
+
+def test_results_are_charged_as_the_rows_of_searches(gate_releases: Path, tmp_path: Path) -> None:
+    """A query of /gate costs one for each TAUGATE_MAX_K results; an invalid body costs one for each search body."""
+    few, many = ([{"id": place, "score": 0.01} for place in range(number)] for number in (100, 1001))
+    bodies: dict[str, tuple[str, dict[str, Any], int]] = {
+        "few": ("/gate", {"results": few}, 1),
+        "many": ("/gate", {"results": many}, 11),
+        "batch": ("/gate/batch", {"queries": [{"results": few}, {"results": []}, {"results": many}]}, 13),
+        "golden": ("/gate/golden", {"queries": [{"query_id": "q", "results": many}]}, 11),
+        "invalid": ("/gate", {"results": [{"id": "a"}]}, 1),
+        "large": ("/gate", {"results": [{"id": "a"}], "query": "a" * (5 << 16)}, 6),
+    }
+    keys = write(tmp_path / "keys", [entry(key, key, "search", queries_per_second=0.1) for key in bodies])
+    with ServiceProcess(gate_releases, TAUGATE_KEYS_FILE=str(keys)) as service:
+        service.ready()
+        for key, (path, body, cost) in bodies.items():
+            service.http.post(path, json=body, headers=bearer(key))
+            refused = service.http.post("/gate", json={"results": few}, headers=bearer(key))
+            assert refused.status_code == 429
+            assert 10 * cost - 5 < int(refused.headers["Retry-After"]) <= 10 * cost, key
+
+
+def test_scores_of_a_result_are_limited(gate_service: ServiceProcess) -> None:
+    for number in (1001, 40_000):
+        result = {"id": "a", "score": 1, "scores": {f"n{place}": 0.5 for place in range(number)}}
+        assert gate(gate_service, results=[result]).json()["error"]["message"].startswith("results.0")

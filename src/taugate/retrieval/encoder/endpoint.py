@@ -99,7 +99,7 @@ class EndpointModel:
             failure: EncoderError = TextRefused(str(error), texts[0])
             too_long, divisible = error.too_long, True
         except AttemptFailed as error:
-            failure = EncoderUnavailable(str(error), replied=True)
+            failure = EncoderUnavailable(str(error), replied=error.replied, retry_in=error.retry_after)
             too_long = divisible = error.too_long
         except (InputError, ConnectionError) as error:
             raise EncoderUnavailable(str(error), lasting=isinstance(error, InputError)) from error

@@ -201,12 +201,14 @@ class SecondStage:
         try:
             if failing:
                 self.check(deadline)
-            scores = reranker.score(query, positions, deadline)
-        except TaugateError as error:
+            scores = combined(reranker.score(query, positions, deadline), first, self.rule.first_stage_weight)
+        except Exception as error:  # noqa: BLE001 (whatever a model or an endpoint does, the first stage can answer)
             in_time = time.monotonic() < deadline
             if not failing:
                 _log.warning(
-                    "second stage skipped; answering with the first stage", extra={"fields": {"reason": str(error)}}
+                    "second stage skipped; answering with the first stage",
+                    exc_info=None if isinstance(error, TaugateError) else error,
+                    extra={"fields": {"reason": str(error) or type(error).__name__}},
                 )
             self.pause()
             return "failed" if in_time else "deadline"
@@ -214,7 +216,6 @@ class SecondStage:
             self._pause = 0.0
             if len(positions) > 1:  # the random document of ROE takes less time than candidates do
                 self._typical += _SMOOTHING * (time.monotonic() - began - self._typical)
-        scores = combined(scores, first, self.rule.first_stage_weight)
         order = np.argsort(-scores, kind="stable")
         return Ranked(positions[order], scores[order], first[order])
 

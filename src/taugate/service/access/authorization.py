@@ -5,13 +5,14 @@ import hmac
 import ipaddress
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from prometheus_client import Counter
 
 from taugate.errors import InputError
+from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.passages import Fields
 from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
@@ -110,6 +111,10 @@ class Authorizer:
         if key.filter and not filtered:
             raise Forbidden("this API key has a filter, and this path is about all documents")
         return key
+
+    def secrets(self, permitted: Filter) -> Iterator[str]:
+        """Yield the secrets of the keys that have a filter, for `ids.may_judge`: the SHA-256 of each."""
+        return (key.sha256 for key in self._keys if key.filter == permitted)
 
     def count(self, key: ApiKey | None) -> None:
         """Count a request that was authorized with a key just now."""

@@ -50,7 +50,6 @@ class LocalRates:
 
 
 _WITHOUT_KEY = ""  # stands for the name of the key if none are configured: all callers share one rate
-_REMEMBERED_SECONDS = 1.0  # a refusal, at most: if Redis fails, its rates are forgotten
 
 
 class RateLimiter:
@@ -62,24 +61,9 @@ class RateLimiter:
         self._redis_url, self._timeout = settings.cache.redis_url, settings.cache.redis_timeout_ms / 1000
         self._local = LocalRates()
         self._shared: SharedRates | None = None
-        self._refused: dict[str, tuple[float, float]] = {}  # by key name: when, and for how many seconds
-
-    def check(self, key: ApiKey | None) -> None:
-        """Refuse a request whose key is over its rate, as far as the last refusal shows, without charging anything.
-
-        For requests that are charged after their body was read: without this check, the bodies of a key over its rate
-        would all be read.
-
-        Raises:
-            RateLimited: If the key was refused less than a second ago and would be refused again.
-        """
-        refused_at, wait = self._refused.get(_name(key), (0.0, 0.0))
-        passed = time.monotonic() - refused_at
-        if passed < min(wait, _REMEMBERED_SECONDS):
-            raise self._over(key, wait - passed)
 
     async def charge(self, key: ApiKey | None, queries: int = 1) -> None:
-        """Charge a request with so many queries; `key` is None if it needed none.
+        """Charge a request with so many queries, 0 to see whether one would pass; `key` is None if it needed none.
 
         Raises:
             RateLimited: If the key is over its rate. Nothing is charged then.
@@ -94,7 +78,7 @@ class RateLimiter:
         if wait is None:
             self.charge_here(key, queries)
         elif wait > 0:
-            raise self._refuse(key, wait)
+            raise self._over(key, wait)
 
     def is_shared(self, key: ApiKey | None) -> bool:
         """Return whether charging a key asks Redis."""
@@ -104,16 +88,11 @@ class RateLimiter:
         """Do the same as `charge`, within this process."""
         rate = self._rate(key)
         if rate and (wait := self._local.spend(_name(key), rate, queries)) > 0:
-            raise self._refuse(key, wait)
+            raise self._over(key, wait)
 
     def _rate(self, key: ApiKey | None) -> float:
         own = None if key is None else key.queries_per_second
         return self._default_rate if own is None else own
-
-    def _refuse(self, key: ApiKey | None, wait: float) -> RateLimited:
-        """Remember a refusal, and return its error."""
-        self._refused[_name(key)] = time.monotonic(), wait
-        return self._over(key, wait)
 
     def _over(self, key: ApiKey | None, wait: float) -> RateLimited:
         limited = "all clients together" if key is None else f"the key {key.name}"

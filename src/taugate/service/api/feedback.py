@@ -80,13 +80,14 @@ class FeedbackHandler:
         active = self._serving.active
         if active.drift is None:
             raise Invalid("feedback is off, because drift detection is off (TAUGATE_DRIFT is false)")
-        feedback = active.drift.feedback
+        feedback, permitted = active.drift.feedback, current_caller.get().filter
         with active.in_flight:
             try:
                 if body.query_id is None:
                     query_id, shown = await self._search(request, str(body.query), active)
-                elif may_judge(current_caller.get().filter, body.query_id):
-                    query_id, shown = body.query_id, await feedback.find(body.query_id)
+                elif may_judge(permitted, body.query_id, self._serving.access.secrets(permitted)):
+                    query_id = body.query_id
+                    feedback, shown = await feedback.find(query_id)
                 else:
                     raise feedback.unknown()
                 key, relevant = current_caller.get().key_name, body.relevant

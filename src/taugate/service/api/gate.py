@@ -28,7 +28,6 @@ from taugate.service.api.gate_schemas import (
 from taugate.service.api.search import check_limits
 from taugate.service.errors import Invalid, NotFound, OtherRetriever
 from taugate.service.http.caller import current_caller
-from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
@@ -37,6 +36,9 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import gate_record
 from taugate.service.settings import Settings
+
+# Results that are cut in less than a millisecond, and tell lists apart.
+_FEW_RESULTS = 1000
 
 
 class GateHandlers:
@@ -49,7 +51,7 @@ class GateHandlers:
         """Keep the results of a retriever that pass the threshold that was calibrated on a run of it."""
         active = self._serving.active
         with active.in_flight:
-            return EncodedJsonResponse(self._answer(body, active))
+            return EncodedJsonResponse(await self._answer(body, active))
 
     async def gate_batch(self, request: Request, body: GateBatchRequest) -> Response:
         """Cut the results of several queries. Replies come back in request order; limits apply per query."""
@@ -57,7 +59,8 @@ class GateHandlers:
         with active.in_flight:
             replies = []
             for position, query in enumerate(body.queries):
-                replies.append(self._answer(query, active, name=f"queries.{position}."))
+                replies.append(await self._answer(query, active, name=f"queries.{position}."))
+                query.results.clear()  # a few at a time, because freeing all of a large body takes milliseconds
                 await asyncio.sleep(0)  # yield to other requests
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
@@ -70,16 +73,16 @@ class GateHandlers:
     async def check_golden(self, request: Request, body: GoldenRequest) -> Response:
         """Compare the results of the golden questions with those of the calibration."""
         active = self._serving.active
-        live = {answer.query_id: [result.scored for result in answer.results] for answer in body.queries}
+        live = {answer.query_id: answer.results for answer in body.queries}
         try:
-            deviation = compare(_golden(active), live)
+            deviation = await asyncio.to_thread(compare, _golden(active), live)
         except InputError as error:
             raise Invalid(str(error)) from error
         if deviation.objection is not None:
             raise OtherRetriever(f"{deviation.objection}: this is not the calibrated retriever; calibrate again")
         return model_reply(GoldenCheckResponse(**asdict(deviation), release=active.release_id))
 
-    def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:
+    async def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:
         """Cut the results of a query, and count them; returns the reply as JSON. `name` is a prefix of fields.
 
         Raises:
@@ -90,13 +93,16 @@ class GateHandlers:
         check_limits(body.query or "", body.k, self._settings, name)
         began = time.perf_counter()
         try:
-            reply = gate.cut([result.scored for result in body.results], body.k)
+            if len(body.results) > _FEW_RESULTS:
+                reply = await asyncio.to_thread(gate.cut, body.results, body.k)
+            else:
+                reply = gate.cut(body.results, body.k)
         except InputError as error:
             raise Invalid(f"{name}{error}") from error
         self._metrics.observe_stage("gate", began, time.perf_counter())
         self._metrics.observe_reply(len(reply.results), reply.considered, reply.reason)
         caller = current_caller.get()
-        query_id = reply_id(caller.filter)
+        query_id = caller.reply_id()
         if active.drift is not None:
             k = gate.policy.k if body.k is None else body.k
             query = Query(_counted_text(body), k)
@@ -114,10 +120,9 @@ def gate_operations(handlers: GateHandlers) -> list[Operation]:
             handlers.gate_batch,
             GateBatchResponse,
             described={"links": judging("/responses/0")},
-            queries=lambda body: len(body.queries),
         ),
         Operation("golden", handlers.golden, GoldenResponse),
-        Operation("golden_check", handlers.check_golden, GoldenCheckResponse, queries=lambda body: len(body.queries)),
+        Operation("golden_check", handlers.check_golden, GoldenCheckResponse),
     ]
 
 
@@ -130,7 +135,7 @@ def _golden(active: ActiveRelease) -> Sequence[GoldenResults]:
 
 def _counted_text(body: GateRequest) -> str:
     """Return the text of a query; without one a hash of its results, so that drift counts equal lists once."""
-    return body.query or hashed("\n".join(f"{result.id} {result.score!r}" for result in body.results))
+    return body.query or hashed("\n".join(f"{result.id} {result.score!r}" for result in body.results[:_FEW_RESULTS]))
 
 
 def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:

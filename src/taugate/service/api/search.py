@@ -16,7 +16,6 @@ from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
 from taugate.service.errors import Invalid, NotFound, VectorNeeded
 from taugate.service.http.caller import current_caller, while_connected
-from taugate.service.http.ids import reply_id
 from taugate.service.http.openapi import judging
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
@@ -103,7 +102,7 @@ class SearchHandlers:
         replies = []
         for (query, _), cached in zip(searches, records, strict=True):
             record = cached or next(computed)
-            query_id = reply_id(caller.filter)
+            query_id = caller.reply_id()
             self._notify(query, query_id, record, active)
             replies.append(record.to_json(query_id, drift))
             if len(searches) > 1:  # yield to other requests: a batch of cached replies does not await anything else
@@ -132,7 +131,6 @@ def search_operations(handlers: SearchHandlers) -> list[Operation]:
             handlers.search_batch,
             BatchResponse,
             described={"links": judging("/responses/0")},
-            queries=lambda body: len(body.queries),
         ),
     ]
 

@@ -1,10 +1,12 @@
 """Takes judgements of results: looks up what the reply showed and keeps the judgement for drift and the query log."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
 STORE_SECONDS = 1.0  # between two moments at which a process stores its replies
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_LISTED_IDS = 8  # in a message
+_MAX_EARLIER = 8  # releases whose replies can still be judged; each takes some 50 MB, and a connection to Redis
 _NOT_SHOWN = "the reply did not show it; it showed"
 _NOT_IN_SEARCH = "a search for this query does not show it; it shows"
 
@@ -51,25 +54,55 @@ class Feedback:
         self._documents, self._manifest, self._seconds = release.documents, release.manifest, seconds
         self._store_replies = store_replies
         self._judged: list[Judged] = []
+        self._earlier: list[Feedback] = []  # of the releases before, the latest first
+        self._active, self._ends = self, math.inf
 
-    async def find(self, query_id: str) -> Results:
-        """Return what a reply showed, (n,) SHOWN; one that was just sent is waited for until it is stored.
+    def succeed(self, replaced: "Feedback") -> None:
+        """Also take judgements of replies by the release before, and by those before it, while they can be judged."""
+        replaced._ends = time.monotonic() + self._seconds
+        self._earlier, replaced._earlier = [replaced, *replaced._earlier], []
+        for number, earlier in enumerate(self._earlier):
+            earlier._active, earlier._store_replies = (
+                self,
+                self._store_replies,
+            )  # which keeps no closed release in memory
+            if number >= _MAX_EARLIER:
+                earlier._ends = 0.0
+
+    def drop_expired(self) -> "list[Feedback]":
+        """Return those of earlier releases whose replies can no longer be judged, to be closed."""
+        now = time.monotonic()
+        expired = [earlier for earlier in self._earlier if earlier._ends <= now]
+        self._earlier = [earlier for earlier in self._earlier if earlier._ends > now]
+        return expired
+
+    def close(self) -> None:
+        """Close the stores, also those of earlier releases; may wait for Redis."""
+        for store in chain(self._stores, self._earlier):
+            store.close()
+
+    async def find(self, query_id: str) -> tuple["Feedback", Results]:
+        """Return what a reply showed, (n,) SHOWN, and what takes judgements of it.
+
+        A reply that was just sent is waited for until it is stored.
 
         Raises:
             NotFound: If no replica remembers the reply.
         """
         if _ID.fullmatch(query_id) is None:  # nor are other texts of clients sent to Redis
             raise self.unknown()
-        shown = await asyncio.to_thread(self._look_up, query_id)
-        if shown is None:
+        found = await asyncio.to_thread(self._look_up, query_id)
+        if found is None:
             await self._store_replies()
-            shown = await asyncio.to_thread(self._look_up, query_id)
-        if shown is None and self._are_others:
+            found = await asyncio.to_thread(self._look_up, query_id)
+        if found is None and (
+            self._are_others or self._earlier
+        ):  # a release that was just replaced stores its last ones
             await asyncio.sleep(STORE_SECONDS)
-            shown = await asyncio.to_thread(self._look_up, query_id)
-        if shown is None:
+            found = await asyncio.to_thread(self._look_up, query_id)
+        if found is None:
             raise self.unknown()
-        return shown
+        return found
 
     async def judge(
         self,
@@ -83,8 +116,8 @@ class Feedback:
     ) -> bool:
         """Take a judgement of a reply, or of what a search shows now; returns whether it is new.
 
-        Every new judgement is logged. Drift takes only the first document of a reply that is judged relevant: S_corr
-        has one similarity per query.
+        Every new judgement is logged with the release of its reply. Drift takes only the first document of a reply that
+        is judged relevant, because S_corr has one similarity per query, and none of replies by an earlier release.
 
         Args:
             query_id: Id of the reply. For a search 32 hexadecimal digits, the same for the same key and query, so that
@@ -116,15 +149,12 @@ class Feedback:
                 collection=self._manifest.data.name,
                 release=self._manifest.release_id,
             )
-            self._judged.append(Judged(line, counts))
+            self._active._judged.append(Judged(line, counts and self._active is self))
         return is_new
 
     def unknown(self) -> NotFound:
         """Return the error for an unknown reply, and for a reply to a key that may see other documents."""
-        return NotFound(
-            f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in service "
-            "has this id"
-        )
+        return NotFound(f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) has this id")
 
     def take(self) -> list[Judged]:
         """Return the judgements since the last call."""
@@ -153,14 +183,14 @@ class Feedback:
             raise Invalid(f"document_id: {problem} {', '.join(ids[:_MAX_LISTED_IDS]) or 'nothing'}")
         return row, ids[row]
 
-    def _look_up(self, query_id: str) -> Results | None:
-        """Return what a reply showed, None if nothing valid is stored: other clients can write to Redis."""
+    def _look_up(self, query_id: str) -> tuple["Feedback", Results] | None:
+        """Return what `find` does, None if nothing valid is stored: other clients can write to Redis."""
         documents = MAX_NUMBER if self._documents is None else len(self._documents)
         for store in self._stores:
             if (stored := store.find(query_id, time.time())) is not None:
                 with suppress(ValueError):
-                    return read_shown(stored, documents, self._manifest.max_score)
-        return None
+                    return self, read_shown(stored, documents, self._manifest.max_score)
+        return next(filter(None, (earlier._look_up(query_id) for earlier in self._earlier)), None)
 
     def _is_first(self, judgement: str) -> bool:
         """Return whether neither a worker nor a replica has had this judgement before."""

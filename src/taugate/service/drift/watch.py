@@ -44,11 +44,11 @@ class DriftWatch:
         release_id, url = release.manifest.release_id, settings.cache.redis_url
         seconds = settings.drift.feedback_seconds
         folder = os.environ.get(SHARED_FOLDER)
-        self._workers = WorkerStore(Path(folder) if folder else None, release_id, seconds)
-        self._fleet = None if url is None else _fleet(url.get_secret_value(), release_id, seconds)
-        self._analysis = TrafficAnalysis(release, canary, settings, registry, self._workers, self._fleet)
+        workers = WorkerStore(Path(folder) if folder else None, release_id, seconds)
+        fleet = None if url is None else _fleet(url.get_secret_value(), release_id, seconds)
+        self._analysis = TrafficAnalysis(release, canary, settings, registry, workers, fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", search_in_background)
-        self.feedback = Feedback(self._workers, self._fleet, release, seconds, self._analyze)
+        self.feedback = Feedback(workers, fleet, release, seconds, self._analyze)
         self._served: list[ServedReply] = []
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
@@ -79,15 +79,15 @@ class DriftWatch:
     async def close(self, *, forget: bool = False) -> None:
         """Analyze the remaining traffic and reset the metrics.
 
-        Of a release that has left, `forget` also deletes the alarms' shared state.
+        Of a release that has left, `forget` also deletes the alarms' shared state. The feedback of its successor still
+        takes judgements of its replies.
         """
         if self._task.cancel():  # false at a second call
             await self._analyze()
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self._analysis.close, forget=forget)  # may have to wait for Redis
-        self._workers.close()
-        if self._fleet is not None:
-            await asyncio.to_thread(self._fleet.close)
+        if not forget:
+            await asyncio.to_thread(self.feedback.close)
 
     async def _run(self) -> None:
         while True:
@@ -103,6 +103,8 @@ class DriftWatch:
             await loop.run_in_executor(self._thread, self._analysis.analyze, served, judged, lost)
         except Exception:  # noqa: BLE001 (requests must not be affected; the next interval is analyzed)
             _log.exception("drift analysis failed")
+        for expired in self.feedback.drop_expired():
+            await asyncio.to_thread(expired.close)
 
 
 def _fleet(url: str, release: str, seconds: float) -> "Fleet":

@@ -67,8 +67,10 @@ def check_json(content_type: bytes) -> None:
         raise Invalid("the body is not declared as JSON: send the header Content-Type: application/json")
 
 
-def read_json(body: bytes | bytearray, model: type[BaseModel]) -> BaseModel:
+def read_json(body: bytes | bytearray, model: type[BaseModel], place: Sequence[int] = ()) -> BaseModel:
     """Parse a body, and validate it with its model.
+
+    If it is a piece of a larger one, `place` is where its first items are there.
 
     Raises:
         BadJson: If the body is not JSON.
@@ -84,15 +86,18 @@ def read_json(body: bytes | bytearray, model: type[BaseModel]) -> BaseModel:
             raise Invalid(f"the body has {count} errors, too many to list; see {schema} for its schema") from error
         faults = error.errors(include_url=False)
         if faults[0]["type"] == "json_invalid":
-            raise BadJson(f"the body is not JSON: {faults[0].get('ctx', {}).get('error')}") from error
-        raise (TooLarge if faults[0]["type"] == TooLarge.code else Invalid)(describe_faults(faults, model)) from error
+            detail = str(faults[0].get("ctx", {}).get("error"))
+            raise BadJson(f"the body is not JSON: {detail.partition(' at line')[0] if place else detail}") from error
+        refusal = TooLarge if faults[0]["type"] == TooLarge.code else Invalid
+        raise refusal(describe_faults(faults, model, place)) from error
 
 
-def describe_faults(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> str:
+def describe_faults(faults: Sequence[Mapping[str, Any]], model: type[BaseModel], place: Sequence[int] = ()) -> str:
     """Name the first invalid fields of a body, given pydantic's errors; no values, which may be the text of a query."""
     sentences = []
     for fault in faults[:_MAX_LISTED_FAULTS]:
-        path = fault["loc"]
+        places = iter(place)
+        path = [name + next(places, 0) if isinstance(name, int) else name for name in fault["loc"]]
         suggestion = suggest_field(str(path[-1]), model) if fault["type"] == "extra_forbidden" else ""
         sentences.append(f"{_field_path(path)}: {fault['msg']}{suggestion}")
     return "; ".join(sentences)

@@ -12,6 +12,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.keys import ApiKey
 from taugate.service.errors import ClientGone
 from taugate.service.http.connection import Connection
+from taugate.service.http.ids import new_id, reply_id
 from taugate.service.runtime.traces import SpanRef, Trace
 
 Result = TypeVar("Result")
@@ -50,6 +51,10 @@ class Caller:
     def filter(self) -> Filter:
         """Documents that the caller may see; () permits all."""
         return () if self.key is None else self.key.filter
+
+    def reply_id(self) -> str:
+        """Return a new id for a reply to the caller, see `ids.reply_id`."""
+        return new_id() if self.key is None else reply_id(self.key.filter, self.key.sha256)
 
 
 # The caller of the request that the current task belongs to.

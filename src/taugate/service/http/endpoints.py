@@ -23,8 +23,9 @@ class Endpoint:
         public: True if no key is needed.
         filtered: True if replies are limited to documents within the key's filter. A key with a filter may use only
             such endpoints.
-        cost: What a request is charged to the rate of its key: `one` query, the `queries` of its body, or None.
-        body_limit: Setting with the largest size of the body in bytes. Bodies of GET requests are ignored.
+        cost: What a request is charged to the rate of its key: `one` query, the `queries` of its body, which count more
+            with many results, or None.
+        lists: Lists that may make the body large, see `read_large_json`; empty if it has the size of a single query.
         part: Part of the service that must be on for the path to exist, None if the path always exists.
         status: Status of a successful reply.
         errors: Statuses of errors that only this handler replies, for openapi.json.
@@ -38,10 +39,15 @@ class Endpoint:
     public: bool = False
     filtered: bool = False
     cost: Literal["one", "queries"] | None = None
-    body_limit: BodyLimit = "max_body_bytes"
+    lists: tuple[str, ...] = ()
     part: Part | None = None
     status: int = 200
     errors: tuple[int, ...] = ()
+
+    @property
+    def body_limit(self) -> BodyLimit:
+        """Setting with the largest size of the body in bytes. Bodies of GET requests are ignored."""
+        return "max_batch_bytes" if self.lists else "max_body_bytes"
 
 
 # Columns: name, method, path, tag, scope; then what differs from the defaults.
@@ -49,16 +55,16 @@ class Endpoint:
 _ROWS = (
     Endpoint("search", "POST", "/search", "search", "search", filtered=True, cost="one", errors=(409,)),
     Endpoint("search_batch", "POST", "/search/batch", "search", "search", filtered=True, cost="queries",
-             body_limit="max_batch_bytes", errors=(409,)),
+             lists=("queries",), errors=(409,)),
     Endpoint("search_vector_store", "POST", "/v1/vector_stores/{vector_store_id}/search", "dialects", "search",
              filtered=True, cost="queries", part="openai", errors=(404, 409)),
     Endpoint("dify_retrieval", "POST", "/dify/retrieval", "dialects", "search", filtered=True, cost="one", part="dify",
              errors=(409,)),
-    Endpoint("gate", "POST", "/gate", "gate", "search", cost="one", body_limit="max_batch_bytes", errors=(409,)),
-    Endpoint("gate_batch", "POST", "/gate/batch", "gate", "search", cost="queries", body_limit="max_batch_bytes",
+    Endpoint("gate", "POST", "/gate", "gate", "search", cost="queries", lists=("results",), errors=(409,)),
+    Endpoint("gate_batch", "POST", "/gate/batch", "gate", "search", cost="queries", lists=("queries", "results"),
              errors=(409,)),
     Endpoint("golden", "GET", "/gate/golden", "gate", "search", errors=(404, 409)),
-    Endpoint("golden_check", "POST", "/gate/golden", "gate", "search", cost="queries", body_limit="max_batch_bytes",
+    Endpoint("golden_check", "POST", "/gate/golden", "gate", "search", cost="queries", lists=("queries", "results"),
              errors=(404, 409)),
     Endpoint("explain", "POST", "/explain", "search", "search", filtered=True, cost="one", errors=(404, 409)),
     Endpoint("feedback", "POST", "/feedback", "search", "feedback", filtered=True, cost="one", errors=(404, 409),

@@ -1,15 +1,16 @@
 """Ids of requests and of replies."""
 
-import hashlib
+import hmac
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from taugate.retrieval.documents.filters import Filter
 
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # safe in a log line and in a header
 _IDS_AT_ONCE = 256
 _HALF_DIGITS = 16  # 64 bits: at a million replies an hour, two collide once in 4,000 years
+_OWN_SECRET = os.urandom(32).hex()  # of ids that only this process has to recognize
 
 
 def _generate_ids() -> Iterator[str]:
@@ -33,20 +34,26 @@ def request_id(header: bytes) -> str:
     return header.decode("ascii") if _ACCEPTED_ID.fullmatch(header) else new_id()
 
 
-def reply_id(permitted: Filter) -> str:
+def reply_id(permitted: Filter, secret: str = _OWN_SECRET) -> str:
     """Return a new id for a reply, 32 hexadecimal digits.
 
-    For a key with a filter, half of the id is random, and half is a hash of the random half and the filter. So every
-    replica can tell from the id alone whether a key may judge a reply, and an id that was issued to another key is
-    indistinguishable from an unknown one.
+    For a key with a filter, half of the id is random, and half is an HMAC of the random half and the filter. So every
+    replica with the same list of keys can tell from the id alone whether a key may judge a reply. To a caller without
+    the secret, which is the SHA-256 of the key in that list, an id says nothing about the filter, and one that was
+    issued to another key is indistinguishable from an unknown one.
     """
-    return new_id() if not permitted else _with_hash(new_id()[:_HALF_DIGITS], permitted)
+    return new_id() if not permitted else _signed(new_id()[:_HALF_DIGITS], permitted, secret)
 
 
-def may_judge(permitted: Filter, query_id: str) -> bool:
-    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for."""
-    return not permitted or query_id == _with_hash(query_id[:_HALF_DIGITS], permitted)
+def may_judge(permitted: Filter, query_id: str, secrets: Iterable[str] = (_OWN_SECRET,)) -> bool:
+    """Return whether a key may judge a reply: if the key has no filter, or the filter that the reply was made for.
+
+    `secrets` are those of the keys with this filter.
+    """
+    digits = query_id[:_HALF_DIGITS]
+    signed = (_signed(digits, permitted, secret) for secret in secrets)
+    return not permitted or any(hmac.compare_digest(query_id.encode(), expected.encode()) for expected in signed)
 
 
-def _with_hash(digits: str, permitted: Filter) -> str:
-    return digits + hashlib.sha256(f"{digits}{permitted!r}".encode()).hexdigest()[:_HALF_DIGITS]
+def _signed(digits: str, permitted: Filter, secret: str) -> str:
+    return digits + hmac.digest(secret.encode(), f"{digits}{permitted!r}".encode(), "sha256").hex()[:_HALF_DIGITS]

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -34,12 +35,13 @@ from taugate.service.http.caller import Caller, current_caller
 from taugate.service.http.connection import current_connection
 from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.http.ids import request_id
+from taugate.service.http.large_bodies import MAX_SMALL_BYTES, read_large_json
 from taugate.service.http.operation import Operation, Operations
 from taugate.service.http.replies import SECURITY_HEADERS, error_body, json_reply
 from taugate.service.http.request_log import RequestLog
 from taugate.service.http.suggestions import suggest_path
 from taugate.service.runtime.traces import CompletedRequest, SpanRef
-from taugate.service.settings import Settings
+from taugate.service.settings import MAX_QUERIES, Settings
 
 _log = logging.getLogger(__name__)
 _MAX_HEADERS = 100  # Apache's default
@@ -67,6 +69,7 @@ class RequestSteps:
         self._hosts, self._authorizer = AllowedHosts(settings), authorizer
         self._admission, self._limits = admission, settings.requests
         self._max_header_bytes, self._request_log = settings.connections.max_header_bytes, log
+        self._large = asyncio.Lock()  # many large bodies together would hold the event loop as long as one undivided
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reply to a request."""
@@ -145,8 +148,8 @@ class RequestSteps:
             error = refusal
         except EngineUnavailable:  # its message names hosts, and is in the log
             error = EngineAway()
-        except EncoderUnavailable:
-            error = EncoderAway()
+        except EncoderUnavailable as away:
+            error = EncoderAway(away.retry_in)
         except TextRefused:
             error = Invalid("query: the endpoint that encodes queries refuses it, such as one that is too long")
         except Exception:  # noqa: BLE001 (the last resort: logged in full, but not shown in the reply)
@@ -170,7 +173,9 @@ class RequestSteps:
         request = Request(scope, receive)
         if operation.model is None:
             return await operation.handler(request)
-        is_batch = operation.row.cost == "queries" and operation.row.body_limit == "max_batch_bytes"
+        declared, lists = caller.headers.get(b"content-length", b""), operation.row.lists
+        is_small = declared.isdigit() and int(declared) <= self._limits.max_body_bytes
+        is_batch = "queries" in lists or (bool(lists) and not is_small)
         with self._admission.body(caller.key_name, batch=is_batch) as count:
             body = await self._read_and_charge(caller, operation, operation.model, receive, count)
             return await operation.handler(request, body)
@@ -223,27 +228,31 @@ class RequestSteps:
     ) -> BaseModel:
         """Return the body of a request, which is charged to the rate of its key once.
 
-        A single query is charged before the body is read, because an invalid body takes as long to read.
+        A single query is charged before the body is read, because an invalid body takes as long to read. A key over its
+        rate is refused then, too.
         """
-        headers, costs_one = caller.headers, operation.row.cost == "one"
-        if costs_one:
-            await self._admission.rates.charge(caller.key)
-        else:
-            self._admission.rates.check(caller.key)
+        headers, limits, costs_one = caller.headers, self._limits, operation.row.cost == "one"
+        await self._admission.rates.charge(caller.key, int(costs_one))
+        if not costs_one:
             await asyncio.sleep(0)  # so that simultaneous batches are all counted before the first one runs
         charged = 1
         try:
             check_json(headers.get(b"content-type", b""))
             declared = headers.get(b"content-length", b"")
-            body = await read_body(receive, self._limits, operation.row.body_limit, declared, count)
-            parsed = read_json(body, model)
-            queries, max_batch = operation.queries(parsed), self._limits.max_batch
-            if queries > max_batch:
-                raise TooLarge(f"{queries} queries, at most {max_batch} per request (TAUGATE_MAX_BATCH)")
-            charged = queries
+            body = await read_body(receive, limits, operation.row.body_limit, declared, count)
+            charged += len(body) // limits.max_body_bytes  # if the body is invalid
+            if operation.row.lists and len(body) > MAX_SMALL_BYTES:
+                async with self._large:
+                    parsed = await read_large_json(bytes(body), model, operation.row.lists)
+            else:
+                parsed = read_json(body, model)
+            queries = operation.queries(parsed)
+            if queries > limits.max_batch:
+                raise TooLarge(f"{queries} queries, at most {limits.max_batch} per request (TAUGATE_MAX_BATCH)")
+            charged = max(queries, _in_searches(parsed, limits.max_k))
         finally:
             if not costs_one:
-                await self._admission.rates.charge(caller.key, charged)
+                await self._admission.rates.charge(caller.key, min(charged, MAX_QUERIES))
         return parsed
 
 
@@ -254,6 +263,12 @@ def _finished(response: Response, caller: Caller) -> Response:
     headers += [header for header in SECURITY_HEADERS if header[0] not in present]
     headers.append((b"x-request-id", caller.id.encode()))
     return response
+
+
+def _in_searches(body: Any, max_k: int) -> int:  # noqa: ANN401 (any model)
+    """Return how many searches consider as many results as the queries of a body have, at least one for each query."""
+    sent = (len(getattr(query, "results", ())) for query in getattr(body, "queries", (body,)))
+    return sum(max(1, -(-results // max_k)) for results in sent)
 
 
 def _check_method(operation: Operation, scope: Scope) -> None:

@@ -39,7 +39,7 @@ class Operation(APIRoute):
         reply: type[BaseModel] | None,
         *,
         described: Mapping[str, Any] | None = None,
-        queries: Callable[[Any], int] = lambda body: 1,
+        queries: Callable[[Any], int] = lambda body: len(getattr(body, "queries", (body,))),
         error_form: ErrorForm | None = None,
         **description: Any,  # noqa: ANN401 (any argument of FastAPI's APIRoute)
     ) -> None:

@@ -46,6 +46,7 @@ class Serving:
     """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
 
     Attributes:
+        access: The keys, whose filters fit the active release.
         shadowing: The shadow release.
         attempted: Set once the first attempt to load a release has ended, whatever its outcome.
         loaded_at: When the active release was loaded.
@@ -67,7 +68,7 @@ class Serving:
 
         See ReleaseLoader for `load_release`.
         """
-        self._settings, self._metrics, self._access = settings, metrics, access
+        self._settings, self._metrics, self.access = settings, metrics, access
         self._loader = ReleaseLoader(settings, metrics, load_release)
         self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
         self._loading = asyncio.Lock()
@@ -213,6 +214,8 @@ class Serving:
             return old
         self.refused = folder.name  # cleared by `reload` if the release becomes active
         active = await self._activate(folder)
+        if active.drift is not None and old.drift is not None:
+            active.drift.feedback.succeed(old.drift.feedback)
         closing = asyncio.create_task(self._close_drained(old))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -230,7 +233,7 @@ class Serving:
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(release.fields)
+            self.access.serve(release.fields)
         except (NotReady, InputError):
             await asyncio.to_thread(opened.close)
             await asyncio.to_thread(release.close)
@@ -268,9 +271,9 @@ class Serving:
     async def stop(self) -> None:
         """Fail the readiness probe, wait for requests in flight, and close everything."""
         self._stopping = True
+        await asyncio.gather(*self._closing, return_exceptions=True)
         if self._active is not None:
             await self._active.close()
-        await asyncio.gather(*self._closing, return_exceptions=True)
         await self.shadowing.close()
         await self._cache.close()
         self._loader.close()
