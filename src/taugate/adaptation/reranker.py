@@ -6,23 +6,24 @@ steps, and the gate decides. The second stage ranks the results of the encoder a
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from taugate.adaptation.budget import EXPORT_SECONDS, TIMED, faster_format
+from taugate.adaptation.budget import TIMED, encoding_seconds, export_seconds, faster_format, too_small
 from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
-from taugate.adaptation.first_stage import FirstStage
+from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.adaptation.training.plan import StagePlan, TimeBudget, TrainingPlan
+from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
 from taugate.calibration.encoding.source import model_folder
@@ -31,8 +32,8 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
 from taugate.calibration.study.reranked import Candidates, score_pairs
-from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
@@ -68,16 +69,25 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
         with job.stage("read"):
             evaluation, queries = read_queries(data, settings, Path(spool), job)
         with job.stage("export"):
-            encoder, model = load_base(base), model_folder(base)
+            model = model_folder(base)
             check_weights(model, base, "")
         work = target.absolute().parent / f".{target.name}.work"
         with sole_worker(work, job):
-            pairs = encode_pairs(evaluation, queries, encoder, job)
+            costs = None
+            if settings.seconds is not None and not TrainingPlan.exists(work):
+                # Before the encoder is exported, which may take a minute: a budget that is too small should end soon.
+                pairs = random_pairs(evaluation.documents, queries, settings.seed)
+                costs = _Costs.of_training(pairs, model, base, work, settings, job)
+            with job.stage("export"):
+                encoder = load_base(base)
+            if costs is not None:
+                costs = costs.and_judging(evaluation.documents, queries, encoder)
+            encoded = encode_pairs(evaluation, queries, encoder, job)
             encode = encode_with(encoder, job)
             first = FirstStage.choose(
-                pairs, lambda part: encode([query.text for query in part], "query"), settings.lexical
+                encoded, lambda part: encode([query.text for query in part], "query"), settings.lexical
             )
-            trainer = _Trainer(first, encoder, model, base, work, settings, job)
+            trainer = _Trainer(first, encoder, model, base, work, settings, job, costs)
             with job.stage("adapt"):
                 trained, training, fitted = trainer.train()
             with job.stage("admit"):
@@ -93,6 +103,87 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
 
 
 @dataclass(frozen=True)
+class _Costs:
+    """The seconds that training and judging take on this machine, measured on a sample before anything is encoded.
+
+    Attributes:
+        settings: Settings of the adaptation, with a budget in seconds.
+        job: Knows the seconds that have passed.
+        queries: Number of queries to learn from.
+        example: Seconds of a training example.
+        bfloat16: Whether to train in bfloat16.
+        after: Seconds needed after the last step.
+    """
+
+    settings: AdaptationSettings
+    job: Job
+    queries: int
+    example: float
+    bfloat16: bool
+    after: float
+
+    @classmethod
+    def of_training(
+        cls, pairs: ScoredPairs, folder: Path, base: str, work: Path, settings: AdaptationSettings, job: Job
+    ) -> Self:
+        """Time a few steps.
+
+        Args:
+            pairs: Pairs to learn from.
+            folder: Folder of the encoder's weights.
+            base: Name of the encoder.
+            work: Folder of the unfinished work.
+            settings: Settings of the adaptation.
+            job: Shows the progress.
+
+        Raises:
+            InputError: If the budget does not even cover the training.
+        """
+        kind = _kind(settings)
+
+        def step_seconds(bfloat16: bool) -> float:
+            few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(folder, base, 0)
+            run = TrainingRun(work, 0, job, bfloat16)
+            return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
+
+        with job.task("timing"):
+            seconds, bfloat16 = faster_format(step_seconds)
+            costs = cls(settings, job, len(pairs.queries), seconds / TIMED.batch, bfloat16, export_seconds())
+        costs.check(None)
+        return costs
+
+    def and_judging(self, corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder) -> Self:
+        """Add the time that judging takes.
+
+        Raises:
+            InputError: If the budget does not cover encoding, training and judging.
+        """
+        with self.job.task("timing"):
+            encoding, text = encoding_seconds(corpus, queries, encoder, self.settings.seed)
+        judged = sum(len(_sampled(queries, part, self.settings.seed)) for part in (VALIDATION, UNSEEN))
+        judging = _kind(self.settings).judging_seconds(text, judged, _CANDIDATES, len(corpus))
+        costs = replace(self, after=self.after + judging)
+        costs.check(encoding)
+        return costs
+
+    def check(self, encoding: float | None) -> None:
+        """Raise InputError if too few steps are possible after some seconds of encoding, None if not measured yet."""
+        once = encoding or 0.0
+        if self.allocate(once) is None:
+            steps = MIN_STEPS * _kind(self.settings).batch * self.example
+            because = f"{MIN_STEPS} steps take {steps:.0f} s here, and judging what they taught {self.after:.0f}"
+            if encoding is None:
+                because = f"{MIN_STEPS} steps alone take {steps:.0f} s here, and what they taught is judged after them"
+            raise too_small(self.settings, because, self.job.total + (once + steps + self.after) / SAFETY)
+
+    def allocate(self, once: float = 0.0) -> StagePlan | None:
+        """Return the steps that are possible after some seconds of encoding; None if they are too few."""
+        kind = _kind(self.settings)
+        budget = TimeBudget.of((self.settings.seconds or 0) - self.job.total, self.after)
+        return budget.allocate(kind.stage, self.example, once, (kind.batch,), self.queries)
+
+
+@dataclass(frozen=True)
 class _Trainer:
     """Trains a second stage within the budget, and judges it.
 
@@ -104,6 +195,7 @@ class _Trainer:
         work: Folder of the unfinished work.
         settings: Settings of the adaptation.
         job: Shows the progress.
+        costs: Measured costs; None for a number of steps, or if a killed run has measured them.
     """
 
     first: FirstStage
@@ -113,12 +205,7 @@ class _Trainer:
     work: Path
     settings: AdaptationSettings
     job: Job
-
-    @property
-    def kind(self) -> type[TrainedReranker[Any]]:
-        """Class of the reranker to train."""
-        assert self.settings.stage != "encoder"  # noqa: S101 (for the type checker: `job.py` adapts encoders)
-        return TRAINED[self.settings.stage]
+    costs: _Costs | None
 
     def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:
         """Train a new model, or resume a killed run.
@@ -127,14 +214,14 @@ class _Trainer:
             The model, the record of its training, and the weight of the first stage's score to begin the choice with.
         """
         pairs = self.first.training_pairs(self.settings.seed)
-        plan = self._plan(pairs)
-        kind = self.kind
+        plan, kind = self._plan(), _kind(self.settings)
         stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)
-        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16)
+        pace = Pace(plan, self.settings.seconds, lambda: self.job.total)
+        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16, on_step=pace.of(kind.stage))
         losses, fitted = trained.train(pairs, Schedule(stage.steps, stage.batch, kind.rate), run)
         record = StageRecord(
             stage=kind.stage,
-            steps=stage.steps,
+            steps=len(losses),
             batch=stage.batch,
             rate=kind.rate,
             bfloat16=plan.bfloat16,
@@ -142,37 +229,28 @@ class _Trainer:
         )
         return trained, record, fitted
 
-    def _plan(self, pairs: ScoredPairs) -> TrainingPlan:
+    def _plan(self) -> TrainingPlan:
         """Fix the steps, or read those of a killed run."""
         settings, work = self.settings, work_digest(self.first.pairs, self.encoder, self.settings)
         plan = TrainingPlan.read(self.work, work)
         if plan is not None:
             self.job.report(f"resuming the unfinished work in {self.work}")
             return plan
-        kind = self.kind
-        stage, bfloat16 = StagePlan(steps=settings.steps or 0, batch=kind.batch), False
-        if settings.seconds is not None:
-            with self.job.task("timing"):
-                seconds, bfloat16 = faster_format(lambda fast: self._step_seconds(pairs, bfloat16=fast))
-            example = seconds / TIMED.batch
-            judged = sum(len(self._queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
-            after = example * kind.judging_cost(judged, len(self.first.pairs.corpus))
-            budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + after)
-            allocated = budget.allocate(kind.stage, example, 0.0, (kind.batch,), len(pairs.queries))
-            if allocated is None:
-                raise InputError(f"--budget {settings.budget}: {budget.left_out[kind.stage]}; raise it")
-            stage = allocated
+        kind, costs = _kind(settings), self.costs
+        fewest = StagePlan(steps=settings.steps or MIN_STEPS, batch=kind.batch)
         plan = TrainingPlan(
-            work=work, adapter_steps=0, bfloat16=bfloat16, stages={kind.stage: stage}, merge_weights=[], left_out={}
+            work=work,
+            adapter_steps=0,
+            bfloat16=costs is not None and costs.bfloat16,
+            stages={kind.stage: fewest if costs is None else costs.allocate() or fewest},
+            merge_weights=[],
+            left_out={},
+            step_seconds={} if costs is None else {kind.stage: costs.example * kind.batch},
+            after=0.0 if costs is None else costs.after,
         )
         with writing_to(self.work):
             plan.write(self.work)
         return plan
-
-    def _step_seconds(self, pairs: ScoredPairs, *, bfloat16: bool) -> float:
-        kind, run = self.kind, TrainingRun(self.work, 0, self.job, bfloat16)
-        few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(self.folder, self.base, 0)
-        return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
     def judge(self, trained: TrainedReranker[Any], training: StageRecord, fitted: float) -> RerankerAdaptation:
         """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
@@ -222,11 +300,7 @@ class _Trainer:
         return best
 
     def _queries(self, part: int) -> list[LabelledQuery]:
-        """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
-        parts, most = self.first.pairs.queries, _CHOOSING if part == VALIDATION else _JUDGING
-        answerable = parts.validation if part == VALIDATION else parts.unseen
-        order = np.random.default_rng([self.settings.seed, part]).permutation(len(answerable))[:most]
-        return [*(answerable[row] for row in np.sort(order).tolist()), *parts.unanswerable[part][:most]]
+        return _sampled(self.first.pairs.queries, part, self.settings.seed)
 
     def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
@@ -239,6 +313,19 @@ class _Trainer:
         unanswerable = SamplingUnits.from_clusters(others) if len(others) else None
         parents, gate = self.first.pairs.parents, GateSettings()
         return JudgingQueries(answerable, parents, SamplingUnits.from_clusters(units), unanswerable, K, gate)
+
+
+def _kind(settings: AdaptationSettings) -> type[TrainedReranker[Any]]:
+    assert settings.stage != "encoder"  # noqa: S101 (for the type checker: `job.py` adapts encoders)
+    return TRAINED[settings.stage]
+
+
+def _sampled(queries: AdaptationQueries, part: int, seed: int) -> list[LabelledQuery]:
+    """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
+    max_queries = _CHOOSING if part == VALIDATION else _JUDGING
+    answerable = queries.validation if part == VALIDATION else queries.unseen
+    order = np.random.default_rng([seed, part]).permutation(len(answerable))[:max_queries]
+    return [*(answerable[row] for row in np.sort(order).tolist()), *queries.unanswerable[part][:max_queries]]
 
 
 def _reason(judged: JudgedStage, judging: JudgingQueries) -> str:

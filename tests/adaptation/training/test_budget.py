@@ -48,6 +48,8 @@ class Linear:
 def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr(budget, "_text_seconds", lambda _: TextSeconds(document=0.01, query=0.01))
     monkeypatch.setattr(budget, "_lower_seconds", lambda _, bfloat16: 51.0)
+    monkeypatch.setattr(budget, "export_seconds", lambda: 15.0)
+    monkeypatch.setattr(budget, "may_be_faster", lambda: True)
     return Shop()
 
 

@@ -5,8 +5,11 @@ corpus again, and fitting the linear maps. A recipe that the remaining budget do
 says why.
 """
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
 from pydantic import ValidationError
@@ -19,7 +22,7 @@ from taugate.storage.files import atomic_write, read_bounded
 _PLAN = "plan.json"
 _MAX_BYTES = 1 << 20
 # Planned share of the remaining time, because steps may be slower than the timed ones. Chosen, not measured.
-_SAFETY = 0.8
+SAFETY = 0.8
 MIN_STEPS = 16  # with fewer, most steps would be warm-up
 BATCHES = (256, 128, 64, 32)  # batches of fine-tuning: the paper's, else the largest that leaves enough steps
 _MAX_EPOCHS = 3  # against overfitting; not tuned
@@ -58,6 +61,8 @@ class TrainingPlan(Record):
         stages: Stages to train, by recipe.
         merge_weights: Merge weights to try.
         left_out: Recipes that are not tried, with the reasons.
+        step_seconds: Measured seconds of a step, by recipe; empty if the budget is a number of steps.
+        after: Seconds needed after the last step of a recipe.
     """
 
     work: str
@@ -66,6 +71,13 @@ class TrainingPlan(Record):
     stages: dict[RecipeName, StagePlan]
     merge_weights: list[float]
     left_out: dict[str, str]
+    step_seconds: Mapping[str, float] = {}
+    after: float = 0.0
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Return whether a folder has the plan of a killed run."""
+        return (folder / _PLAN).is_file()
 
     @classmethod
     def read(cls, folder: Path, work: str) -> Self | None:
@@ -109,16 +121,18 @@ class TimeBudget:
         seconds: Remaining seconds.
         after: Seconds needed after the steps of every recipe.
         left_out: Recipes that were too expensive, with the reasons.
+        step_seconds: Seconds of a step, by recipe.
     """
 
     seconds: float
     after: float
     left_out: dict[str, str] = field(default_factory=dict)
+    step_seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, seconds: float, after: float) -> Self:
         """Budget a safe share of the remaining seconds, with the seconds needed after every recipe."""
-        return cls(_SAFETY * seconds, after)
+        return cls(SAFETY * seconds, after)
 
     def covers(self, seconds: float) -> bool:
         """Return whether the budget covers a recipe whose steps and preparation take some seconds."""
@@ -148,9 +162,44 @@ class TimeBudget:
             steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_MAX_EPOCHS * max_examples // batch)))
             if steps >= MIN_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
+                self.step_seconds[recipe] = batch * example
                 return StagePlan(steps=steps, batch=batch)
         self.left_out[recipe] = (
             f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {MIN_STEPS} steps take "
             f"{MIN_STEPS * batches[-1] * example:.0f}"
         )
         return None
+
+
+@dataclass
+class Pace:
+    """Follows the steps, and ends them while enough time is left for everything that comes after them.
+
+    Attributes:
+        plan: The plan with the speeds that were measured before the first step.
+        seconds: The budget in seconds, None for a number of steps.
+        elapsed: Returns the seconds that have passed.
+        slower: How many times as long as measured the steps take, at least 1.
+    """
+
+    plan: TrainingPlan
+    seconds: int | None
+    elapsed: Callable[[], float]
+    slower: float = 1.0
+
+    def covers(self, seconds: float = 0.0) -> bool:
+        """Return whether the budget covers some more seconds of steps, and everything after them."""
+        if self.seconds is None or not self.plan.step_seconds:
+            return True
+        return self.elapsed() + self.slower * (seconds + self.plan.after) <= self.seconds
+
+    def of(self, recipe: str) -> Callable[[float], bool]:
+        """Return a function that takes the duration of each step, and returns whether the steps have to end."""
+        step, durations = self.plan.step_seconds.get(recipe, math.inf), list[float]()
+
+        def ended(duration: float) -> bool:
+            durations.append(duration)
+            self.slower = max(1.0, fmean(durations[1:] or durations) / step)  # the first one is a warm-up
+            return not self.covers(step)
+
+        return ended
