@@ -77,6 +77,7 @@ def run(options: QuickstartOptions) -> int:
         CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER, verbose=options.verbose),
         CalibrationSettings.from_options({"k": k}),
         warnings=_is_labelled(data),  # those about crops say in detail why the release is provisional
+        keep_equal=False,  # or every start would add a release
     )
     rows, steps, ending = release.rows(), release.next_rows(), release.ending
     del rows["Measured"]  # the first step has said what was read
