@@ -75,12 +75,14 @@ def plan_within(
     """
     recipes, merges = _STAGES[settings.recipe], settings.recipe in {"auto", "merge"}
     if untrainable is not None:
-        return _plan(work, linear, {}, [], {", ".join([*recipes, "merge"]): untrainable}, bfloat16=False)
+        left_out = {", ".join([*recipes, "merge"]): untrainable}
+        return TrainingPlan(work=work, adapter_steps=linear.steps, left_out=left_out)
     if settings.steps is not None:  # a fixed number of steps needs no timing
         stages: dict[RecipeName, StagePlan] = {
             recipe: StagePlan(steps=settings.steps, batch=_batches(recipe, trainer)[-1]) for recipe in recipes
         }
-        return _plan(work, linear, stages, [*MERGE_WEIGHTS] if merges else [], {}, bfloat16=False)
+        weights = [*MERGE_WEIGHTS] if merges else []
+        return TrainingPlan(work=work, adapter_steps=linear.steps, stages=stages, merge_weights=weights)
     with trainer.job.task("timing"):
         text = _text_seconds(trainer)
         after = export_seconds() + linear_seconds + text.of(*_texts(trainer))
@@ -96,9 +98,15 @@ def plan_within(
     seconds, left_out = planner.remaining.seconds, planner.left_out
     if merges and planner.stages and not planner.weights:
         left_out["merge"] = f"{max(0.0, seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
-    left_out |= planner.remaining.left_out
-    plan = _plan(work, linear, planner.stages, planner.weights, left_out, bfloat16=bool(planner.bfloat16))
-    return plan.model_copy(update={"step_seconds": planner.remaining.step_seconds, "after": after + ending})
+    return TrainingPlan(
+        work=work,
+        adapter_steps=linear.steps,
+        bfloat16=bool(planner.bfloat16),
+        stages=planner.stages,
+        merge_weights=planner.weights,
+        left_out=left_out | planner.remaining.left_out,
+        after=after + ending,
+    )
 
 
 class _Planner:
@@ -137,7 +145,9 @@ class _Planner:
             return
         began = time.perf_counter()
         try:
-            self._example, self.bfloat16 = _example_seconds(recipe, trainer, self._linear, bfloat16=self.bfloat16)
+            self._example, self.bfloat16 = example_seconds(
+                lambda fast: trainer.step_seconds(recipe, self._linear.chosen, TIMED, bfloat16=fast), self.bfloat16
+            )
         except (EncoderError, NothingToLearn) as error:
             if self._settings.recipe != "auto":
                 raise
@@ -156,34 +166,18 @@ class _Planner:
             self.remaining.seconds -= seconds
 
 
-def _example_seconds(
-    recipe: RecipeName, trainer: EncoderTrainer, linear: LearnedRecipes, *, bfloat16: bool | None
-) -> tuple[float, bool]:
-    """Time a few steps of a recipe, and return the seconds per example and whether to train in bfloat16.
-
-    If `bfloat16` is None, both formats are tried, and the faster one is used.
-    """
-
-    def step_seconds(fast: bool) -> float:
-        return trainer.step_seconds(recipe, linear.chosen, TIMED, bfloat16=fast)
-
-    if bfloat16 is not None:
-        return step_seconds(bfloat16) / TIMED.batch, bfloat16
-    seconds, bfloat16 = faster_format(step_seconds)
-    return seconds / TIMED.batch, bfloat16
-
-
-def faster_format(step_seconds: Callable[[bool], float]) -> tuple[float, bool]:
-    """Return the time of a training step in the faster of float32 and bfloat16, and whether that is bfloat16.
+def example_seconds(step_seconds: Callable[[bool], float], bfloat16: bool | None = None) -> tuple[float, bool]:
+    """Return the time of a training example in the faster of float32 and bfloat16, and whether that is bfloat16.
 
     Args:
-        step_seconds: Measures a step, in bfloat16 if its argument is true.
+        step_seconds: Measures a step of TIMED, in bfloat16 if its argument is true.
+        bfloat16: The format, if it is known.
     """
-    seconds = step_seconds(False)
-    if not may_be_faster():
-        return seconds, False
-    fast = step_seconds(True)
-    return min(seconds, fast), fast < _FASTER * seconds
+    seconds, fast = step_seconds(bool(bfloat16)), bool(bfloat16)
+    if bfloat16 is None and may_be_faster():
+        other = step_seconds(True)
+        seconds, fast = min(seconds, other), other < _FASTER * seconds
+    return seconds / TIMED.batch, fast
 
 
 def may_be_faster() -> bool:
@@ -199,25 +193,6 @@ def may_be_faster() -> bool:
 
     return torch.cuda.is_available() or (
         product_seconds(torch.bfloat16) < _WORTH_TIMING * product_seconds(torch.float32)
-    )
-
-
-def _plan(
-    work: str,
-    linear: LearnedRecipes,
-    stages: dict[RecipeName, StagePlan],
-    weights: list[float],
-    left_out: dict[str, str],
-    *,
-    bfloat16: bool,
-) -> TrainingPlan:
-    return TrainingPlan(
-        work=work,
-        adapter_steps=linear.steps,
-        bfloat16=bfloat16,
-        stages=stages,
-        merge_weights=weights,
-        left_out=left_out,
     )
 
 

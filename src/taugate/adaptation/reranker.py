@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from taugate.adaptation.budget import TIMED, encoding_seconds, export_seconds, faster_format, too_small
+from taugate.adaptation.budget import TIMED, encoding_seconds, example_seconds, export_seconds, too_small
 from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
 from taugate.adaptation.first_stage import FirstStage, random_pairs
@@ -147,8 +147,7 @@ class _Costs:
             return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
         with job.task("timing"):
-            seconds, bfloat16 = faster_format(step_seconds)
-            costs = cls(settings, job, len(pairs.queries), seconds / TIMED.batch, bfloat16, export_seconds())
+            costs = cls(settings, job, len(pairs.queries), *example_seconds(step_seconds), export_seconds())
         costs.check(None)
         return costs
 
@@ -216,8 +215,8 @@ class _Trainer:
         pairs = self.first.training_pairs(self.settings.seed)
         plan, kind = self._plan(), _kind(self.settings)
         stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)
-        pace = Pace(plan, self.settings.seconds, lambda: self.job.total)
-        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16, on_step=pace.of(kind.stage))
+        pace = Pace(plan.after, self.settings.seconds, lambda: self.job.total)
+        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16, on_step=pace.of(stage))
         losses, fitted = trained.train(pairs, Schedule(stage.steps, stage.batch, kind.rate), run)
         record = StageRecord(
             stage=kind.stage,
@@ -237,17 +236,12 @@ class _Trainer:
             self.job.report(f"resuming the unfinished work in {self.work}")
             return plan
         kind, costs = _kind(settings), self.costs
-        fewest = StagePlan(steps=settings.steps or MIN_STEPS, batch=kind.batch)
-        plan = TrainingPlan(
-            work=work,
-            adapter_steps=0,
-            bfloat16=costs is not None and costs.bfloat16,
-            stages={kind.stage: fewest if costs is None else costs.allocate() or fewest},
-            merge_weights=[],
-            left_out={},
-            step_seconds={} if costs is None else {kind.stage: costs.example * kind.batch},
-            after=0.0 if costs is None else costs.after,
-        )
+        if costs is None:
+            plan = TrainingPlan(work=work, stages={kind.stage: StagePlan(steps=settings.steps or 0, batch=kind.batch)})
+        else:
+            # Encoding may have been slower than on the sample; then the pace decides how many steps are made.
+            stage = costs.allocate() or StagePlan(steps=MIN_STEPS, batch=kind.batch, seconds=kind.batch * costs.example)
+            plan = TrainingPlan(work=work, bfloat16=costs.bfloat16, stages={kind.stage: stage}, after=costs.after)
         with writing_to(self.work):
             plan.write(self.work)
         return plan

@@ -79,7 +79,7 @@ def _follow(
     linear: LearnedRecipes,
 ) -> LearnedRecipes:
     """Run the planned stages, and return every recipe that was tried."""
-    left_out, pace = dict(plan.left_out), Pace(plan, settings.seconds, lambda: trainer.job.total)
+    left_out, pace = dict(plan.left_out), Pace(plan.after, settings.seconds, lambda: trainer.job.total)
     for recipe, reason in left_out.items():
         trainer.job.report(f"warning: {recipe} left out: {reason}")
     auto = settings.recipe == "auto"
@@ -88,9 +88,9 @@ def _follow(
     for recipe, stage_plan in plan.stages.items():
         before = None if recipe.startswith("pt") else start
         try:
-            if auto and not pace.covers(MIN_STEPS * plan.step_seconds.get(recipe, 0.0)):
+            if auto and not pace.covers(MIN_STEPS * stage_plan.seconds):
                 raise NothingToLearn("too little of the budget is left, because steps were slower than measured")
-            model, records = trainer.train(recipe, start, stage_plan, pace.of(recipe), bfloat16=plan.bfloat16)
+            model, records = trainer.train(recipe, start, stage_plan, pace.of(stage_plan), bfloat16=plan.bfloat16)
             result = trainer.with_best_map(recipe, model, recipe, before, plan.adapter_steps)
         except (EncoderError, NothingToLearn) as error:
             if not auto:

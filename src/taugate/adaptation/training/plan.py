@@ -6,13 +6,13 @@ says why.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import RecipeName
@@ -45,10 +45,15 @@ class TextSeconds:
 
 
 class StagePlan(Record):
-    """Number of steps of a stage, and of examples in a step."""
+    """Number of steps of a stage, and of examples in a step.
+
+    Attributes:
+        seconds: Measured seconds of a step; 0 if the steps were given.
+    """
 
     steps: int
     batch: int
+    seconds: float = 0.0
 
 
 class TrainingPlan(Record):
@@ -61,17 +66,15 @@ class TrainingPlan(Record):
         stages: Stages to train, by recipe.
         merge_weights: Merge weights to try.
         left_out: Recipes that are not tried, with the reasons.
-        step_seconds: Measured seconds of a step, by recipe; empty if the budget is a number of steps.
-        after: Seconds needed after the last step of a recipe.
+        after: Seconds needed after the last step of a recipe; 0 if the steps were given.
     """
 
     work: str
-    adapter_steps: int
-    bfloat16: bool
-    stages: dict[RecipeName, StagePlan]
-    merge_weights: list[float]
-    left_out: dict[str, str]
-    step_seconds: Mapping[str, float] = {}
+    adapter_steps: int = 0
+    bfloat16: bool = False
+    stages: dict[RecipeName, StagePlan] = Field({})
+    merge_weights: list[float] = Field([])
+    left_out: dict[str, str] = Field({})
     after: float = 0.0
 
     @staticmethod
@@ -121,13 +124,11 @@ class TimeBudget:
         seconds: Remaining seconds.
         after: Seconds needed after the steps of every recipe.
         left_out: Recipes that were too expensive, with the reasons.
-        step_seconds: Seconds of a step, by recipe.
     """
 
     seconds: float
     after: float
     left_out: dict[str, str] = field(default_factory=dict)
-    step_seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, seconds: float, after: float) -> Self:
@@ -162,8 +163,7 @@ class TimeBudget:
             steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_MAX_EPOCHS * max_examples // batch)))
             if steps >= MIN_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
-                self.step_seconds[recipe] = batch * example
-                return StagePlan(steps=steps, batch=batch)
+                return StagePlan(steps=steps, batch=batch, seconds=batch * example)
         self.left_out[recipe] = (
             f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {MIN_STEPS} steps take "
             f"{MIN_STEPS * batches[-1] * example:.0f}"
@@ -176,30 +176,29 @@ class Pace:
     """Follows the steps, and ends them while enough time is left for everything that comes after them.
 
     Attributes:
-        plan: The plan with the speeds that were measured before the first step.
+        after: Seconds needed after the last step, at the speed that was measured before the first one; 0 for no limit.
         seconds: The budget in seconds, None for a number of steps.
         elapsed: Returns the seconds that have passed.
         slower: How many times as long as measured the steps take, at least 1.
     """
 
-    plan: TrainingPlan
+    after: float
     seconds: int | None
     elapsed: Callable[[], float]
     slower: float = 1.0
 
     def covers(self, seconds: float = 0.0) -> bool:
         """Return whether the budget covers some more seconds of steps, and everything after them."""
-        if self.seconds is None or not self.plan.step_seconds:
-            return True
-        return self.elapsed() + self.slower * (seconds + self.plan.after) <= self.seconds
+        return not self.after or self.elapsed() + self.slower * (seconds + self.after) <= (self.seconds or math.inf)
 
-    def of(self, recipe: str) -> Callable[[float], bool]:
+    def of(self, stage: StagePlan) -> Callable[[float], bool]:
         """Return a function that takes the duration of each step, and returns whether the steps have to end."""
-        step, durations = self.plan.step_seconds.get(recipe, math.inf), list[float]()
+        durations: list[float] = []
 
         def ended(duration: float) -> bool:
             durations.append(duration)
-            self.slower = max(1.0, fmean(durations[1:] or durations) / step)  # the first one is a warm-up
-            return not self.covers(step)
+            if stage.seconds:
+                self.slower = max(1.0, fmean(durations[1:] or durations) / stage.seconds)  # the first is a warm-up
+            return not self.covers(stage.seconds)
 
         return ended
