@@ -28,6 +28,10 @@ class Clock(Job):
         return self.seconds_ago
 
 
+class Encoder:
+    folder = config = sha256 = None
+
+
 class Queries:
     """A sample data set: 75 queries to choose by, 175 to judge by."""
 
@@ -41,10 +45,12 @@ def costs(stage: RerankerStage, budget: str, example: float) -> _Costs:
 
 
 def with_judging(before: _Costs, monkeypatch: pytest.MonkeyPatch, encoding: float = 10.0) -> _Costs:
-    measured = encoding, TextSeconds(document=0.02, query=0.004)
-    monkeypatch.setattr(reranker, "encoding_seconds", lambda *_: measured)
+    monkeypatch.setattr(reranker, "encoding_seconds", lambda *_: encoding)
+    for name in ("_EncoderGraph", "sample"):
+        monkeypatch.setattr(reranker, name, lambda *_: ())
+    monkeypatch.setattr(reranker, "text_seconds", lambda *_: TextSeconds(document=0.02, query=0.004))
     monkeypatch.setattr(reranker, "_sampled", lambda queries, part, _: [*queries.unseen][: 75 if part == 1 else 175])
-    return before.and_judging(cast("Any", range(500)), cast("Any", Queries), cast("Any", None))
+    return before.and_judging(cast("Any", range(500)), cast("Any", Queries), cast("Any", Encoder))
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -220,16 +220,14 @@ def text_seconds(encoder: ExportedEncoder, documents: Sequence[str], queries: Se
     return TextSeconds(timed(documents, "document"), timed(queries, "query"))
 
 
-def encoding_seconds(
-    corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder, seed: int
-) -> tuple[float, TextSeconds]:
-    """Estimate on a sample how long the texts take that the cache lacks; returns the speed of the encoder, too."""
+def encoding_seconds(corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder, seed: int) -> float:
+    """Estimate on a sample how long the texts take that the cache lacks."""
     documents, questions = sample(corpus, queries.train, seed)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     keys = {cache.key(encoder.config.cached_as("document") + text) for text in documents}
-    text = text_seconds(encoder, documents, questions)
     new = 1 - len(cache.get([*keys])) / len(keys)
-    return new * text.of(len(corpus), sum(map(len, (queries.train, queries.validation, queries.unseen)))), text
+    parts = (queries.train, queries.validation, queries.unseen)
+    return new * text_seconds(encoder, documents, questions).of(len(corpus), sum(map(len, parts)))
 
 
 def check_encoding(
@@ -239,7 +237,7 @@ def check_encoding(
     if settings.seconds is None:
         return
     with job.task("timing"):
-        seconds, _ = encoding_seconds(corpus, queries, encoder, settings.seed)
+        seconds = encoding_seconds(corpus, queries, encoder, settings.seed)
     if job.total + seconds > settings.seconds:
         raise too_small(settings, f"encoding {len(corpus):,} documents takes {seconds:.0f} s here", job.total + seconds)
 

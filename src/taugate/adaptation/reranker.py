@@ -12,12 +12,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from taugate.adaptation.budget import TIMED, encoding_seconds, example_seconds, export_seconds, too_small
+from taugate.adaptation.budget import (
+    TIMED,
+    encoding_seconds,
+    example_seconds,
+    export_seconds,
+    sample,
+    text_seconds,
+    too_small,
+)
 from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
 from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
-from taugate.adaptation.pairs.queries import AdaptationQueries
+from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
 from taugate.adaptation.settings import AdaptationSettings
@@ -35,6 +43,8 @@ from taugate.calibration.study.reranked import Candidates, score_pairs
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
@@ -42,9 +52,10 @@ from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced
 
+_PAD_MULTIPLE = 16  # tokens, as of pairs
 _CANDIDATES = int(CandidateSettings.fields()["rerank_candidates"].default)
 # Queries of a kind to choose and to judge by: each is ranked for a second, and 500 show a gain of two points.
-_CHOOSING, _JUDGING = 150, 500
+_MAX_QUERIES = {VALIDATION: 150, UNSEEN: 500}
 # Weights of the first stage's score that are tried, as multiples of the fitted one: a model that has learned from few
 # queries is too sure of itself on others, and 0 is the model alone.
 _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 0.0)
@@ -100,6 +111,13 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
 
                 write_folder(target, write)
     return record
+
+
+class _EncoderGraph(ExportedEncoder):
+    """The encoder in onnxruntime, in which its rerankers are judged; the kernel of encoders is faster."""
+
+    def _load_model(self, folder: Path, threads: int) -> Graph:
+        return Graph(folder / MODEL, threads, self.config.max_length, _PAD_MULTIPLE, pair_lone_texts=False)
 
 
 @dataclass(frozen=True)
@@ -158,8 +176,10 @@ class _Costs:
             InputError: If the budget does not cover encoding, training and judging.
         """
         with self.job.task("timing"):
-            encoding, text = encoding_seconds(corpus, queries, encoder, self.settings.seed)
-        judged = sum(len(_sampled(queries, part, self.settings.seed)) for part in (VALIDATION, UNSEEN))
+            encoding = encoding_seconds(corpus, queries, encoder, self.settings.seed)
+            graph = _EncoderGraph(encoder.folder, encoder.config, encoder.sha256, processors())
+            text = text_seconds(graph, *sample(corpus, queries.train, self.settings.seed))
+        judged = sum(len(_sampled(queries, part, self.settings.seed)) for part in _MAX_QUERIES)
         judging = _kind(self.settings).judging_seconds(text, judged, _CANDIDATES, len(corpus))
         costs = replace(self, after=self.after + judging)
         costs.check(encoding)
@@ -251,8 +271,10 @@ class _Trainer:
         parts = self.first.pairs.queries
         with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
             reranker = trained.over(self.first.pairs.corpus, Path(folder), self.job)
-            weight = self._choose_weight(reranker, fitted)
-            queries = self._queries(UNSEEN)
+            choosing = [query for query in _sampled(parts, VALIDATION, self.settings.seed) if query.relevant]
+            began = self.job.total
+            weight = self._choose_weight(reranker, fitted, choosing)
+            queries = _sampled(parts, UNSEEN, self.settings.seed, self._max_judged(began, len(choosing)))
             judging, scored = self._judging(queries), self._candidates(reranker, queries, weight)
         results = (_divided(top, len(judging.answerable)) for top in (scored.first, scored.second))
         judged = judging.judge(self.base, (next(results), next(results)))
@@ -274,8 +296,15 @@ class _Trainer:
             separation=judged.separation,
         )
 
-    def _choose_weight(self, reranker: Reranker, fitted: float) -> float:
-        queries = [query for query in self._queries(VALIDATION) if query.relevant]
+    def _max_judged(self, began: float, ranked: int) -> int | None:
+        """Return how many queries of a kind there is time to rank, if `ranked` ones were since a time of the job."""
+        if self.settings.seconds is None:
+            return None
+        left, query = self.settings.seconds - self.job.total, (self.job.total - began) / ranked
+        kinds = 2 if self.first.pairs.queries.unanswerable[UNSEEN] else 1
+        return max(MIN_QUERIES[UNSEEN], int(left / query / kinds))
+
+    def _choose_weight(self, reranker: Reranker, fitted: float, queries: Sequence[LabelledQuery]) -> float:
         judging, alone = self._judging(queries), self._candidates(reranker, queries, 0.0)
 
         def ndcg(top: TopK) -> float:
@@ -292,9 +321,6 @@ class _Trainer:
             f"{ndcg(first):.4f}"
         )
         return best
-
-    def _queries(self, part: int) -> list[LabelledQuery]:
-        return _sampled(self.first.pairs.queries, part, self.settings.seed)
 
     def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
@@ -314,9 +340,9 @@ def _kind(settings: AdaptationSettings) -> type[TrainedReranker[Any]]:
     return TRAINED[settings.stage]
 
 
-def _sampled(queries: AdaptationQueries, part: int, seed: int) -> list[LabelledQuery]:
+def _sampled(queries: AdaptationQueries, part: int, seed: int, max_queries: int | None = None) -> list[LabelledQuery]:
     """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
-    max_queries = _CHOOSING if part == VALIDATION else _JUDGING
+    max_queries = _MAX_QUERIES[part] if max_queries is None else min(max_queries, _MAX_QUERIES[part])
     answerable = queries.validation if part == VALIDATION else queries.unseen
     order = np.random.default_rng([seed, part]).permutation(len(answerable))[:max_queries]
     return [*(answerable[row] for row in np.sort(order).tolist()), *queries.unanswerable[part][:max_queries]]

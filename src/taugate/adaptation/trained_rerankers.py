@@ -69,7 +69,7 @@ class TrainedReranker(ABC, Generic[_Model]):
         """Return the seconds that judging takes.
 
         Args:
-            text: Speed of the encoder that the model is made from, which has as many weights.
+            text: Speed of the encoder that the model is made from, which has as many weights, in onnxruntime.
             queries: Number of queries to rank for.
             candidates: Number of candidates of a query.
             documents: Number of documents in the corpus.
