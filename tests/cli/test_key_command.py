@@ -138,3 +138,20 @@ def test_remove_is_all_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["key", "remove", "two", "four", "--file", str(file)]) == 2
     assert capsys.readouterr().err == f"taugate: {file}: no key is named four; the file has two\n"
     assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])
+
+
+def test_list_shows_scopes_and_expiry_but_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.json"
+    for name, scopes, *days in (("app", "search,feedback", "--days", "30"), ("old", "admin", "--days", "-1")):
+        assert new("--name", name, "--scopes", scopes, "--file", str(file), *days) == 0
+    assert new("--name", "shop", "--scopes", "search", "--file", str(file)) == 0
+    capsys.readouterr()
+    assert cli.main(["key", "list", "--file", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert err.split() == ["name", "scopes", "expires"]
+    app, old, shop = out.splitlines()
+    assert re.fullmatch(r"app +search,feedback +\d{4}-\d\d-\d\d \d\d:\d\d UTC", app)
+    assert re.fullmatch(r"old +admin +.* UTC, expired", old)
+    assert re.fullmatch(r"shop +search +never", shop)
+    assert not any(digest in out for digest in re.findall(r"[0-9a-f]{64}", file.read_text()))
+    assert cli.main(["key", "list", "--file", str(tmp_path / "missing")]) == 2
