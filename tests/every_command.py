@@ -208,6 +208,7 @@ def _runs(folder: Path, serve_seconds: float) -> Iterator[CommandRun]:
     yield CommandRun("completion", ["bash"])
     yield CommandRun("settings", [])
     yield CommandRun("key new", ["--name", "a", "--scopes", "search", "--file", str(folder / "keys.json")])
+    yield CommandRun("key list", ["--file", str(folder / "keys.json")])
     yield CommandRun("key remove", ["a", "--file", str(folder / "keys.json")])
     yield from _runs_on_texts(folder, texts, encoder)
     base = str(write_spoilt_model(folder / "spoilt"))

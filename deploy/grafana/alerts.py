@@ -16,7 +16,7 @@ _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafa
 # A second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
 _QUERY = re.compile(
     r"\{\{ with printf \"(?P<series>\S+)\{job='%s',(?P<labels>[^}]*)\}\" \$labels\.job \| query \}\}\s*"
-    r"\{\{- \. \| first \| value (?P<format>\| \w+) \}\}\{\{ end \}\}"
+    r"\{\{- \. \| first \| value (?P<format>\| [^}]+?) \}\}\{\{ end \}\}"
 )
 
 

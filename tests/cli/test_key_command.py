@@ -167,3 +167,20 @@ def test_full_disk_names_file_and_remedy(
     said = f"taugate: {file}: No space left on device; free some space there, and repeat the command\n"
     assert capsys.readouterr().err == said
     assert not file.exists()
+
+
+def test_list_shows_scopes_and_expiry_but_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.json"
+    for name, scopes, *days in (("app", "search,feedback", "--days", "30"), ("old", "admin", "--days", "-1")):
+        assert new("--name", name, "--scopes", scopes, "--file", str(file), *days) == 0
+    assert new("--name", "shop", "--scopes", "search", "--file", str(file)) == 0
+    capsys.readouterr()
+    assert cli.main(["key", "list", "--file", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert err.split() == ["name", "scopes", "expires"]
+    app, old, shop = out.splitlines()
+    assert re.fullmatch(r"app +search,feedback +\d{4}-\d\d-\d\d \d\d:\d\d UTC", app)
+    assert re.fullmatch(r"old +admin +.* UTC, expired", old)
+    assert re.fullmatch(r"shop +search +never", shop)
+    assert not any(digest in out for digest in re.findall(r"[0-9a-f]{64}", file.read_text()))
+    assert cli.main(["key", "list", "--file", str(tmp_path / "missing")]) == 2

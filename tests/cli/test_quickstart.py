@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from taugate.cli.quickstart import _heading_of
 from taugate.ingestion.dataset.off_topic import off_topic_example
 
 pytestmark = pytest.mark.model
@@ -128,3 +129,24 @@ def test_empty_folder_gives_one_sentence(folder: str, message: str, tmp_path: Pa
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("taugate: "))
     assert message in line
     assert [each.name for each in tmp_path.iterdir()] == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("title", "question"),
+    [
+        ("3.2", "The pump stops below two bars."),
+        ("Article 5", "The pump stops below two bars."),
+        ("IV.", "The pump stops below two bars."),
+        ("§ 4 Care of the pump", "Care of the pump"),
+        ("3.2.1 Care of the pump", "Care of the pump"),
+        ("(b) Care of the pump", "Care of the pump"),
+        ("Chapter II: Care of the pump", "Care of the pump"),
+        ("Manual > 12. Care of the pump", "Care of the pump"),
+        ("A pump stops", "A pump stops"),
+        ("Civil law", "Civil law"),
+        ("Mild steel", "Mild steel"),
+        (None, "The pump stops below two bars."),
+    ],
+)
+def test_question_is_no_heading_number(title: str | None, question: str) -> None:
+    assert _heading_of([(title, "The pump stops below two bars.")]) == question

@@ -19,7 +19,7 @@ def test_shadow_pointer_is_set_and_removed(copy: Path, first: str, three: list[s
     for name in three[:2]:
         assert release("shadow", name) == (0, f"~ {name}\n", "")
         assert shadow_id(copy) == name
-    marked = [line[:31] for line in release("list")[1].splitlines()]
+    marked = [line[:31] for line in release("list")[1].splitlines() if not line.startswith("    ")]
     assert marked == [f"* {first}", f"  {three[0]}", f"~ {three[1]}", f"  {three[2]}"]
     for _ in range(2):
         assert release("shadow", "--none") == (0, "", "")

@@ -1,12 +1,15 @@
 """Converts a time budget into steps, by a short timing pass before the first step."""
 
+import math
 import time
-from collections.abc import Callable
+import timeit
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from taugate.adaptation.encoder_trainer import EncoderTrainer
 from taugate.adaptation.measures import TEXTS
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings, Recipe
@@ -19,8 +22,12 @@ from taugate.adaptation.training.plan import (
     TimeBudget,
     TrainingPlan,
 )
-from taugate.errors import EncoderError
-from taugate.retrieval.encoder.encoder import Role
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.progress import Job
+from taugate.errors import EncoderError, InputError
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.release.adaptation import RecipeName
 
 _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
@@ -33,11 +40,14 @@ _STAGES: dict[Recipe, tuple[RecipeName, ...]] = {
 }
 MERGE_WEIGHTS = (0.5, 0.75, 0.25)  # weights of the trained encoder, the most useful first; 0 and 1 are the two encoders
 _LAYERS_DOCUMENTS = 64  # documents in a batch, with as many negatives: a gigabyte of activations for 200 tokens
-EXPORT_SECONDS = 15.0  # for loading, tracing and checking a model of 22 million weights
-TIMED = StagePlan(steps=2, batch=32)  # with fewer examples, an example takes less time than in a full batch
+_EXPORT_SECONDS = 15.0  # for loading, tracing and checking a model of 22 million weights, on a free processor
+_MINUTE, _SPARED = 60, 0.9  # a tenth more is recommended than is needed by the measured speed
+_PROBE_SECONDS = 0.2  # of processor time, which is many slices of the scheduler
+TIMED = StagePlan(steps=2, batch=4)  # of a cross-encoder of 22 million weights, one to three seconds per example
 _TIMED_TEXTS = 48
 _TIMING_SECONDS = 30.0  # duration of the timing pass itself, including loading PyTorch's trainers
 _FASTER = 0.9  # bfloat16 is used if it takes less than this share of the time of float32
+_WORTH_TIMING = 2  # bfloat16 is timed unless a product of matrices takes more than so many times as long
 _STREAM = 7  # random stream of the seed for the timed sample
 
 
@@ -65,17 +75,19 @@ def plan_within(
     """
     recipes, merges = _STAGES[settings.recipe], settings.recipe in {"auto", "merge"}
     if untrainable is not None:
-        return _plan(work, linear, {}, [], {", ".join([*recipes, "merge"]): untrainable}, bfloat16=False)
+        left_out = {", ".join([*recipes, "merge"]): untrainable}
+        return TrainingPlan(work=work, adapter_steps=linear.steps, left_out=left_out)
     if settings.steps is not None:  # a fixed number of steps needs no timing
         stages: dict[RecipeName, StagePlan] = {
             recipe: StagePlan(steps=settings.steps, batch=_batches(recipe, trainer)[-1]) for recipe in recipes
         }
-        return _plan(work, linear, stages, [*MERGE_WEIGHTS] if merges else [], {}, bfloat16=False)
+        weights = [*MERGE_WEIGHTS] if merges else []
+        return TrainingPlan(work=work, adapter_steps=linear.steps, stages=stages, merge_weights=weights)
     with trainer.job.task("timing"):
         text = _text_seconds(trainer)
-        after = EXPORT_SECONDS + linear_seconds + text.of(*_texts(trainer))
-        # Time is reserved for the final searches, the measures and writing.
-        left = float(settings.seconds or 0) - trainer.job.total - 2 * linear_seconds - text.of(TEXTS, 0)
+        after = export_seconds() + linear_seconds + text.of(*_texts(trainer))
+        ending = 2 * linear_seconds + text.of(TEXTS, 0)  # for the final searches, the measures and writing
+        left = float(settings.seconds or 0) - trainer.job.total - ending
         planner = _Planner(settings, trainer, linear, TimeBudget.of(left, after))
         for recipe in recipes:
             planner.plan(recipe)
@@ -86,8 +98,15 @@ def plan_within(
     seconds, left_out = planner.remaining.seconds, planner.left_out
     if merges and planner.stages and not planner.weights:
         left_out["merge"] = f"{max(0.0, seconds):.0f} seconds of the budget are left, and it takes {after:.0f}"
-    left_out |= planner.remaining.left_out
-    return _plan(work, linear, planner.stages, planner.weights, left_out, bfloat16=bool(planner.bfloat16))
+    return TrainingPlan(
+        work=work,
+        adapter_steps=linear.steps,
+        bfloat16=bool(planner.bfloat16),
+        stages=planner.stages,
+        merge_weights=planner.weights,
+        left_out=left_out | planner.remaining.left_out,
+        after=after + ending,
+    )
 
 
 class _Planner:
@@ -126,7 +145,9 @@ class _Planner:
             return
         began = time.perf_counter()
         try:
-            self._example, self.bfloat16 = _example_seconds(recipe, trainer, self._linear, bfloat16=self.bfloat16)
+            self._example, self.bfloat16 = example_seconds(
+                lambda fast: trainer.step_seconds(recipe, self._linear.chosen, TIMED, bfloat16=fast), self.bfloat16
+            )
         except (EncoderError, NothingToLearn) as error:
             if self._settings.recipe != "auto":
                 raise
@@ -145,49 +166,33 @@ class _Planner:
             self.remaining.seconds -= seconds
 
 
-def _example_seconds(
-    recipe: RecipeName, trainer: EncoderTrainer, linear: LearnedRecipes, *, bfloat16: bool | None
-) -> tuple[float, bool]:
-    """Time a few steps of a recipe, and return the seconds per example and whether to train in bfloat16.
-
-    If `bfloat16` is None, both formats are tried, and the faster one is used.
-    """
-
-    def step_seconds(fast: bool) -> float:
-        return trainer.step_seconds(recipe, linear.chosen, TIMED, bfloat16=fast)
-
-    if bfloat16 is not None:
-        return step_seconds(bfloat16) / TIMED.batch, bfloat16
-    seconds, bfloat16 = faster_format(step_seconds)
-    return seconds / TIMED.batch, bfloat16
-
-
-def faster_format(step_seconds: Callable[[bool], float]) -> tuple[float, bool]:
-    """Return the time of a training step in the faster of float32 and bfloat16, and whether that is bfloat16.
+def example_seconds(step_seconds: Callable[[bool], float], bfloat16: bool | None = None) -> tuple[float, bool]:
+    """Return the time of a training example in the faster of float32 and bfloat16, and whether that is bfloat16.
 
     Args:
-        step_seconds: Measures a step, in bfloat16 if its argument is true.
+        step_seconds: Measures a step of TIMED, in bfloat16 if its argument is true.
+        bfloat16: The format, if it is known.
     """
-    seconds, fast = step_seconds(False), step_seconds(True)
-    return min(seconds, fast), fast < _FASTER * seconds
+    seconds, fast = step_seconds(bool(bfloat16)), bool(bfloat16)
+    if bfloat16 is None and may_be_faster():
+        other = step_seconds(True)
+        seconds, fast = min(seconds, other), other < _FASTER * seconds
+    return seconds / TIMED.batch, fast
 
 
-def _plan(
-    work: str,
-    linear: LearnedRecipes,
-    stages: dict[RecipeName, StagePlan],
-    weights: list[float],
-    left_out: dict[str, str],
-    *,
-    bfloat16: bool,
-) -> TrainingPlan:
-    return TrainingPlan(
-        work=work,
-        adapter_steps=linear.steps,
-        bfloat16=bfloat16,
-        stages=stages,
-        merge_weights=weights,
-        left_out=left_out,
+def may_be_faster() -> bool:
+    """Return whether products in bfloat16 may be faster here than in float32.
+
+    Without instructions for bfloat16, they take some 40 times as long, and a step would take minutes.
+    """
+    import torch
+
+    def product_seconds(dtype: torch.dtype) -> float:
+        left, right = torch.ones(128, 384, dtype=dtype), torch.ones(384, 384, dtype=dtype)
+        return min(timeit.repeat(lambda: left @ right, number=1, repeat=5))
+
+    return torch.cuda.is_available() or (
+        product_seconds(torch.bfloat16) < _WORTH_TIMING * product_seconds(torch.float32)
     )
 
 
@@ -202,19 +207,53 @@ def _texts(trainer: EncoderTrainer) -> tuple[int, int]:
 
 
 def _text_seconds(trainer: EncoderTrainer) -> TextSeconds:
-    """Time the exported base on a sample of texts, twice for each kind, because other work may slow one run."""
+    return text_seconds(trainer.encoder, *_sample(trainer))
 
-    def timed(texts: list[str], role: Role) -> float:
-        trainer.encoder.encode(texts[:1], role)
-        seconds = []
-        for _ in range(2):
-            began = time.perf_counter()
-            trainer.encoder.encode(texts, role)
-            seconds.append(time.perf_counter() - began)
-        return min(seconds) / len(texts)
 
-    documents, queries = _sample(trainer)
+def text_seconds(encoder: ExportedEncoder, documents: Sequence[str], queries: Sequence[str]) -> TextSeconds:
+    """Time an encoder on a sample of texts, twice for each kind, because other work may slow one run."""
+
+    def timed(texts: Sequence[str], role: Role) -> float:
+        encoder.encode(texts[:1], role)
+        return min(timeit.repeat(lambda: encoder.encode(texts, role), number=1, repeat=2)) / len(texts)
+
     return TextSeconds(timed(documents, "document"), timed(queries, "query"))
+
+
+def encoding_seconds(corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder, seed: int) -> float:
+    """Estimate on a sample how long the texts take that the cache lacks."""
+    documents, questions = sample(corpus, queries.train, seed)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    keys = {cache.key(encoder.config.cached_as("document") + text) for text in documents}
+    new = 1 - len(cache.get([*keys])) / len(keys)
+    parts = (queries.train, queries.validation, queries.unseen)
+    return new * text_seconds(encoder, documents, questions).of(len(corpus), sum(map(len, parts)))
+
+
+def check_encoding(
+    corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder, settings: AdaptationSettings, job: Job
+) -> None:
+    """Raise InputError if encoding alone takes longer than the budget."""
+    if settings.seconds is None:
+        return
+    with job.task("timing"):
+        seconds = encoding_seconds(corpus, queries, encoder, settings.seed)
+    if job.total + seconds > settings.seconds:
+        raise too_small(settings, f"encoding {len(corpus):,} documents takes {seconds:.0f} s here", job.total + seconds)
+
+
+def too_small(settings: AdaptationSettings, because: str, seconds: float) -> InputError:
+    """Return the error of a budget that should be so many seconds."""
+    minutes = math.ceil(seconds / _SPARED / _MINUTE)
+    return InputError(f"--budget {settings.budget}: {because}; give {minutes}m or more, or a number of steps")
+
+
+def export_seconds() -> float:
+    """Return the seconds that an export takes beside the processes that are running now."""
+    began, used = time.perf_counter(), time.thread_time()
+    while time.thread_time() - used < _PROBE_SECONDS:
+        pass
+    return _EXPORT_SECONDS * (time.perf_counter() - began) / _PROBE_SECONDS
 
 
 def _lower_seconds(trainer: EncoderTrainer, *, bfloat16: bool) -> float:
@@ -226,8 +265,11 @@ def _lower_seconds(trainer: EncoderTrainer, *, bfloat16: bool) -> float:
 
 
 def _sample(trainer: EncoderTrainer) -> tuple[list[str], list[str]]:
+    return sample(trainer.pairs.corpus, trainer.pairs.queries.train, trainer.seed)
+
+
+def sample(corpus: DocumentStore, train: Sequence[LabelledQuery], seed: int) -> tuple[list[str], list[str]]:
     """Draw documents and training queries for timing."""
-    rng, pairs = np.random.default_rng([trainer.seed, _STREAM]), trainer.pairs
-    documents = rng.permutation(len(pairs.corpus))[:_TIMED_TEXTS].tolist()
-    queries = rng.permutation(len(pairs.queries.train))[:_TIMED_TEXTS].tolist()
-    return [pairs.corpus[row].encoded_text for row in documents], [pairs.queries.train[row].text for row in queries]
+    rng = np.random.default_rng([seed, _STREAM])
+    documents, queries = (rng.permutation(len(texts))[:_TIMED_TEXTS].tolist() for texts in (corpus, train))
+    return [corpus[row].encoded_text for row in documents], [train[row].text for row in queries]

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -80,7 +80,13 @@ class EncoderTrainer:
         return load_model(folder, self.base)
 
     def train(
-        self, recipe: RecipeName, start: TriedRecipe, stage_plan: StagePlan, *, bfloat16: bool
+        self,
+        recipe: RecipeName,
+        start: TriedRecipe,
+        stage_plan: StagePlan,
+        ended: Callable[[float], bool] | None = None,
+        *,
+        bfloat16: bool,
     ) -> tuple["SentenceTransformer", list[StageRecord]]:
         """Train a recipe, and return the model and the record of each stage; reuses the results of a killed run.
 
@@ -88,6 +94,7 @@ class EncoderTrainer:
             recipe: Recipe that trains through the encoder.
             start: Recipe to start from, except for pre-training, which starts from the base.
             stage_plan: Steps of each stage.
+            ended: Takes the duration of each step, and returns whether it was the last one; None for all steps.
             bfloat16: Whether products are computed in bfloat16.
 
         Raises:
@@ -96,7 +103,7 @@ class EncoderTrainer:
         """
         from taugate.adaptation.training.run import TrainingRun
 
-        run = TrainingRun(self.work / recipe, self.seed, self.job, bfloat16)
+        run = TrainingRun(self.work / recipe, self.seed, self.job, bfloat16, on_step=ended)
         saved = run.folder / "model"
         model = self._load(saved) if saved.is_dir() else self.load(None if recipe.startswith("pt") else start)
         records = []
@@ -108,7 +115,7 @@ class EncoderTrainer:
             records.append(
                 StageRecord(
                     stage=stage,
-                    steps=stage_plan.steps,
+                    steps=len(losses),
                     batch=stage_plan.batch,
                     rate=RATES[stage],
                     bfloat16=bfloat16,

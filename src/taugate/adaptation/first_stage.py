@@ -7,13 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.adaptation.pairs.negatives import PairedTexts
+from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.calibration.gate.baseline import DEPTH, LexicalPart, SearchTrial
 from taugate.calibration.gate.lexical import GRID
+from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.settings.settings import LexicalChoice
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.index.words import hybrid_vectors
@@ -103,3 +106,16 @@ class FirstStage:
         if self.trial.lexical is None:
             return vectors
         return hybrid_vectors(vectors, (query.text for query in queries))
+
+
+def random_pairs(corpus: DocumentStore, queries: AdaptationQueries, seed: int) -> ScoredPairs:
+    """Return pairs as of `training_pairs`, with random negatives and scores: they take as long to learn from."""
+    rng, allowed = np.random.default_rng([seed, _STREAM]), queries.parts.passages(TRAIN)
+    asked = [*queries.train, *queries.unanswerable[TRAIN]]
+    relevant = [np.searchsorted(allowed, positions) for positions in relevant_passages(queries.train, corpus.parents)]
+    relevant += [np.zeros(0, dtype=np.int64)] * len(queries.unanswerable[TRAIN])
+    negatives = rng.integers(len(allowed), size=(len(asked), _NEGATIVES))
+    scores = rng.random(negatives.shape, dtype=np.float32)
+    relevant_scores = [np.ones(len(documents), dtype=np.float32) for documents in relevant]
+    texts = [corpus[position].encoded_text for position in allowed.tolist()]
+    return ScoredPairs([query.text for query in asked], texts, relevant, relevant_scores, negatives, scores)

@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from taugate.adaptation.budget import check_encoding
 from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
@@ -71,6 +72,7 @@ def adapt(
             evaluation, queries = read_queries(data, settings, Path(spool), job)
         with job.stage("export"):
             encoder = load_base(base)
+        check_encoding(evaluation.documents, queries, encoder, settings, job)
         # Measured first, so that the remaining budget for recipes is known.
         with job.stage("measure"):
             with job.task("writing paraphrases") as task:

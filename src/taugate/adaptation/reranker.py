@@ -6,23 +6,32 @@ steps, and the gate decides. The second stage ranks the results of the encoder a
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from taugate.adaptation.budget import EXPORT_SECONDS, TIMED, faster_format
+from taugate.adaptation.budget import (
+    TIMED,
+    encoding_seconds,
+    example_seconds,
+    export_seconds,
+    sample,
+    text_seconds,
+    too_small,
+)
 from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
-from taugate.adaptation.first_stage import FirstStage
+from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
+from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
 from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
-from taugate.adaptation.training.plan import StagePlan, TimeBudget, TrainingPlan
+from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
 from taugate.calibration.encoding.source import model_folder
@@ -31,9 +40,11 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
 from taugate.calibration.study.reranked import Candidates, score_pairs
-from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
+from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.graph import MODEL, Graph
+from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
@@ -41,9 +52,10 @@ from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
 from taugate.storage.files import write_synced
 
+_PAD_MULTIPLE = 16  # tokens, as of pairs
 _CANDIDATES = int(CandidateSettings.fields()["rerank_candidates"].default)
 # Queries of a kind to choose and to judge by: each is ranked for a second, and 500 show a gain of two points.
-_CHOOSING, _JUDGING = 150, 500
+_MAX_QUERIES = {VALIDATION: 150, UNSEEN: 500}
 # Weights of the first stage's score that are tried, as multiples of the fitted one: a model that has learned from few
 # queries is too sure of itself on others, and 0 is the model alone.
 _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 0.0)
@@ -68,16 +80,25 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
         with job.stage("read"):
             evaluation, queries = read_queries(data, settings, Path(spool), job)
         with job.stage("export"):
-            encoder, model = load_base(base), model_folder(base)
+            model = model_folder(base)
             check_weights(model, base, "")
         work = target.absolute().parent / f".{target.name}.work"
         with sole_worker(work, job):
-            pairs = encode_pairs(evaluation, queries, encoder, job)
+            costs = None
+            if settings.seconds is not None and not TrainingPlan.exists(work):
+                # Before the encoder is exported, which may take a minute: a budget that is too small should end soon.
+                pairs = random_pairs(evaluation.documents, queries, settings.seed)
+                costs = _Costs.of_training(pairs, model, base, work, settings, job)
+            with job.stage("export"):
+                encoder = load_base(base)
+            if costs is not None:
+                costs = costs.and_judging(evaluation.documents, queries, encoder)
+            encoded = encode_pairs(evaluation, queries, encoder, job)
             encode = encode_with(encoder, job)
             first = FirstStage.choose(
-                pairs, lambda part: encode([query.text for query in part], "query"), settings.lexical
+                encoded, lambda part: encode([query.text for query in part], "query"), settings.lexical
             )
-            trainer = _Trainer(first, encoder, model, base, work, settings, job)
+            trainer = _Trainer(first, encoder, model, base, work, settings, job, costs)
             with job.stage("adapt"):
                 trained, training, fitted = trainer.train()
             with job.stage("admit"):
@@ -92,6 +113,95 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
     return record
 
 
+class _EncoderGraph(ExportedEncoder):
+    """The encoder in onnxruntime, in which its rerankers are judged; the kernel of encoders is faster."""
+
+    def _load_model(self, folder: Path, threads: int) -> Graph:
+        return Graph(folder / MODEL, threads, self.config.max_length, _PAD_MULTIPLE, pair_lone_texts=False)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """The seconds that training and judging take on this machine, measured on a sample before anything is encoded.
+
+    Attributes:
+        settings: Settings of the adaptation, with a budget in seconds.
+        job: Knows the seconds that have passed.
+        queries: Number of queries to learn from.
+        example: Seconds of a training example.
+        bfloat16: Whether to train in bfloat16.
+        after: Seconds needed after the last step.
+    """
+
+    settings: AdaptationSettings
+    job: Job
+    queries: int
+    example: float
+    bfloat16: bool
+    after: float
+
+    @classmethod
+    def of_training(
+        cls, pairs: ScoredPairs, folder: Path, base: str, work: Path, settings: AdaptationSettings, job: Job
+    ) -> Self:
+        """Time a few steps.
+
+        Args:
+            pairs: Pairs to learn from.
+            folder: Folder of the encoder's weights.
+            base: Name of the encoder.
+            work: Folder of the unfinished work.
+            settings: Settings of the adaptation.
+            job: Shows the progress.
+
+        Raises:
+            InputError: If the budget does not even cover the training.
+        """
+        kind = _kind(settings)
+
+        def step_seconds(bfloat16: bool) -> float:
+            few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(folder, base, 0)
+            run = TrainingRun(work, 0, job, bfloat16)
+            return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
+
+        with job.task("timing"):
+            costs = cls(settings, job, len(pairs.queries), *example_seconds(step_seconds), export_seconds())
+        costs.check(None)
+        return costs
+
+    def and_judging(self, corpus: DocumentStore, queries: AdaptationQueries, encoder: ExportedEncoder) -> Self:
+        """Add the time that judging takes.
+
+        Raises:
+            InputError: If the budget does not cover encoding, training and judging.
+        """
+        with self.job.task("timing"):
+            encoding = encoding_seconds(corpus, queries, encoder, self.settings.seed)
+            graph = _EncoderGraph(encoder.folder, encoder.config, encoder.sha256, processors())
+            text = text_seconds(graph, *sample(corpus, queries.train, self.settings.seed))
+        judged = sum(len(_sampled(queries, part, self.settings.seed)) for part in _MAX_QUERIES)
+        judging = _kind(self.settings).judging_seconds(text, judged, _CANDIDATES, len(corpus))
+        costs = replace(self, after=self.after + judging)
+        costs.check(encoding)
+        return costs
+
+    def check(self, encoding: float | None) -> None:
+        """Raise InputError if too few steps are possible after some seconds of encoding, None if not measured yet."""
+        once = encoding or 0.0
+        if self.allocate(once) is None:
+            steps = MIN_STEPS * _kind(self.settings).batch * self.example
+            because = f"{MIN_STEPS} steps take {steps:.0f} s here, and judging what they taught {self.after:.0f}"
+            if encoding is None:
+                because = f"{MIN_STEPS} steps alone take {steps:.0f} s here, and what they taught is judged after them"
+            raise too_small(self.settings, because, self.job.total + (once + steps + self.after) / SAFETY)
+
+    def allocate(self, once: float = 0.0) -> StagePlan | None:
+        """Return the steps that are possible after some seconds of encoding; None if they are too few."""
+        kind = _kind(self.settings)
+        budget = TimeBudget.of((self.settings.seconds or 0) - self.job.total, self.after)
+        return budget.allocate(kind.stage, self.example, once, (kind.batch,), self.queries)
+
+
 @dataclass(frozen=True)
 class _Trainer:
     """Trains a second stage within the budget, and judges it.
@@ -104,6 +214,7 @@ class _Trainer:
         work: Folder of the unfinished work.
         settings: Settings of the adaptation.
         job: Shows the progress.
+        costs: Measured costs; None for a number of steps, or if a killed run has measured them.
     """
 
     first: FirstStage
@@ -113,12 +224,7 @@ class _Trainer:
     work: Path
     settings: AdaptationSettings
     job: Job
-
-    @property
-    def kind(self) -> type[TrainedReranker[Any]]:
-        """Class of the reranker to train."""
-        assert self.settings.stage != "encoder"  # noqa: S101 (for the type checker: `job.py` adapts encoders)
-        return TRAINED[self.settings.stage]
+    costs: _Costs | None
 
     def train(self) -> tuple[TrainedReranker[Any], StageRecord, float]:
         """Train a new model, or resume a killed run.
@@ -127,14 +233,14 @@ class _Trainer:
             The model, the record of its training, and the weight of the first stage's score to begin the choice with.
         """
         pairs = self.first.training_pairs(self.settings.seed)
-        plan = self._plan(pairs)
-        kind = self.kind
+        plan, kind = self._plan(), _kind(self.settings)
         stage, trained = plan.stages[kind.stage], kind.begin(self.folder, self.base, self.settings.seed)
-        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16)
+        pace = Pace(plan.after, self.settings.seconds, lambda: self.job.total)
+        run = TrainingRun(self.work, self.settings.seed, self.job, plan.bfloat16, on_step=pace.of(stage))
         losses, fitted = trained.train(pairs, Schedule(stage.steps, stage.batch, kind.rate), run)
         record = StageRecord(
             stage=kind.stage,
-            steps=stage.steps,
+            steps=len(losses),
             batch=stage.batch,
             rate=kind.rate,
             bfloat16=plan.bfloat16,
@@ -142,45 +248,33 @@ class _Trainer:
         )
         return trained, record, fitted
 
-    def _plan(self, pairs: ScoredPairs) -> TrainingPlan:
+    def _plan(self) -> TrainingPlan:
         """Fix the steps, or read those of a killed run."""
         settings, work = self.settings, work_digest(self.first.pairs, self.encoder, self.settings)
         plan = TrainingPlan.read(self.work, work)
         if plan is not None:
             self.job.report(f"resuming the unfinished work in {self.work}")
             return plan
-        kind = self.kind
-        stage, bfloat16 = StagePlan(steps=settings.steps or 0, batch=kind.batch), False
-        if settings.seconds is not None:
-            with self.job.task("timing"):
-                seconds, bfloat16 = faster_format(lambda fast: self._step_seconds(pairs, bfloat16=fast))
-            example = seconds / TIMED.batch
-            judged = sum(len(self._queries(part)) for part in (VALIDATION, UNSEEN)) * _CANDIDATES
-            after = example * kind.judging_cost(judged, len(self.first.pairs.corpus))
-            budget = TimeBudget.of(settings.seconds - self.job.total, EXPORT_SECONDS + after)
-            allocated = budget.allocate(kind.stage, example, 0.0, (kind.batch,), len(pairs.queries))
-            if allocated is None:
-                raise InputError(f"--budget {settings.budget}: {budget.left_out[kind.stage]}; raise it")
-            stage = allocated
-        plan = TrainingPlan(
-            work=work, adapter_steps=0, bfloat16=bfloat16, stages={kind.stage: stage}, merge_weights=[], left_out={}
-        )
+        kind, costs = _kind(settings), self.costs
+        if costs is None:
+            plan = TrainingPlan(work=work, stages={kind.stage: StagePlan(steps=settings.steps or 0, batch=kind.batch)})
+        else:
+            # Encoding may have been slower than on the sample; then the pace decides how many steps are made.
+            stage = costs.allocate() or StagePlan(steps=MIN_STEPS, batch=kind.batch, seconds=kind.batch * costs.example)
+            plan = TrainingPlan(work=work, bfloat16=costs.bfloat16, stages={kind.stage: stage}, after=costs.after)
         with writing_to(self.work):
             plan.write(self.work)
         return plan
-
-    def _step_seconds(self, pairs: ScoredPairs, *, bfloat16: bool) -> float:
-        kind, run = self.kind, TrainingRun(self.work, 0, self.job, bfloat16)
-        few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(self.folder, self.base, 0)
-        return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
     def judge(self, trained: TrainedReranker[Any], training: StageRecord, fitted: float) -> RerankerAdaptation:
         """Choose the weight of the first stage's score on the validation queries, and judge on the unseen ones."""
         parts = self.first.pairs.queries
         with tempfile.TemporaryDirectory(prefix="taugate-") as folder:
             reranker = trained.over(self.first.pairs.corpus, Path(folder), self.job)
-            weight = self._choose_weight(reranker, fitted)
-            queries = self._queries(UNSEEN)
+            choosing = [query for query in _sampled(parts, VALIDATION, self.settings.seed) if query.relevant]
+            began = self.job.total
+            weight = self._choose_weight(reranker, fitted, choosing)
+            queries = _sampled(parts, UNSEEN, self.settings.seed, self._max_judged(began, len(choosing)))
             judging, scored = self._judging(queries), self._candidates(reranker, queries, weight)
         results = (_divided(top, len(judging.answerable)) for top in (scored.first, scored.second))
         judged = judging.judge(self.base, (next(results), next(results)))
@@ -202,8 +296,15 @@ class _Trainer:
             separation=judged.separation,
         )
 
-    def _choose_weight(self, reranker: Reranker, fitted: float) -> float:
-        queries = [query for query in self._queries(VALIDATION) if query.relevant]
+    def _max_judged(self, began: float, ranked: int) -> int | None:
+        """Return how many queries of a kind there is time to rank, if `ranked` ones were since a time of the job."""
+        if self.settings.seconds is None:
+            return None
+        left, query = self.settings.seconds - self.job.total, (self.job.total - began) / ranked
+        kinds = 2 if self.first.pairs.queries.unanswerable[UNSEEN] else 1
+        return max(MIN_QUERIES[UNSEEN], int(left / query / kinds))
+
+    def _choose_weight(self, reranker: Reranker, fitted: float, queries: Sequence[LabelledQuery]) -> float:
         judging, alone = self._judging(queries), self._candidates(reranker, queries, 0.0)
 
         def ndcg(top: TopK) -> float:
@@ -221,13 +322,6 @@ class _Trainer:
         )
         return best
 
-    def _queries(self, part: int) -> list[LabelledQuery]:
-        """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
-        parts, most = self.first.pairs.queries, _CHOOSING if part == VALIDATION else _JUDGING
-        answerable = parts.validation if part == VALIDATION else parts.unseen
-        order = np.random.default_rng([self.settings.seed, part]).permutation(len(answerable))[:most]
-        return [*(answerable[row] for row in np.sort(order).tolist()), *parts.unanswerable[part][:most]]
-
     def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
         scores = score_pairs(reranker, texts, top.positions, self.job, "ranking")
@@ -239,6 +333,19 @@ class _Trainer:
         unanswerable = SamplingUnits.from_clusters(others) if len(others) else None
         parents, gate = self.first.pairs.parents, GateSettings()
         return JudgingQueries(answerable, parents, SamplingUnits.from_clusters(units), unanswerable, K, gate)
+
+
+def _kind(settings: AdaptationSettings) -> type[TrainedReranker[Any]]:
+    assert settings.stage != "encoder"  # noqa: S101 (for the type checker: `job.py` adapts encoders)
+    return TRAINED[settings.stage]
+
+
+def _sampled(queries: AdaptationQueries, part: int, seed: int, max_queries: int | None = None) -> list[LabelledQuery]:
+    """Return a sample of the validation or the unseen queries: answerable ones, then unanswerable ones."""
+    max_queries = _MAX_QUERIES[part] if max_queries is None else min(max_queries, _MAX_QUERIES[part])
+    answerable = queries.validation if part == VALIDATION else queries.unseen
+    order = np.random.default_rng([seed, part]).permutation(len(answerable))[:max_queries]
+    return [*(answerable[row] for row in np.sort(order).tolist()), *queries.unanswerable[part][:max_queries]]
 
 
 def _reason(judged: JudgedStage, judging: JudgingQueries) -> str:

@@ -14,6 +14,7 @@ from sentence_transformers import MultiVectorEncoder
 
 from taugate.adaptation.training import late_interaction
 from taugate.adaptation.training.cross_encoding import ScoredPairs, new_cross_encoder, train_cross_encoder
+from taugate.adaptation.training.plan import TextSeconds
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.calibration.encoding.token_vectors import encode_tokens
 from taugate.calibration.export.cross_encoder import export_cross_encoder
@@ -27,10 +28,6 @@ from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 
 _Model = TypeVar("_Model", TorchCrossEncoder, MultiVectorEncoder)
-_FORWARD = 1 / 3  # of the time of a training step, for a pass without gradients
-# Of the time of an example, for a pair that is ranked: the example has up to four, and learning in bfloat16 takes about
-# as long as ranking in float32. In float32, less than this is needed.
-_PAIR = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,13 @@ class TrainedReranker(ABC, Generic[_Model]):
 
     @staticmethod
     @abstractmethod
-    def judging_cost(pairs: int, documents: int) -> float:
-        """Return the cost of judging the model, in training examples.
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """Return the seconds that judging takes.
 
         Args:
-            pairs: Number of pairs of a query and a candidate.
+            text: Speed of the encoder that the model is made from, which has as many weights, in onnxruntime.
+            queries: Number of queries to rank for.
+            candidates: Number of candidates of a query.
             documents: Number of documents in the corpus.
         """
 
@@ -112,9 +111,9 @@ class TrainedCrossEncoder(TrainedReranker[TorchCrossEncoder]):
         return cls(new_cross_encoder(folder, name, seed), name)
 
     @staticmethod
-    def judging_cost(pairs: int, documents: int) -> float:
-        """See `TrainedReranker`."""
-        return _PAIR * pairs
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """See `TrainedReranker`: every pair of a query and a candidate is read."""
+        return text.of(queries * candidates, queries * candidates)
 
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
         """See `TrainedReranker`."""
@@ -143,9 +142,9 @@ class TrainedTokenEncoder(TrainedReranker[MultiVectorEncoder]):
         return cls(encoder_tokens(folder, name), name)
 
     @staticmethod
-    def judging_cost(pairs: int, documents: int) -> float:
-        """See `TrainedReranker`: every document is encoded once; an example has at most two."""
-        return _FORWARD * documents
+    def judging_seconds(text: TextSeconds, queries: int, candidates: int, documents: int) -> float:
+        """See `TrainedReranker`: every text is encoded once."""
+        return text.of(documents, queries)
 
     def train(self, pairs: ScoredPairs, schedule: Schedule, run: TrainingRun) -> tuple[list[float], float]:
         """See `TrainedReranker`."""

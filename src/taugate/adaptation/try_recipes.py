@@ -13,7 +13,7 @@ from taugate.adaptation.encoder_trainer import EncoderTrainer, check_trainable
 from taugate.adaptation.reading import work_digest
 from taugate.adaptation.recipes import LearnedRecipes, TriedRecipe
 from taugate.adaptation.settings import LINEAR, AdaptationSettings, Recipe
-from taugate.adaptation.training.plan import NothingToLearn, TrainingPlan
+from taugate.adaptation.training.plan import MIN_STEPS, NothingToLearn, Pace, TrainingPlan
 from taugate.adaptation.unfinished import writing_to
 from taugate.errors import EncoderError, TaugateError
 from taugate.retrieval.release.adaptation import RecipeTrial, StageRecord, TrainingRecord
@@ -79,7 +79,7 @@ def _follow(
     linear: LearnedRecipes,
 ) -> LearnedRecipes:
     """Run the planned stages, and return every recipe that was tried."""
-    left_out = dict(plan.left_out)
+    left_out, pace = dict(plan.left_out), Pace(plan.after, settings.seconds, lambda: trainer.job.total)
     for recipe, reason in left_out.items():
         trainer.job.report(f"warning: {recipe} left out: {reason}")
     auto = settings.recipe == "auto"
@@ -88,7 +88,9 @@ def _follow(
     for recipe, stage_plan in plan.stages.items():
         before = None if recipe.startswith("pt") else start
         try:
-            model, records = trainer.train(recipe, start, stage_plan, bfloat16=plan.bfloat16)
+            if auto and not pace.covers(MIN_STEPS * stage_plan.seconds):
+                raise NothingToLearn("too little of the budget is left, because steps were slower than measured")
+            model, records = trainer.train(recipe, start, stage_plan, pace.of(stage_plan), bfloat16=plan.bfloat16)
             result = trainer.with_best_map(recipe, model, recipe, before, plan.adapter_steps)
         except (EncoderError, NothingToLearn) as error:
             if not auto:
@@ -96,15 +98,17 @@ def _follow(
             left_out[recipe] = str(error)
             trainer.job.report(f"warning: {recipe} is left out: {error}")
             continue
-        trainer.job.report(f"{recipe}: NDCG@10 {result.ndcg:.4f} after {stage_plan.steps} steps of {stage_plan.batch}")
+        steps = records[-1].steps
+        trainer.job.report(f"{recipe}: NDCG@10 {result.ndcg:.4f} after {steps} steps of {stage_plan.batch}")
         stages += records
-        curve.append(RecipeTrial(recipe=recipe, step=stage_plan.steps, loss=records[-1].losses[-1], ndcg=result.ndcg))
+        curve.append(RecipeTrial(recipe=recipe, step=steps, loss=records[-1].losses[-1], ndcg=result.ndcg))
         tried.append(result)
         trained = result if trained is None or result.ndcg > trained.ndcg else trained
         if not auto or result.ndcg > best.ndcg:
             best = start = result
+    merged = list[TriedRecipe]()
     if trained is not None:
-        merged = _merged(plan, trainer, trained, curve)
+        merged = _merged(plan, trainer, trained, curve, pace)
         if settings.recipe == "merge":  # 0 and 1 are weights as well
             ends = [replace(trained, merge_weight=1.0), replace(linear.chosen, merge_weight=0.0)]
             best = replace(max([*merged, *ends], key=lambda recipe: recipe.ndcg), name="merge")
@@ -114,7 +118,8 @@ def _follow(
             tried.append(best_merged)
             best = best_merged if best_merged.ndcg > best.ndcg else best
     weight = best.merge_weight if best.merge_weight is not None or best.transformer is None else 1.0
-    record = TrainingRecord(stages=stages, merge_weights=plan.merge_weights, merge_weight=weight, left_out=left_out)
+    weights = plan.merge_weights[: len(merged)]
+    record = TrainingRecord(stages=stages, merge_weights=weights, merge_weight=weight, left_out=left_out)
     return replace(linear, tried=tried, chosen=best, steps=plan.adapter_steps, curve=curve, training=record)
 
 
@@ -131,10 +136,14 @@ def _merged(
     trainer: EncoderTrainer,
     trained: TriedRecipe,
     curve: list[RecipeTrial],
+    pace: Pace,
 ) -> list[TriedRecipe]:
-    """Merge the weights of a trained encoder with those of the base, once for each weight of the plan."""
-    merged = []
+    """Merge the weights of a trained encoder with those of the base, once for each weight that there is time for."""
+    merged = list[TriedRecipe]()
     for weight in plan.merge_weights:
+        if not pace.covers():
+            trainer.job.report(f"warning: merge with {weight:g} left out: too little of the budget is left")
+            break
         from taugate.adaptation.training.merging import merge  # imports PyTorch
 
         model = trainer.load(trained)

@@ -33,6 +33,7 @@ from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
 from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
+from taugate.registry.writer import without_equal
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
@@ -84,9 +85,15 @@ def shares(text: str) -> list[float]:
 
 
 def calibrate_and_publish(
-    options: CalibrateOptions, settings: CalibrationSettings, *, warnings: bool = True
+    options: CalibrateOptions, settings: CalibrationSettings, *, warnings: bool = True, keep_equal: bool = True
 ) -> CalibratedRelease:
-    """Calibrate, and promote the release, with progress on stderr, and with warnings unless the report alone has them.
+    """Calibrate, and promote the release, with progress on stderr.
+
+    Args:
+        options: What is calibrated, and what is printed.
+        settings: The settings of the calibration.
+        warnings: Whether to print warnings; the report has them anyway.
+        keep_equal: Whether to keep a release that has the content of the current one.
 
     Raises:
         TaugateError: If no release can be written.
@@ -106,7 +113,8 @@ def calibrate_and_publish(
     def write(job: "Job") -> ReleaseManifest:
         from taugate.calibration.job.calibration import calibrate  # loads scikit-learn, which takes seconds
 
-        return calibrate(options.data, options.releases, encoder, settings, job)
+        manifest = calibrate(options.data, options.releases, encoder, settings, job)
+        return manifest if keep_equal else without_equal(options.releases, manifest)
 
     display = ProgressDisplay(steps=True, verbose=options.verbose, warnings=warnings, confirmed=options.yes)
     return publish_calibrated(write, options, request, settings, shlex.quote(options.data), display)

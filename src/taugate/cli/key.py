@@ -1,4 +1,4 @@
-"""`taugate key`: create an API key, which is shown once, with its entry for the service, or remove keys."""
+"""`taugate key`: create an API key, which is shown once, with its entry for the service; list or remove keys."""
 
 import secrets
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import click
 import orjson
 
 from taugate.cli.terminal.command import Group
-from taugate.cli.terminal.output import print_result, say
+from taugate.cli.terminal.output import aligned, print_result, say
 from taugate.errors import InputError
 from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
 from taugate.storage.files import atomic_write
@@ -39,7 +39,7 @@ def _expiry(days: float) -> str:
         raise InputError(f"--days {days}: too far in the future; give fewer days") from error
 
 
-command = Group("key", help="Create and remove API keys.")
+command = Group("key", help="Create, list and remove API keys.")
 
 
 @command.command("new")
@@ -83,6 +83,25 @@ def new(
     else:
         _change_file(file, lambda entries: [*entries, entry], lambda: print_result(key))
         say(f"Added to {file}; a running service accepts the key within seconds.")
+    return 0
+
+
+@command.command("list")
+@click.option("--file", type=click.Path(path_type=Path), required=True, help="file of keys")
+def list_keys(file: Path) -> int:
+    """List the keys of a file with their scopes and when they expire. Not even their hashes are shown."""
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; `taugate key new --file {file}` creates it")
+    keys, now = parse_keys(file.read_bytes(), str(file)), datetime.now(UTC)
+    rows = [("name", "scopes", "expires")]
+    for key in keys:
+        expires = "never" if key.expires is None else f"{key.expires:%Y-%m-%d %H:%M %Z}"
+        expired = key.expires is not None and key.expires <= now
+        rows.append((key.name, ",".join(key.scopes), f"{expires}, expired" if expired else expires))
+    header, *lines = aligned(rows)
+    say(header)
+    for line in lines:
+        print_result(line)
     return 0
 
 

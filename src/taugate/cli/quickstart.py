@@ -1,5 +1,6 @@
 """`taugate quickstart`: calibrate on the sample corpus or a folder of files, ask two questions, serve the release."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
 _QUESTION_WORDS = 12  # maximum, of a heading or passage that is asked as a question
+# The number of a heading: 3.2, § 4, (b), IV., A.1, Article 5, Chapter II.
+_NUMBER = re.compile(
+    r"^\W*(?:(?:article|chapter|part|section|abschnitt|artikel|kapitel|teil|chapitre|art\.|nr\.)\s+[\divxlcdm.]+"
+    r"|\d{1,3}(?:\.\d+)*[a-z]?|[a-z](?:\.\d+)+|(?:[a-z]|[ivxlcdm]+)[.)])(?=[.):]*(?:\s|$))\W*",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[^\W\d_]{2,}")
 _TEXT_CHARACTERS = 68  # of an answer: one line of a terminal
 
 
@@ -77,6 +85,7 @@ def run(options: QuickstartOptions) -> int:
         CalibrateOptions(data=str(data), releases=releases, encoder=DEFAULT_ENCODER, verbose=options.verbose),
         CalibrationSettings.from_options({"k": k}),
         warnings=_is_labelled(data),  # those about crops say in detail why the release is provisional
+        keep_equal=False,  # or every start would add a release
     )
     rows, steps, ending = release.rows(), release.next_rows(), release.ending
     del rows["Measured"]  # the first step has said what was read
@@ -126,7 +135,10 @@ def _is_labelled(data: Path) -> bool:
 
 
 def _heading_of(passages: list[tuple[str | None, str]]) -> str:
-    """Return the heading, or the first words, of a passage in the main language, near the middle of the corpus."""
+    """Return the heading, or the first words, of a passage in the main language, near the middle of the corpus.
+
+    The number of a heading is left out, and a heading without a word is no question.
+    """
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
     from taugate.ingestion.queries.question_rule import QuestionRule
 
@@ -134,7 +146,9 @@ def _heading_of(passages: list[tuple[str | None, str]]) -> str:
     middle = len(passages) // 2
     around = [*passages[middle:], *passages[:middle]]
     title, text = next((pair for pair in around if QuestionRule.for_texts([pair[1]]).language == main), around[0])
-    return " ".join((title or text).rpartition(HEADING_SEPARATOR)[2].split()[:_QUESTION_WORDS])
+    headings = ((title or "").rpartition(HEADING_SEPARATOR)[2], text)
+    named = (_NUMBER.sub("", heading) for heading in headings)
+    return " ".join(next(filter(_WORD.search, named), text).split()[:_QUESTION_WORDS])
 
 
 def _answers(question: str, release: Path) -> dict[str, str]:

@@ -38,11 +38,13 @@ from taugate.retrieval.release.layout import (
     RERANKER_FOLDER,
     STAGING_PREFIX,
     content_digest,
+    digest_of,
     release_id,
     stored_files,
 )
 from taugate.retrieval.release.manifest import FileRecord, ReleaseManifest
 from taugate.retrieval.release.second_stage import write_pairs
+from taugate.retrieval.release.verify import verify
 from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair
@@ -88,6 +90,19 @@ def write(
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
     return manifest
+
+
+def without_equal(releases: Path, manifest: ReleaseManifest) -> ReleaseManifest:
+    """Remove a new release if the current one has the same content, and return the manifest of the one that is kept."""
+    current = _current_or_none(releases)
+    if current is None or current == manifest.release_id or digest_of(current) != digest_of(manifest.release_id):
+        return manifest
+    try:
+        kept = verify(releases / current)
+    except ReleaseError:  # damaged, so the new one is needed
+        return manifest
+    shutil.rmtree(releases / manifest.release_id)
+    return kept
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
 """A budget in seconds pays for recipes cheapest first; what it does not pay for is left out, and the plan says why."""
 
+import itertools
+import time
 from typing import Any, cast
 
 import pytest
 
 from taugate.adaptation import budget
-from taugate.adaptation.budget import plan_within
+from taugate.adaptation.budget import check_encoding, plan_within
 from taugate.adaptation.encoder_trainer import EncoderTrainer
 from taugate.adaptation.recipes import LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.training.plan import StagePlan, TextSeconds, TrainingPlan
 from taugate.calibration.progress import Job
-from taugate.errors import EncoderError
+from taugate.errors import EncoderError, InputError
 
 
 class Pairs:
@@ -48,6 +50,8 @@ class Linear:
 def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr(budget, "_text_seconds", lambda _: TextSeconds(document=0.01, query=0.01))
     monkeypatch.setattr(budget, "_lower_seconds", lambda _, bfloat16: 51.0)
+    monkeypatch.setattr(budget, "export_seconds", lambda: 15.0)
+    monkeypatch.setattr(budget, "may_be_faster", lambda: True)
     return Shop()
 
 
@@ -95,6 +99,37 @@ def test_step_budget_needs_no_timing(shop: Shop) -> None:
     assert {item.steps for item in result.stages.values()} == {200}
     assert list(result.stages) == ["layers", "ft", "pt-ft"]
     assert (result.bfloat16, result.merge_weights) == (False, [0.5, 0.75, 0.25])
+
+
+def test_bfloat16_is_not_timed_without_instructions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "may_be_faster", lambda: False)
+    assert not plan(shop, "10m").bfloat16
+    assert shop.timed
+    assert not any(fast for _, fast in shop.timed), "a step of emulated bfloat16 takes minutes"
+
+
+def test_plan_reserves_time_after_steps(shop: Shop) -> None:
+    result = plan(shop, "10m")
+    assert result.after == pytest.approx(15 + 10 + 31 + 2 * 10 + 4)
+    assert result.stages["layers"].seconds == pytest.approx(0.07 / 8 * result.stages["layers"].batch)
+    assert plan(shop, "200steps").after == 0
+
+
+def test_budget_below_encoding_is_refused_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "encoding_seconds", lambda *_: 1500.0)
+    corpus: Any = range(3000)
+    with pytest.raises(InputError, match="encoding 3,000 documents takes 1500 s here; give 28m or more"):
+        check_encoding(corpus, cast("Any", None), cast("Any", None), AdaptationSettings(budget="20m"), Job())
+    for enough in ("30m", "9steps"):
+        check_encoding(corpus, cast("Any", None), cast("Any", None), AdaptationSettings(budget=enough), Job())
+
+
+def test_other_processes_slow_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = itertools.count(0.0, 0.05)
+    monkeypatch.setattr(time, "thread_time", lambda: next(used))
+    clock = itertools.count(0.0, 0.6)  # three times as long as the processor was used
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    assert budget.export_seconds() == pytest.approx(45)
 
 
 def test_untimeable_recipe_is_left_out(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,22 @@ def test_killed_run_resumes_to_same_bytes(tmp_path: Path) -> None:
     assert resumed.tobytes() == after.tobytes()
 
 
+def test_step_that_ends_the_run_is_its_last(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    durations: list[float] = []
+    reports: list[str] = []
+
+    def third(seconds: float) -> bool:
+        durations.append(seconds)
+        return len(durations) == 3
+
+    run = TrainingRun(tmp_path / "work", 0, Job(reports.append), on_step=third)
+    losses = pretrain(encoder(tmp_path / "base"), "tiny", SENTENCES, run, Schedule(12, 8, 0.01))
+    assert len(losses) == len(durations) == 3
+    assert run.losses("pt") == losses, "what is finished is kept"
+    assert reports == ["warning: pt ended after 3 of 12 steps, which were slower than measured before"]
+
+
 @pytest.mark.parametrize("texts", [[], [""]])
 def test_corpus_without_words_is_refused(tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(InputError, match="no sentence to pre-train on; add documents with text"):

@@ -65,7 +65,7 @@ ADVICE = [
     (
         {"guarantee": "expected-loss"},
         [("accuracy", 264, 999)],
-        "any of these can be certified: --max-loss 0.2. With 999",
+        "any of these can be certified: --max-loss 0.2. Label more with `taugate judge`: with 999",
     ),
     ({"method": "non-inferiority"}, [("accuracy", 352, 400)], "certified: --holdout 0; --max-loss 0.2."),
 ]
@@ -76,6 +76,7 @@ def test_remedy_names_cheapest_options(asked: dict, limits: list[tuple], says: s
     rule = ThresholdRule.from_options(max_loss=[0.05], **asked)
     message = remedy(503, 0.3, rule, [certificate(*item) for item in limits])
     assert says.lower() in message.lower()
+    assert "`taugate judge`" in message, "how to label more"
     if "guarantee" in asked or "method" in asked:
         assert "--guarantee" not in message
 

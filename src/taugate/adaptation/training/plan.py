@@ -5,11 +5,14 @@ corpus again, and fitting the linear maps. A recipe that the remaining budget do
 says why.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from taugate.errors import InputError
 from taugate.retrieval.release.adaptation import RecipeName
@@ -19,7 +22,7 @@ from taugate.storage.files import atomic_write, read_bounded
 _PLAN = "plan.json"
 _MAX_BYTES = 1 << 20
 # Planned share of the remaining time, because steps may be slower than the timed ones. Chosen, not measured.
-_SAFETY = 0.8
+SAFETY = 0.8
 MIN_STEPS = 16  # with fewer, most steps would be warm-up
 BATCHES = (256, 128, 64, 32)  # batches of fine-tuning: the paper's, else the largest that leaves enough steps
 _MAX_EPOCHS = 3  # against overfitting; not tuned
@@ -42,10 +45,15 @@ class TextSeconds:
 
 
 class StagePlan(Record):
-    """Number of steps of a stage, and of examples in a step."""
+    """Number of steps of a stage, and of examples in a step.
+
+    Attributes:
+        seconds: Measured seconds of a step; 0 if the steps were given.
+    """
 
     steps: int
     batch: int
+    seconds: float = 0.0
 
 
 class TrainingPlan(Record):
@@ -58,14 +66,21 @@ class TrainingPlan(Record):
         stages: Stages to train, by recipe.
         merge_weights: Merge weights to try.
         left_out: Recipes that are not tried, with the reasons.
+        after: Seconds needed after the last step of a recipe; 0 if the steps were given.
     """
 
     work: str
-    adapter_steps: int
-    bfloat16: bool
-    stages: dict[RecipeName, StagePlan]
-    merge_weights: list[float]
-    left_out: dict[str, str]
+    adapter_steps: int = 0
+    bfloat16: bool = False
+    stages: dict[RecipeName, StagePlan] = Field({})
+    merge_weights: list[float] = Field([])
+    left_out: dict[str, str] = Field({})
+    after: float = 0.0
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Return whether a folder has the plan of a killed run."""
+        return (folder / _PLAN).is_file()
 
     @classmethod
     def read(cls, folder: Path, work: str) -> Self | None:
@@ -118,7 +133,7 @@ class TimeBudget:
     @classmethod
     def of(cls, seconds: float, after: float) -> Self:
         """Budget a safe share of the remaining seconds, with the seconds needed after every recipe."""
-        return cls(_SAFETY * seconds, after)
+        return cls(SAFETY * seconds, after)
 
     def covers(self, seconds: float) -> bool:
         """Return whether the budget covers a recipe whose steps and preparation take some seconds."""
@@ -148,9 +163,42 @@ class TimeBudget:
             steps = min(int(left / (example * batch)), max(MIN_STEPS, -(-_MAX_EPOCHS * max_examples // batch)))
             if steps >= MIN_STEPS:
                 self.seconds -= self.after + once + steps * batch * example
-                return StagePlan(steps=steps, batch=batch)
+                return StagePlan(steps=steps, batch=batch, seconds=batch * example)
         self.left_out[recipe] = (
             f"{max(0.0, left):.0f} seconds of the budget are left for its steps, and {MIN_STEPS} steps take "
             f"{MIN_STEPS * batches[-1] * example:.0f}"
         )
         return None
+
+
+@dataclass
+class Pace:
+    """Follows the steps, and ends them while enough time is left for everything that comes after them.
+
+    Attributes:
+        after: Seconds needed after the last step, at the speed that was measured before the first one; 0 for no limit.
+        seconds: The budget in seconds, None for a number of steps.
+        elapsed: Returns the seconds that have passed.
+        slower: How many times as long as measured the steps take, at least 1.
+    """
+
+    after: float
+    seconds: int | None
+    elapsed: Callable[[], float]
+    slower: float = 1.0
+
+    def covers(self, seconds: float = 0.0) -> bool:
+        """Return whether the budget covers some more seconds of steps, and everything after them."""
+        return not self.after or self.elapsed() + self.slower * (seconds + self.after) <= (self.seconds or math.inf)
+
+    def of(self, stage: StagePlan) -> Callable[[float], bool]:
+        """Return a function that takes the duration of each step, and returns whether the steps have to end."""
+        durations: list[float] = []
+
+        def ended(duration: float) -> bool:
+            durations.append(duration)
+            if stage.seconds:
+                self.slower = max(1.0, fmean(durations[1:] or durations) / stage.seconds)  # the first is a warm-up
+            return not self.covers(stage.seconds)
+
+        return ended

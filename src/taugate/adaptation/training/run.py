@@ -63,7 +63,7 @@ class TrainingRun:
         job: Shows the current step and the remaining time.
         bfloat16: Whether products are computed in bfloat16, which is faster on some processors.
         save: Seconds between two checkpoints, None for SAVE_SECONDS.
-        on_step: Called with the duration of each step in seconds.
+        on_step: Called with the duration of each step in seconds; returns whether it was the last one.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ class TrainingRun:
     job: Job
     bfloat16: bool = False
     save: float | None = None
-    on_step: Callable[[float], None] | None = None
+    on_step: Callable[[float], bool | None] | None = None
 
     def train(
         self,
@@ -112,6 +112,11 @@ class TrainingRun:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
             losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+            if len(losses) < schedule.steps:
+                self.job.report(
+                    f"warning: {stage} ended after {len(losses):,} of {schedule.steps:,} steps, which were slower than "
+                    "measured before"
+                )
             _save(model, folder)
             atomic_write(folder / _LOSSES, json.dumps(losses).encode())
             for checkpoint in folder.glob("checkpoint-*"):
@@ -207,7 +212,7 @@ class InOrder(Trainer):
 class _Progress(TrainerCallback):
     """Shows every step, requests and marks complete checkpoints, and stops a run whose loss is not a finite number."""
 
-    def __init__(self, stage: str, task: Task, save: float, on_step: Callable[[float], None] | None) -> None:
+    def __init__(self, stage: str, task: Task, save: float, on_step: Callable[[float], bool | None] | None) -> None:
         self._stage, self._task, self._save, self._on_step = stage, task, save, on_step
         self._saved = self._stepped = time.perf_counter()
 
@@ -221,8 +226,8 @@ class _Progress(TrainerCallback):
     ) -> None:
         now = time.perf_counter()
         self._task.advance(state.global_step - self._task.done)
-        if self._on_step is not None:
-            self._on_step(now - self._stepped)
+        if self._on_step is not None and self._on_step(now - self._stepped):
+            control.should_training_stop = True
         if now - self._saved >= self._save and state.global_step < state.max_steps:
             control.should_save = True
             self._saved = now

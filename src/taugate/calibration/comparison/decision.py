@@ -8,7 +8,7 @@ from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.verdicts import ClauseVerdict, MeasuredRelease, evaluate_rule
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry.catalog import current_id, find
-from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.layout import OUTCOMES, digest_of
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
@@ -124,7 +124,7 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
     provisional = new.manifest.state == "provisional"
     if current is None:
         return PromotionDecision(rule, name, current, [], "first release", provisional=provisional)
-    if current[-12:] == name[-12:]:  # same content digest: the same release cannot be worse
+    if digest_of(current) == digest_of(name):  # same content digest: the same release cannot be worse
         return PromotionDecision(rule, name, current, [], "same content")
     old = measured(releases, current)
     optimistic = tuple(

@@ -187,7 +187,8 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
             refuses=manifest.refusal is not None,
         )
         refusals = "" if advice is None else f" Refusals: {advice}"
-        message = f"{policy.guarantee} {ways}{refusals} The release keeps every result and was not promoted."
+        nothing = policy.guarantee.removesuffix(".")
+        message = f"{nothing}, so the release keeps every result and was not promoted. {ways}{refusals}"
         possible = policy.shortage is None or policy.shortage.min_loss is None
         return Published(code=NO_CUT if possible else IMPOSSIBLE, message=message, reason="no cut")
     return None if advice is None else Published.refused(advice, "abstention")

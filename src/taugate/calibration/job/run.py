@@ -92,9 +92,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             )
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
-            run, left_out = JudgedRun.read(
-                Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from
-            )
+            run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
             off_topic = None if files.off_topic is None else Run.read(files.off_topic, scale)
         for sentence in left_out:
             job.report(sentence)

@@ -99,8 +99,8 @@ def remedy(
         advice = f"with {enough:,} in all, {frugal.options} is enough; {advice}"
     if not options:
         on = ", about other documents" if _by_document(certificates) else ""
-        return f"Label more queries{on}: {advice}.{lowest}"
-    return f"{certified}{_sentence(advice)}.{lowest}"
+        return f"Label more queries{on}, with `taugate judge`: {advice}.{lowest}"
+    return f"{certified}Label more with `taugate judge`: {advice}.{lowest}"
 
 
 def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | None:
@@ -115,8 +115,8 @@ def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | N
         return None
     documents = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
     return (
-        f"Label {shortage.queries:,} more queries, about {documents} that have none: 8 in 10 chance to certify "
-        f"{100 * strictest.most:.4g} %."
+        f"Label {shortage.queries:,} more queries with `taugate judge`, about {documents} that have none: 8 in 10 "
+        f"chance to certify {100 * strictest.most:.4g} %."
     )
 
 
@@ -179,7 +179,3 @@ def _up(share: float) -> str:
     """Write a share with three digits, rounded up, because a smaller share would not be certified."""
     digits = 2 - math.floor(math.log10(share))
     return f"{math.ceil(share * 10**digits) / 10**digits:g}"
-
-
-def _sentence(words: str) -> str:
-    return words[0].upper() + words[1:]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import textwrap
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -28,7 +29,8 @@ from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
-from taugate.retrieval.release.summary import summary_parts
+
+_WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set
 
 
 @action("list")
@@ -36,7 +38,8 @@ from taugate.retrieval.release.summary import summary_parts
 def list_releases(releases: Path, as_json: bool) -> int:
     """List releases, oldest first; * marks the current one, ~ the shadow.
 
-    A row says what a release keeps, loses and refuses, and what differs from the row above. The header goes to stderr.
+    The line below a release says what it keeps, loses and refuses, and what differs from the release above. The header
+    goes to stderr.
     """
     try:
         current = current_id(releases)
@@ -52,18 +55,28 @@ def list_releases(releases: Path, as_json: bool) -> int:
         print_result({"releases": rows})
         return 0
     marks, now = {shadow: "~", current: "*"}, datetime.now(UTC)
-    titles = ("  release", "age", "state", "data", "τ", "kept", "lost", "refused", "differs")
-    header, *lines = aligned([titles, *((*_cells(release, marks, now), ", ".join(new)) for release, new in listed)])
+    titles = ("  release", "age", "state", "data", "τ")
+    header, *lines = aligned([titles, *(_cells(release, marks, now) for release in summaries)])
     if lines:
         say(header)
         sys.stderr.flush()
-    for line in lines:
-        print_result(printable(line))
+    for line, outcome in zip(lines, listed, strict=True):
+        print_result("\n".join(printable(text) for text in (line, *_outcome(*outcome))))
     return 0
 
 
+def _outcome(release: ReleaseSummary, differences: list[str]) -> list[str]:
+    """Return what a release keeps, loses and refuses, and what differs, on lines of the width of a terminal."""
+    text = (release.summary or "").partition(" off-topic")[0].removesuffix(".")
+    for words, shorter in (("at most", "≤"), (" answers", ""), (" results", "")):
+        text = text.replace(words, shorter)
+    differing = f"differs in {', '.join(differences)}" if differences else ""
+    text = "; ".join(filter(None, (text[:1].lower() + text[1:], differing)))
+    return textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+
+
 def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: datetime) -> tuple[str, ...]:
-    """Format the columns of a release: id with its mark, age, state, data, threshold, and what it does."""
+    """Format the columns of a release: id with its mark, age, state, data and threshold."""
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
@@ -78,11 +91,7 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     if notes:
         tau = f"{tau} ({', '.join(notes)})"
     name = f"{marks.get(release.release, ' ')} {release.release}"
-    parts = summary_parts(release.summary or "")
-    kept = parts.get("Keeps", "–").removesuffix(" results")
-    lost = parts.get("Loses", "–").replace(" answers", "").replace("at most", "≤")
-    refused = parts.get("Refuses", "–").partition(" off-topic")[0]
-    return name, release.age(now), release.state or "unreadable", data, tau, kept, lost, refused
+    return name, release.age(now), release.state or "unreadable", data[:_MAX_DATA], tau
 
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:

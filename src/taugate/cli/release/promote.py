@@ -68,6 +68,7 @@ command.add_command(
 def roll_back(releases: Path, id: str | None) -> int:
     """Make the previous release current again, or an earlier one."""
     print_result(f"* {promotion.rollback(releases, id, trusted_keys())}")
+    say("A service with TAUGATE_RELOAD_SECONDS loads it by itself; tell another one: SIGHUP, or POST /admin/reload.")
     return 0
 
 

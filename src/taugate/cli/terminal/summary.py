@@ -62,7 +62,11 @@ class CalibratedRelease:
             lines["Before"] = before
         if self.previous is not None or not self.is_current:
             why = "the promotion rule holds." if self.ending.decision else "it has a threshold, and no rule was given."
-            lines["Promotion"] = promotion_sentence(self.request, self.ending, self.previous, why)
+            lines["Promotion"] = (
+                promotion_sentence(self.request, self.ending, self.previous, why)
+                if self.previous != self.path.name
+                else _same(self.previous)
+            )
         return lines
 
     def next_rows(self) -> dict[str, str]:
@@ -146,6 +150,10 @@ def _measured(manifest: ReleaseManifest) -> str:
     return f"{line}, {100 * holdout:.0f} % held out to measure"
 
 
+def _same(current: str | None) -> str:
+    return f"Not needed: {current} has the same content and remains the current release."
+
+
 def promotion_sentence(requested: Promotion, published: Published, previous: str | None, why: str) -> str:
     """Return a sentence on whether a release was promoted in place of the one before.
 
@@ -158,7 +166,7 @@ def promotion_sentence(requested: Promotion, published: Published, previous: str
     if published.message is not None:
         return f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.promoted:
-        return f"Not needed: {previous} has the same content and remains the current release."
+        return _same(previous)
     if not requested.requested:
         return f"Not promoted, because of --no-promote. {current}"
     if previous is None:

@@ -131,6 +131,11 @@ def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (from an unchecked manifes
     ]
 
 
+def digest_of(name: str) -> str:
+    """Return the digest of a release's content that is in its id."""
+    return name.rpartition("-")[2]
+
+
 def release_id(created_at: datetime, digest: str) -> str:
     """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release, from its time in UTC and the digest of its content."""
     return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"

@@ -60,7 +60,7 @@ class LiveWindow:
         self.overlap = LiveOverlap(None, None, None)
         calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
         calibrated |= {signal.name: signal.means for signal in monitor.feedback.signals}
-        gauges.set_references(_shares(calibrated))
+        gauges.set_references(_shares(calibrated) | _best(self._reference.top))
 
     def add_queries(self, queries: Observations) -> None:
         """Add answered queries."""
@@ -88,7 +88,7 @@ class LiveWindow:
             {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
             {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
-            _shares({name: live for name, (live, _) in means.items()}),
+            _shares({name: live for name, (live, _) in means.items()}) | _best(observed.top),
         )
 
     def _means(self, observed: Observations, correct: Judgements) -> dict[str, tuple[Float64, Float64]]:
@@ -101,6 +101,11 @@ class LiveWindow:
             for judged in self._monitor.feedback.signals:
                 means[judged.name] = judged.variables(correct.correct).mean(axis=0), judged.means
         return means
+
+
+def _best(top: Float32) -> dict[str, float]:
+    """Return the mean best similarity of (n, K) results: a number that people know, of a signal with many variables."""
+    return {"topk_similarity": float(top[:, 0].mean())} if len(top) else {}
 
 
 def _shares(means: Mapping[str, Float64]) -> dict[str, float]:

@@ -67,8 +67,12 @@ class DriftGauges(MetricGroup):
         "taugate_drift_statistic", "Distance of the live top-K similarities from those at calibration.", "test"
     )
     _effect = gauge("taugate_drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", "signal")
-    _share = gauge("taugate_drift_share", "Mean share of the live window, by signal.", "signal")
-    _share_reference = gauge("taugate_drift_share_reference", "Mean share at calibration, by signal.", "signal")
+    _share = gauge(
+        "taugate_drift_share",
+        "Mean share of the live window, by signal; of topk_similarity, the mean best similarity.",
+        "signal",
+    )
+    _share_reference = gauge("taugate_drift_share_reference", "The same at calibration, by signal.", "signal")
     _evidence = gauge(
         "taugate_drift_evidence",
         "Log evidence of drift over the alarm threshold; 1 raises the alarm.",
@@ -149,7 +153,7 @@ class DriftGauges(MetricGroup):
         self._evidence.labels(signal).set(evidence)
 
     def set_references(self, shares: Mapping[str, float]) -> None:
-        """Set the means at calibration, in 0…1, of the signals with one variable."""
+        """Set the means at calibration of the signals with one variable, and the mean best similarity."""
         for signal, share in shares.items():
             self._share_reference.labels(signal).set(share)
 
@@ -168,7 +172,7 @@ class DriftGauges(MetricGroup):
             samples: Number of similarities, by set.
             statistics: Distances from the calibration, by test.
             effects: Cohen's h, by signal.
-            shares: Means in 0…1 of the signals with one variable.
+            shares: Means of the signals with one variable, and the mean best similarity.
         """
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
