@@ -13,11 +13,13 @@ from taugate.ingestion.dataset.judgements import TEST
 from taugate.ingestion.dataset.lines import read_lines
 from taugate.registry.directory import check_releases_exist
 
-# Options without a value, and options that take any text, path or number, of all commands.
+# Common options without a value, and with one, of all commands.
 FLAGS = {"--dry-run", "--force", "--json", "--new-encoder", "--no-promote", "--verbose", "--yes"}
 PLAIN = {
-    *("--as", "--encoder", "--from", "--k", "--key", "--log", "--max-answered", "--max-loss", "--model", "--n"),
-    *("--release", "--releases", "--run", "--seed", "--split", "--tau", "--to", "--url"),
+    *("--as", "--budget", "--chunks", "--collection", "--depth", "--encoder", "--from", "--holdout", "--index", "--k"),
+    *("--key", "--labels", "--lexical", "--log", "--max", "--max-accuracy-drop", "--max-answered", "--max-length"),
+    *("--max-loss", "--model", "--n", "--precision", "--projection", "--rate", "--release", "--releases", "--request"),
+    *("--rerank", "--run", "--seed", "--split", "--stage", "--tau", "--text", "--texts", "--to", "--url"),
 }
 ACTIONS = {
     "release": [
