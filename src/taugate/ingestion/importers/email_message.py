@@ -30,7 +30,7 @@ _MAX_PREAMBLE = 40  # words of the usual hint to old programs that this is a mul
 _HEADER_OF_PART = re.compile(rb"(?mi)^content-(?:type|transfer-encoding|disposition): ?\w")
 # The line between the emails of a mailbox: sender and date, after an empty line and before a header.
 _FROM_LINE = re.compile(
-    rb"(?:\A\s*|(?<=\n\n)|(?<=\r\n\r\n))From (?:\S* +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|\S*@\S* +\d+[-/. ])"
+    rb"(?:\A\s*|(?<=\n\n)|(?<=\r\n\r\n))From (?:\S* +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|[^\s@]*@\S* +\d+[-/. ])"
     rb"[^\r\n]* \d\d?:\d\d[^\r\n]*\r?\n(?=>?[!-9;-~]+:|>?From )"
 )
 _OF_TEXT = {"", ".txt", ".htm", ".html"}  # suffixes; other files are read by their suffix

@@ -22,7 +22,6 @@ _XML = re.compile(rb"""^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"']+)""")
 _OF_LETTERS = re.compile(r"(cp|iso|mac|koi|hp|tis|euc|big5|gb|hz|johab|utf-7)")
 _JAPANESE = re.compile(r"(?:cp|x-windows-)5022\d|iso-2022-jp-(?:1|ms|ext)")  # of mails
 _ALWAYS_UTF8 = ("utf-16le", "utf-16be")  # a label that can be read as ASCII is not in UTF-16
-_WITHOUT_ESCAPES = {"utf-8", "cp1252"}  # also us-ascii
 _OF_SEVERAL_BYTES = {"gbk", "gb18030", "big5hkscs", "cp932", "cp949", "euc_jp", "iso2022_jp", "iso2022_kr", "hz"}
 
 
@@ -100,7 +99,7 @@ def _corrected(raw: bytes, labelled: Encoding) -> Encoding:
     A page that is UTF-8 throughout is in no other encoding, and a page with mostly invalid bytes is not UTF-8.
     """
     has_escapes = b"\x1b$" in raw
-    without = labelled.codec in _WITHOUT_ESCAPES and has_escapes and raw.isascii()
+    without = labelled.codec in {"utf-8", "cp1252"} and has_escapes and raw.isascii()
     if b"\x00" in raw or without or (labelled.codec == "iso2022_jp" and not has_escapes and not raw.isascii()):
         return guess_encoding(raw)
     if raw.isascii() and labelled.codec not in {"iso2022_jp", "iso2022_kr", "hz"}:

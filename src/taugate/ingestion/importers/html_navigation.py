@@ -19,9 +19,7 @@ _SECTIONS = _CONTENT | {"aside", "section", "blockquote", "details", "dialog", "
 _LISTS = {"ul", "ol", "dl", "div", "table", "aside", "section", "p"}
 _ABOVE_TITLE = ["ul", "ol", "dl", "table"]
 _LIST_NAME = re.compile(
-    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|pager|pagination)"
-    r"(?:[\s_-]|$)",
-    re.IGNORECASE,
+    r"(?:^|[\s_-])(?:nav|navbar|navigation|menus?|sidebar|breadcrumbs?|pager|pagination)(?:[\s_-]|$)", re.IGNORECASE
 )
 _CLASSES = {"mw-editsection", "mw-jump-link", "navheader", "navfooter", "docnav"}  # of MediaWiki, DocBook, Publican
 _TOC_NAME = re.compile(r"(?:^|[\s_-])toc(?:[\s_-]|$)", re.IGNORECASE)

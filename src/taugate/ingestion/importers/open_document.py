@@ -5,7 +5,7 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from taugate.ingestion.importers.office_package import Package, text_outside_tags
-from taugate.ingestion.importers.scripts import Script, inherited, join_scripts
+from taugate.ingestion.importers.scripts import Script, join_scripts
 from taugate.ingestion.parsed import ParsedFile, TextBuilder, UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -149,7 +149,8 @@ def _mark_scripts(root: Element, styles: Element | None) -> None:
         _attribute(style, "name"): "".join(_attribute(look, "text-position") for look in style) for style in declared
     }
     for span in root.iter("{*}span"):
-        if offset := inherited(offsets, parents, _attribute(span, "style-name")):
+        style = _attribute(span, "style-name")
+        if offset := offsets.get(style) or offsets.get(parents.get(style, "")):
             span.set("script", "" if offset[:1] == "0" else "sub" if offset.startswith(("-", "sub")) else "super")
 
 

@@ -5,7 +5,7 @@ stays in it: ordinals such as 5th, and subscripts of letters such as CO2.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Literal
@@ -15,7 +15,6 @@ SOFT_HYPHEN = "\u00ad"
 
 _PLAIN = "0123456789+-\u2212=()"
 _FORMS = {"super": "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾", "sub": "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎"}
-_SIGN = {"super": "^", "sub": "_"}
 _SIGNS = re.compile(rf"[{re.escape(_PLAIN)}\s,;\u2013]+")  # also lists of notes, such as 3, 5-7
 _MARK = re.compile(r"[^\w+\-\u2212]")  # such as [12] and *, which stay apart by themselves
 _WORDS = {"TM": "\u2122", "SM": "\u2120", "o": "\u00ba"}
@@ -49,7 +48,7 @@ def script_text(text: str, script: Script, before: str, behind: str = "") -> str
     elif _MARK.match(core) or not (beside.isalnum() or beside in {*")]}%\u2019"}):
         changed = f"{core} " if behind[:1].isalnum() else core
     else:
-        changed = f"^{core}" if script == "super" and core.isalpha() else f"{_SIGN[script]}({core})"
+        changed = f"^{core}" if script == "super" and core.isalpha() else f"{'^' if script == 'super' else '_'}({core})"
     return text.replace(core, changed, 1)
 
 
@@ -60,9 +59,10 @@ def join_scripts(pieces: Iterable[tuple[Script, str]]) -> str:
         pieces: Each is superscript, subscript or on the line.
     """
     groups = groupby(filter(itemgetter(1), pieces), key=itemgetter(0))
-    joined = [(script, "".join(text for _, text in group)) for script, group in groups]
+    joined: list[tuple[Script, str]] = [(script, "".join(text for _, text in group)) for script, group in groups]
+    joined.append(("", ""))
     line = ""
-    for (script, text), (_, behind) in pairwise([*joined, ("", "")]):
+    for (script, text), (_, behind) in pairwise(joined):
         line += script_text(text, script, line, behind)
     return line.replace(SOFT_HYPHEN, "")
 
@@ -75,18 +75,3 @@ def set_apart(element: re.Match[str]) -> str:
 def without_scripts(text: str) -> str:
     """Return a text as a reading without regard to superscripts may have it: x^n is xn, and 10⁵ is 10 and 5."""
     return _APART.sub(lambda script: f" {script[1]} " if script[1] else "", text)
-
-
-def inherited(offsets: Mapping[str, str], parents: Mapping[str, str], style: str) -> str:
-    """Return the offset from the line that a style has, or the next of its parents that has one.
-
-    Args:
-        offsets: By style, as the file states it; "" if a style states none.
-        parents: By style; they may be circular in damaged files.
-        style: Name of the style.
-    """
-    for _ in offsets:
-        if offsets.get(style) or style not in parents:
-            break
-        style = parents[style]
-    return offsets.get(style, "")

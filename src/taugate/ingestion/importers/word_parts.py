@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 
 from taugate.ingestion.importers.equations import linear_text
 from taugate.ingestion.importers.office_package import Package
-from taugate.ingestion.importers.scripts import Script, inherited, join_scripts
+from taugate.ingestion.importers.scripts import Script, join_scripts
 from taugate.ingestion.parsed import UnreadableFile
 
 Element = Any  # lxml has no public type for an element
@@ -130,7 +130,7 @@ def _mark_scripts(root: Element, package: Package, namespace: str) -> None:
     offsets = {style.get(name, ""): _offset(style, value) for style in styles}
     for look in root.iter(f"{{{namespace}}}rPr"):
         style = next((reference.get(value, "") for reference in look.iterchildren("{*}rStyle")), "")
-        if offset := _offset(look, value) or inherited(offsets, bases, style):
+        if offset := _offset(look, value) or offsets.get(style) or offsets.get(bases.get(style, "")):
             look.append(look.makeelement(f"{{{namespace}}}vertAlign", {value: offset}))
 
 
@@ -199,7 +199,7 @@ def _piece(part: Element) -> tuple[Script, str]:
     """Return a part of a line, and whether its run is raised or lowered; the signs of an equation are empty."""
     if "math" in str(part.tag):
         return "", linear_text(part) if str(part.tag).endswith("}oMath") else ""
-    offset = "".join(str(look.get("baseline", "")) for look in part.itersiblings("{*}rPr", preceding=True)).strip("0%")
+    offset = str(part.getparent()[0].get("baseline", "")).strip("0%")  # the look of a run is its first child
     return ("sub" if offset.startswith("-") else "super") if offset else "", str(part.text or " ")
 
 
