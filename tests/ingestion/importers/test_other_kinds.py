@@ -71,6 +71,7 @@ def test_notebook_output_is_read_in_form_with_words() -> None:
         output("<IPython.core.display.Math object>", latex="$torque = 12$"),
         output("   flow\n0     9", html="<table><tr><td>flow</td></tr><tr><td>9</td></tr></table>"),
         output("<Axes: title='Flow'>"),
+        {"output_type": "display_data", "data": {"text/plain": "<Figure size 1x1 with 1 Axes>", "image/png": "iVBOR"}},
     ]
     cells = [{"cell_type": "code", "source": "", "outputs": outputs}]
     document = parsed(".ipynb", json.dumps({"nbformat": 4, "cells": cells})).documents[0]
@@ -218,6 +219,7 @@ slowly by hand
         (".vtt", ROLLING, "open the valve\n\nslowly by hand"),
         (".vtt", "WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE by a tool\n\nREGION\nid:top\n\nintro-1\n"
                  "00:00.000 --> 00:02.000\nTools &amp; pumps\nof 5 &lt; 7 bar\n", "Tools & pumps\nof 5 < 7 bar"),
+        (".srt", "1\n00:00:01,000 --> 00:00:04,000\nOne\n\n2\n00:00:02,000 --> 00:00:06,000\nOne\nTwo\n", "One\n\nTwo"),
         (".vtt", "WEBVTT - Title\n00:00.000 --> 00:02.000\nNo.\n\n00:09.000 --> 00:10.000\nNo.\n", "No.\n\nNo."),
         (".srt", "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<font color=\"red\">One</font>\n2\n"
                  "00:00:03,000 --> 00:00:04,000\nTwo\n\nstill two\n3\n00:00:05,000 --> 00:00:06,000\n2024\n",

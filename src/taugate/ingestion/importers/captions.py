@@ -12,7 +12,6 @@ _TIMING = re.compile(rf"\s*({_TIME})\s*-->\s*({_TIME})")
 _NO_CUE = re.compile(r"(?:NOTE|STYLE|REGION)(?!\S)")
 _SPEAKER = re.compile(r"^\s*<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")  # tags, times of words, and codes of positions
-_MAX_GAP = 0.1  # seconds between captions that follow one another
 
 
 def parse_captions(raw: bytes) -> ParsedFile:
@@ -24,26 +23,24 @@ def parse_captions(raw: bytes) -> ParsedFile:
     decoded = decode_text(raw)
     builder = TextBuilder()
     before: list[str] = []
-    end = 0.0
+    end = ""
     for begin, stop, lines in _cues(decoded.text):
         spoken = [text for line in lines if (text := _spoken(line))]
         if not spoken:
             continue
-        repeated = 0
-        if begin <= end + _MAX_GAP:
-            sizes = range(min(len(before), len(spoken)), 0, -1)
-            repeated = next((size for size in sizes if before[-size:] == spoken[:size]), 0)
+        sizes = range(min(len(before), len(spoken)), 0, -1) if begin and begin <= end else ()
+        repeated = next((size for size in sizes if before[-size:] == spoken[:size]), 0)
         builder.add("\n".join(spoken[repeated:]), "prose")
         before, end = spoken, stop
     document = builder.document("")
     return ParsedFile([document], document.text, decoded.notes)
 
 
-def _cues(text: str) -> Iterator[tuple[float, float, list[str]]]:
-    """Yield the begin and the end of each cue in seconds, and its lines; text outside of cues is one as well."""
+def _cues(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the begin and the end of each cue, and its lines; text outside of cues is a cue without times."""
     is_vtt = text.startswith("WEBVTT")
     for number, block in enumerate(re.split(r"\n{2,}", text.strip("\n"))):
-        begin = end = float("inf")
+        begin = end = ""
         lines: list[str] = []
         is_header = is_vtt and (number == 0 or bool(_NO_CUE.match(block)))
         for line in block.split("\n"):
@@ -55,13 +52,9 @@ def _cues(text: str) -> Iterator[tuple[float, float, list[str]]]:
                 lines.pop()  # the name of the cue
             if not is_header:
                 yield begin, end, lines
-            begin, end, lines, is_header = _seconds(match[1]), _seconds(match[2]), [], False
+            begin, end, lines, is_header = match[1], match[2], [], False
         if not is_header:
             yield begin, end, lines
-
-
-def _seconds(time: str) -> float:
-    return sum(float(part) * 60.0**power for power, part in enumerate(reversed(time.replace(",", ".").split(":"))))
 
 
 def _spoken(line: str) -> str:

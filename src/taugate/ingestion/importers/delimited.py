@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from taugate.ingestion.importers.columns import MISSING, typed_rows
 from taugate.ingestion.importers.dialect_choice import Reading, read_delimited
-from taugate.ingestion.importers.nested import TypedCell
+from taugate.ingestion.importers.nested import plain_value
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS
 from taugate.ingestion.importers.table_rows import Table, table_of, table_to_documents
@@ -147,7 +147,7 @@ def _fitted(row: Sequence[str], kinds: Sequence[type]) -> list[object]:
 
 
 def _kind(cell: object) -> type:
-    return type(cell.value if isinstance(cell, TypedCell) else cell)
+    return type(plain_value(cell))
 
 
 def _irregular_notes(reading: Reading) -> list[str]:

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -35,8 +35,6 @@ _NAME = re.compile(r"(?m)^[ \t]*(?:-[ \t]+)?[\w-][\w -]*[:=](?=\s|$)|^[ \t]*\[+[
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Reads values as they are written, unlike YAML 1.1, in which `1.10` is 1.1, `NO` false, and `12:30` a number."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
 
 def _number(text: str) -> int | float | str:
     """Return a number that is printed as it was written, else the text."""
@@ -44,13 +42,14 @@ def _number(text: str) -> int | float | str:
     return number if str(number) == text else text
 
 
+_Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("tag:yaml.org,2002:null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", "true|True|TRUE|false|False|FALSE", [*"tTfF"]),
     ("!number", r"-?\d{1,15}(?:\.\d{1,15})?", [*"-0123456789"]),
 ):
     _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
-_Loader.add_constructor("!number", lambda loader, node: _number(str(loader.construct_scalar(node))))
+_Loader.add_constructor("!number", lambda _, node: _number(node.value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, MutableSequence, Sequence
 
 from taugate.ingestion.importers.sheet_cells import Place
-from taugate.ingestion.importers.table_rows import MAX_ABOVE, cell_text, count_filled, is_name
+from taugate.ingestion.importers.table_rows import cell_text, count_filled, is_name
 
 Row = Sequence[object]
 
@@ -24,19 +24,11 @@ def join_header_rows(rows: MutableSequence[Row], merged: Sequence[tuple[Place, P
 
 
 def _begins_table(rows: Sequence[Row], top: int) -> bool:
-    """Return whether a row is the first of a table, after lines of one cell at most."""
-    if top + 1 >= len(rows) or not count_filled(rows[top]):
-        return False
-    if count_filled(rows[top]) == 1 and _first(rows[top]) <= _first(rows[top + 1]):
-        return False  # a title
-    for row in reversed(rows[max(top - MAX_ABOVE, 0) : top]):
-        if (count := count_filled(row)) != 1:
-            return count == 0
-    return top <= MAX_ABOVE
-
-
-def _first(row: Row) -> int:
-    return next((position for position, cell in enumerate(row) if count_filled([cell])), len(row))
+    """Return whether a row is the first of a table; there may be a title above it, which is one cell."""
+    filled = [[place for place, cell in enumerate(row) if cell_text(cell)] for row in rows[max(top - 1, 0) : top + 2]]
+    above, first, below = ([] if top == 0 else filled.pop(0)), filled[0], [*filled[1:], []][0]
+    is_title = len(first) == 1 and first[:1] <= below[:1]
+    return len(above) < 2 and bool(first) and not is_title
 
 
 def _end(rows: Sequence[Row], top: int, starts: Mapping[int, Sequence[tuple[Place, Place]]]) -> int:

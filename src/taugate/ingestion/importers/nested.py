@@ -32,6 +32,16 @@ class TypedCell:
     text: str
 
 
+def written_form(cell: object) -> object:
+    """Return the text of a typed cell, other values as they are."""
+    return cell.text if isinstance(cell, TypedCell) else cell
+
+
+def plain_value(cell: object) -> object:
+    """Return the value of a typed cell, other values as they are."""
+    return cell.value if isinstance(cell, TypedCell) else cell
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A value of a record that contains no other record.
@@ -62,9 +72,8 @@ class Leaf:
             return False
         # Zeros begin a number that is a code, and the parts of a date.
         strip = str.strip if isinstance(self.value, str) else str.rstrip
-        written, value = (
-            {strip(run, "0") for run in _RUN.findall(text.casefold())} for text in (self.written, shown(self.value))
-        )
+        texts = (self.written.casefold(), shown(self.value).casefold())
+        written, value = ({strip(run, "0") for run in _RUN.findall(text)} for text in texts)
         return not written <= value
 
 
@@ -87,8 +96,8 @@ def _of_mapping(record: Mapping[str, Any], path: str, *, listed: bool) -> Iterat
 
 
 def _of_value(value: object, path: str, *, listed: bool) -> Iterator[Leaf]:
-    if isinstance(value, TypedCell):
-        yield Leaf(path, value.value, listed, written=value.text)
+    if written_form(value) is not value:
+        yield Leaf(path, scalar_of(plain_value(value)), listed, written=str(written_form(value)))
     elif (text := text_of(value)) is not None:
         if text.strip():
             yield Leaf(path, text, listed)

@@ -98,10 +98,11 @@ def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
         yield False, _text(output.get("traceback"), "\n")
 
 
-def _form(output: Mapping[str, Any]) -> str:
-    """Return the name of the form in which an output is read: its plain text, unless that only names an object."""
+def _form(output: Mapping[str, str | list[str]]) -> str:
+    """Return the name of the form in which an output is read: its plain text, unless that only names another form."""
     forms = [name for name in _FORMS if name in output]
-    if len(forms) > 1 and _REPRESENTATION.fullmatch(_text(output[forms[0]])):
+    pictures = [name for name in output if name in _NO_FORMS_BEFORE_4 or name.startswith(_NO_FORMS)]
+    if forms and len(forms) + len(pictures) > 1 and _REPRESENTATION.fullmatch(_text(output[forms[0]])):
         del forms[0]
     return forms[0] if forms else ""
 

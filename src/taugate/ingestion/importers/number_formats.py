@@ -25,6 +25,7 @@ Section = tuple[tuple[str, str], ...]
 """Parts of a format: the kind of each, which is a group of the pattern above, and its text."""
 
 
+@lru_cache(maxsize=1 << 17)  # cells are read twice, and values repeat
 def show_number(value: float, code: str, *, from_1904: bool = False) -> str:
     """Return a number as a format shows it.
 
@@ -33,6 +34,8 @@ def show_number(value: float, code: str, *, from_1904: bool = False) -> str:
         code: The format, "General" if the cell has none.
         from_1904: Whether dates are days since 1904.
     """
+    if code == "General":
+        return show_general(value)
     sections = [section for section in _sections(code)[:3] if _TEXT not in section]
     tests = [next((text for kind, text in section if kind == "condition"), "") for section in sections]
     if not any(tests):
@@ -62,8 +65,8 @@ def show_general(value: float) -> str:
     if float(value).is_integer() and abs(value) < 1 << 53:
         return str(int(value))
     text = f"{value:.15G}"
-    plain = f"{Decimal(text):f}"
-    return plain if 1e-9 <= abs(value) < 1e15 and len(plain.partition(".")[2]) <= 15 else text
+    plain = f"{Decimal(text):f}" if "E" in text and 1e-9 <= abs(value) < 1e15 else text
+    return plain if len(plain.partition(".")[2]) <= 15 else text
 
 
 @lru_cache(maxsize=1024)

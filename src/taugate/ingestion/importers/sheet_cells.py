@@ -16,10 +16,9 @@ Place = tuple[int, int]
 _ITEM = re.compile(r"<(?:\w+:)?si>(.*?)</(?:\w+:)?si>", re.DOTALL)
 _TEXT = re.compile(r"<(?:\w+:)?t(?:\s[^<>]*)?>([^<]*)</(?:\w+:)?t>")
 _PHONETIC = re.compile(r"<(?:\w+:)?rPh\b.*?</(?:\w+:)?rPh>", re.DOTALL)
-_CELL = re.compile(
-    r"<(?:\w+:)?(?:(row)\b([^<>]*)|c\b([^<>]*?)(?:/|>((?:(?!<(?:\w+:)?c\b).)*?)</(?:\w+:)?c))>", re.DOTALL
-)
+_CELL = re.compile(r"<(?:\w+:)?(?:(row)\b([^<>]*)|c\b([^<>]*?)(?:/|>((?:[^<]+|<(?!/?(?:\w+:)?c\b))*+)</(?:\w+:)?c))>")
 _PLACE = re.compile(r"""\sr=["']([A-Z]{0,3})(\d{1,7})["']""")
+_KIND = re.compile(r"""\s([ts])\s*=\s*["']([^"']*)""")
 _VALUE = re.compile(r"<(?:\w+:)?v(?:\s[^<>]*)?>([^<]*)</(?:\w+:)?v>")
 # Formats that files name by a number; for those that depend on the country, the form that the standard has.
 _FROM_0 = (
@@ -52,9 +51,10 @@ class XmlCells:
             part: Name of the part that holds the sheet.
         """
         for place, attributes, content in find_cells(read_part(self._package, part)):
-            kind, style = attribute(attributes, "t"), attribute(attributes, "s")
+            named = dict(_KIND.findall(attributes))
+            kind, style = named.get("t", ""), named.get("s", "")
             code = self._codes[int(style)] if style.isdigit() and int(style) < len(self._codes) else "General"
-            value = html.unescape(next(iter(_VALUE.findall(content)), ""))
+            value = html.unescape(match[1]) if (match := _VALUE.search(content)) else ""
             if kind == "s" and value.isdigit():
                 self.unused.pop(int(value), None)
                 value = self.strings[int(value)] if int(value) < len(self.strings) else ""
@@ -111,7 +111,7 @@ class XmlCells:
 def find_cells(xml: str) -> Iterator[tuple[Place, str, str]]:
     """Yield the place of each cell of a sheet, its attributes and its content; a place may be left to the order."""
     row = column = -1
-    for is_row, of_row, of_cell, content in _CELL.findall(xml):
+    for is_row, of_row, of_cell, content in (match.groups("") for match in _CELL.finditer(xml)):
         letters, number = match.groups() if (match := _PLACE.search(of_row or of_cell)) else ("", "")
         if is_row:
             row, column = int(number) - 1 if number else row + 1, -1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
 
-from taugate.ingestion.importers.nested import TypedCell, scalar_of, shown
+from taugate.ingestion.importers.nested import plain_value, scalar_of, shown, written_form
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
@@ -27,8 +27,7 @@ _TEXTS = {*TEXT_FIELDS, *ID_FIELDS, "title"}  # columns whose cells are used as 
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?%?")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ]\d.*)?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-MAX_ABOVE = 20
-"""Rows above a header."""
+_MAX_ABOVE = 20  # rows above a header
 _MAX_TITLE = 200  # characters above a header that become the title of the rows
 _MIN_FULL = 0.6  # minimum share of the usual number of filled cells in a header
 _MIN_PROSE = 5  # words in a cell of prose on average, and in a sentence as opposed to a name
@@ -120,12 +119,10 @@ def table_to_documents(table: Table, rows: Sequence[Sequence[object]]) -> list[P
 
 def _record(table: Table, row: Sequence[object], original: Sequence[object]) -> Mapping[str, Any]:
     """Return a row as a record; without a header, its text is all of its cells, or the only cell of prose."""
-    cells = zip(table.names, row, strict=False)
-    record: dict[str, Any] = {
-        name: cell.text if isinstance(cell, TypedCell) and name in _TEXTS else cell
-        for name, cell in cells
-        if cell is not None and (cell != "" or name.strip("_"))
-    }
+    cells = (
+        (name, written_form(cell) if name in _TEXTS else cell) for name, cell in zip(table.names, row, strict=False)
+    )
+    record = {name: cell for name, cell in cells if cell is not None and (cell != "" or name.strip("_"))}
     if table.header is None and "text" not in table.names:
         record["text"] = "\n".join(text for cell in original if (text := cell_text(cell)))
     return record
@@ -137,12 +134,12 @@ def _first_full(rows: Sequence[Sequence[object]], filled: Sequence[int]) -> int:
     usual, _ = max(Counter(counts).items(), key=lambda item: (item[1], item[0]))
     enough = max(min(usual, 2), _MIN_FULL * usual)
     first = next(number for number, count in enumerate(counts) if count >= enough)
-    return first if first <= MAX_ABOVE else 0
+    return first if first <= _MAX_ABOVE else 0
 
 
 def _is_data(first: Sequence[object], below: Sequence[Sequence[object]]) -> bool:
     """Return whether the first row of a table is data like the rows below, so that no row names the columns."""
-    header = [_value_text(cell) for cell in first]
+    header = [cell_text(plain_value(cell)) for cell in first]
     if any(cell.casefold() in USUAL_NAMES for cell in header):
         return False
     typed = [position for position, cell in enumerate(header) if is_typed(cell)]
@@ -150,7 +147,7 @@ def _is_data(first: Sequence[object], below: Sequence[Sequence[object]]) -> bool
         return False  # one column per year
     sample = below[:_SAMPLE]
     for position in typed:
-        column = [text for row in sample if position < len(row) and (text := _value_text(row[position]))]
+        column = [text for row in sample if position < len(row) and (text := cell_text(plain_value(row[position])))]
         is_date = [bool(_DATE.fullmatch(text)) for text in (header[position], *column[:1])]  # numbers by month
         if not column or (all(map(is_typed, column)) and is_date[0] == is_date[1]):
             return True
@@ -209,12 +206,8 @@ def is_typed(text: str) -> bool:
 
 def is_name(cell: object) -> bool:
     """Return whether a cell may name a column: it is a text, or a year."""
-    text = _value_text(cell)
+    text = cell_text(plain_value(cell))
     return bool(text) and (not is_typed(text) or bool(_YEAR.fullmatch(text)))
-
-
-def _value_text(cell: object) -> str:
-    return shown(cell.value) if isinstance(cell, TypedCell) else cell_text(cell)
 
 
 def _is_sentence(text: str) -> bool:
@@ -232,8 +225,9 @@ def _line(row: Sequence[object]) -> str:
 
 def cell_text(cell: object) -> str:
     """Return a cell as text on one line."""
-    if isinstance(cell, str | TypedCell):
-        return " ".join((cell.text if isinstance(cell, TypedCell) else cell).split())
+    cell = written_form(cell)
+    if isinstance(cell, str):
+        return " ".join(cell.split())
     if isinstance(cell, date | time):
         return cell.isoformat()
     return "" if (scalar := scalar_of(cell)) is None else shown(scalar)

@@ -49,12 +49,9 @@ def _resolve_entities(root: "lxml.etree._Element") -> None:
     texts = {f"&{entity.name};": entity.content or "" for entity in (definitions.iterentities() if definitions else ())}
     for entity in root.iter(lxml.etree.Entity):
         text = entity.text
-        for _ in texts:
-            if "&" not in text or len(text) > _MAX_ENTITY:
-                break
-            text = re.sub(r"&[\w.-]+;", lambda name: texts.get(name[0]) or name[0], text)
-        plain = html.unescape(re.sub(r"<[^<>]*>", " ", text[:_MAX_ENTITY]))
-        entity.tail = plain + (entity.tail or "")
+        for _ in range(min(len(texts), 5)):  # as an entity may contain others
+            text = re.sub(r"&[\w.-]+;", lambda name: texts.get(name[0]) or name[0], text)[:_MAX_ENTITY]
+        entity.tail = html.unescape(re.sub(r"<[^<>]*>", " ", text)) + (entity.tail or "")
     lxml.etree.strip_tags(root, lxml.etree.Entity)
 
 
