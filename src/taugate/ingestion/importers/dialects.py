@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
 
 _NO_DELIMITER = "\x1f"  # cannot occur, as `decode_text` removes control characters
-_MAX_READ_AHEAD = 50  # times that a line may be read in search of the end of quotes
+_MAX_READ_AHEAD = 20  # times that a line may be read in search of the end of quotes
 _MAX_FAULTS = 1000  # with more faults, and in more than half of the rows, the dialect is wrong
 _ESCAPED_LETTER = re.compile(r"\\([\s\S])")
 _LETTERS = {"n": "\\\n", "t": "\\\t", "r": "\\\n", "N": ""}

@@ -14,14 +14,8 @@ from taugate.retrieval.documents.store import MetadataValue
 
 _YAML = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)\n\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL)
-_DATES = {
-    "date": "created",
-    "created": "created",
-    "published": "created",
-    "updated": "modified",
-    "lastmod": "modified",
-    "modified": "modified",
-}
+_DATES = dict.fromkeys(("date", "created", "published"), "created")
+_DATES |= dict.fromkeys(("updated", "lastmod", "modified"), "modified")
 _TAGS = ("tags", "keywords", "categories")  # the first that exists is used
 _PROSE = ("description", "summary", "excerpt", "abstract", "subtitle", "lead")
 _RESERVED = ("title", "path", "heading", "page", "created", "modified", "tags")  # metadata filled in elsewhere

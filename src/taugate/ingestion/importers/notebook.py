@@ -14,16 +14,7 @@ from taugate.ingestion.parsed import ParsedFile, UnreadableFile
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NO_TEXT = {
-    "metadata",
-    "cell_type",
-    "output_type",
-    "id",
-    "name",
-    "ename",
-    "evalue",
-    "language",
-    "attachments",
-    "stream",
+    *("metadata", "cell_type", "output_type", "id", "name", "ename", "evalue", "language", "attachments", "stream")
 }
 _NO_FORMS = ("image/", "audio/", "video/", "application/", "text/javascript")
 _NO_FORMS_BEFORE_4 = {"svg", "png", "jpeg", "json", "javascript", "pdf"}

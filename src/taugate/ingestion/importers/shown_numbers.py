@@ -5,7 +5,7 @@ The share of words takes 2.50 for 2.5 and 10⁵ for 105. Here they are compared 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from unicodedata import normalize
 
 from taugate.ingestion.importers.scripts import without_scripts
@@ -21,7 +21,7 @@ _TIME = re.compile(r"(?<=\d)T(?=\d\d:)")  # in an ISO date, which a file may wri
 _ZERO_OF_DATE = re.compile(r"(?<=\d-)0(?=\d)")
 
 
-def lost_numbers(source_text: str, documents: Iterable[ParsedDocument], left_out: str = "") -> tuple[str, ...]:
+def lost_numbers(source_text: str, documents: Sequence[ParsedDocument], left_out: str = "") -> tuple[str, ...]:
     """Return the words with a digit that a file shows and its documents lack, in the order of the file.
 
     Raised digits are words of their own: 10⁵ is neither 105 nor torques¹² torques12.
@@ -33,26 +33,24 @@ def lost_numbers(source_text: str, documents: Iterable[ParsedDocument], left_out
     """
     shown = Counter(_words_with_digit([source_text]))
     shown.subtract(_words_with_digit([left_out]))
-    documents = [*documents]
     texts = [text for document in documents for text in texts_of(document)]
     kept = Counter(_words_with_digit(texts))
     # A plain reading may overlook that a digit is raised, and writes dates and lists of numbers as the file does.
     kept |= Counter(
         _words_with_digit(_ZERO_OF_DATE.sub("", without_scripts(normalize("NFKC", text))) for text in texts)
     )
-    values = {value for document in documents for value in _values_beside_text(document)}
+    # Numbers that are only metadata have lost how they were written, which does not matter there.
+    values = {
+        value
+        for document in documents
+        for value in document.metadata.values()
+        if type(value) in {int, float} and str(value) not in document.text
+    }
     return tuple(
         word
         for word, count in shown.items()
         if count > max(kept[word], min(kept[part] for part in _SEPARATOR.split(word))) and _value(word) not in values
     )
-
-
-def _values_beside_text(document: ParsedDocument) -> Iterator[float]:
-    """Yield the numbers that are only metadata of a document, so that how they were written does not matter."""
-    for value in document.metadata.values():
-        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) not in document.text:
-            yield float(value)
 
 
 def _value(word: str) -> float | None:

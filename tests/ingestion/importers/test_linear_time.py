@@ -1,0 +1,54 @@
+"""Long runs of one sign take an importer linear time, in processor time of this process, as they must with any load."""
+
+import time
+
+import pytest
+
+from taugate.ingestion.importers.parse import PARSERS
+from taugate.ingestion.importers.shown_numbers import lost_numbers
+from taugate.ingestion.importers.word_share import share_kept
+from taugate.ingestion.parsed import UnreadableFile
+
+pytestmark = pytest.mark.slow
+
+_SIGNS = 20_000
+_GROWTH = 8  # of the time for four times as many signs; in quadratic time it is 16
+
+
+def seconds(kind: str, text: str) -> float:
+    """Return the processor time of reading a file and comparing its words."""
+    before = time.process_time()
+    try:
+        parsed = PARSERS[kind](text.encode())
+        share_kept(parsed.source_text, parsed.documents, parsed.left_out)
+        lost_numbers(parsed.source_text, parsed.documents, parsed.left_out)
+    except UnreadableFile:
+        pass
+    return time.process_time() - before
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "sign"),
+    [
+        (".srt", "", "<v <v"),
+        (".vtt", "WEBVTT\n\n", "<v "),
+        (".md", "", "["),
+        (".md", "", "<sup>\n"),
+        (".csv", "", "\\\n"),
+        (".eml", "From: ", '"'),
+        (".eml", "From: ", ","),
+        (".eml", "From: ", " a\n"),
+        (".eml", "To: ", "\\"),
+        (".eml", "Content-Type: ", '"'),
+        (".html", "", "<meta "),
+        (".html", "", "<img alt='"),
+        (".html", "<p>", "x<sup>1</sup>"),
+        (".txt", "", "a1"),
+        (".txt", "", "1."),
+    ],
+)
+def test_time_grows_with_number_of_signs(kind: str, before: str, sign: str) -> None:
+    few, many = (before + sign * (count // len(sign)) for count in (_SIGNS, 4 * _SIGNS))
+    seconds(kind, few)  # once, as the first call loads and compiles
+    growth = [seconds(kind, many) / max(seconds(kind, few), 0.02) for _ in range(2)]
+    assert min(growth) < _GROWTH
