@@ -226,7 +226,7 @@ def test_command_explains_both_parts(releases: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     assert "shared words (kitchen, fan)." in printed.out
     lines = dict(line.split(maxsplit=1) for line in printed.err.splitlines())
-    assert (lines["score"], lines["words"]) == ("0.7535", "kitchen, fan")
+    assert (lines["score"], lines["words"]) == ("0.7533", "kitchen, fan")
 
 
 def test_client_reads_parts(service: ServiceProcess) -> None:
