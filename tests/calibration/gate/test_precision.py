@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zaragoza_construction_faq
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
@@ -13,6 +14,7 @@ from taugate.retrieval.release.reader import load
 from tests.calibration.export.test_export import WORDS, tokenizer
 
 HIDDEN = 64
+BRIEF = 200  # questions, and characters of an answer
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> dict[str, Any]:
@@ -20,6 +22,20 @@ def calibrate(data: Path, releases: Path, *more: str) -> dict[str, Any]:
     assert cli.main(["calibrate", str(data), "--releases", str(releases), "--lexical", "off", *more]) == 0
     manifest: dict[str, Any] = json.loads((releases / current_id(releases) / "manifest.json").read_bytes())
     return manifest
+
+
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of the sample's first questions and beginnings of their answers, which a real encoder encodes fast."""
+    folder = tmp_path_factory.mktemp("brief")
+    entries = zaragoza_construction_faq.load(lang="en")[:BRIEF]
+    for name, key, length in (("corpus", "a", BRIEF), ("queries", "q", None)):
+        lines = [json.dumps({"_id": str(row), "text": entry[key][:length]}) for row, entry in enumerate(entries)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    (folder / "qrels").mkdir()
+    pairs = ["query-id\tcorpus-id\tscore", *(f"{row}\t{row}\t1" for row in range(len(entries)))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(pairs) + "\n", "utf-8")
+    return folder
 
 
 def odd_model(kind: str, folder: Path) -> Path:
@@ -73,14 +89,14 @@ def test_auto_with_model_unknown_to_kernel_ends_with_release(sample: Path, tmp_p
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(bert.processor_path("bfloat16") is None, reason="needs a compiler at installation, and AVX2")
-def test_auto_judges_bfloat16_then_int8_at_whole_confidence(sample: Path, tmp_path: Path) -> None:
-    manifest = calibrate(sample, tmp_path, "--precision", "auto", "--margin", "0.1")
+def test_auto_judges_bfloat16_then_int8_at_whole_confidence(brief: Path, tmp_path: Path) -> None:
+    manifest = calibrate(brief, tmp_path, "--precision", "auto", "--margin", "0.1")
     candidates = {record["candidate"]: record for record in manifest["gate"]}
     assert list(candidates) == ["bfloat16", "int8"]
     assert {record["confidence"] for record in candidates.values()} == {0.95}
     assert all(record["processor"] == bert.processor_path(name) for name, record in candidates.items())
     assert "skipped" not in manifest
-    refused = calibrate(sample, tmp_path / "refused", "--precision", "auto", "--margin", "0.0001")
+    refused = calibrate(brief, tmp_path / "refused", "--precision", "auto", "--margin", "0.0001")
     assert [(record["candidate"], record["admitted"]) for record in refused["gate"]] == [("bfloat16", False)]
     assert refused["encoder"]["precision"] == "float32"
 
@@ -88,8 +104,8 @@ def test_auto_judges_bfloat16_then_int8_at_whole_confidence(sample: Path, tmp_pa
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(bert.processor_path("bfloat16") is None, reason="needs a compiler at installation, and AVX2")
-def test_accepted_bfloat16_is_served(sample: Path, tmp_path: Path) -> None:
-    manifest = calibrate(sample, tmp_path, "--precision", "bfloat16", "--margin", "0.1")
+def test_accepted_bfloat16_is_served(brief: Path, tmp_path: Path) -> None:
+    manifest = calibrate(brief, tmp_path, "--precision", "bfloat16", "--margin", "0.1")
     assert (manifest["encoder"]["precision"], manifest["encoder"]["runtime"]) == ("bfloat16", "kernel")
     assert manifest["golden_tolerance"] < 0.02, "a tenth of what int8 may change"
     folder = tmp_path / manifest["release_id"]
