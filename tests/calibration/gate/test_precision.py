@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zaragoza_construction_faq
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
@@ -14,7 +13,6 @@ from taugate.retrieval.release.reader import load
 from tests.calibration.export.test_export import WORDS, tokenizer
 
 HIDDEN = 64
-BRIEF = 200  # questions, and characters of an answer
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> dict[str, Any]:
@@ -22,20 +20,6 @@ def calibrate(data: Path, releases: Path, *more: str) -> dict[str, Any]:
     assert cli.main(["calibrate", str(data), "--releases", str(releases), "--lexical", "off", *more]) == 0
     manifest: dict[str, Any] = json.loads((releases / current_id(releases) / "manifest.json").read_bytes())
     return manifest
-
-
-@pytest.fixture(scope="module")
-def brief(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of the sample's first questions and beginnings of their answers, which a real encoder encodes fast."""
-    folder = tmp_path_factory.mktemp("brief")
-    entries = zaragoza_construction_faq.load(lang="en")[:BRIEF]
-    for name, key, length in (("corpus", "a", BRIEF), ("queries", "q", None)):
-        lines = [json.dumps({"_id": str(row), "text": entry[key][:length]}) for row, entry in enumerate(entries)]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    (folder / "qrels").mkdir()
-    pairs = ["query-id\tcorpus-id\tscore", *(f"{row}\t{row}\t1" for row in range(len(entries)))]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(pairs) + "\n", "utf-8")
-    return folder
 
 
 def odd_model(kind: str, folder: Path) -> Path:
