@@ -137,9 +137,9 @@ def calibrate(data: Path, releases: Path, *more: str) -> int:
 
 
 @pytest.mark.model
-def test_accepted_int8_is_served(sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Here with a margin of 10 points: 352 queries cannot show half a point."""
-    assert calibrate(sample, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
+def test_accepted_int8_is_served(brief: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Here with a margin of 10 points: 140 queries cannot show half a point."""
+    assert calibrate(brief, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
     int8, projection = manifest["gate"]
     assert (int8["kind"], int8["candidate"], int8["admitted"]) == ("precision", "int8", True)
@@ -150,24 +150,24 @@ def test_accepted_int8_is_served(sample: Path, tmp_path: Path, capfd: pytest.Cap
         f"{who}{what}" for who in ("", "baseline_") for what in ("queries_per_second", "milliseconds")
     }
     release = load(tmp_path / current_id(tmp_path))
-    texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").open(encoding="utf-8")]
+    texts = [json.loads(line)["text"] for line in (brief / "queries.jsonl").open(encoding="utf-8")]
     answers = release.retriever.search([Query(text, 5) for text in texts])
-    order = np.random.default_rng(0).permutation(503)[:352]
+    order = np.random.default_rng(0).permutation(200)[:140]
     kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
     assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
     assert 1e-3 < manifest["golden_tolerance"] < 0.2, "what another processor may change, and no other encoder"
     _two_encoders(tmp_path / current_id(tmp_path), manifest)
     folder = str(tmp_path / current_id(tmp_path) / "encoder")
-    assert calibrate(sample, tmp_path / "again", "--encoder", folder) == 2
+    assert calibrate(brief, tmp_path / "again", "--encoder", folder) == 2
     assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(bert.processor_path("int8") is None, reason="needs a compiler at installation, and AVX2")
 @pytest.mark.model
 def test_release_of_kernel_is_served_in_float32_without_it(
-    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    brief: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert calibrate(sample, tmp_path, "--precision", "int8", "--margin", "0.1") == 0
+    assert calibrate(brief, tmp_path, "--precision", "int8", "--margin", "0.1") == 0
     folder = tmp_path / current_id(tmp_path)
     assert json.loads((folder / "manifest.json").read_bytes())["encoder"]["runtime"] == "kernel"
     monkeypatch.setattr(bert, "kernel", None)
@@ -179,7 +179,7 @@ def test_release_of_kernel_is_served_in_float32_without_it(
     assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries with encoder-float32")
     with pytest.raises(EncoderError, match="int8 needs a processor with AVX2"):
         load(folder, precision="int8")
-    assert calibrate(sample, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
+    assert calibrate(brief, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / "graph" / current_id(tmp_path / "graph") / "manifest.json").read_bytes())
     assert manifest["encoder"]["runtime"] == "onnxruntime"
     assert load(tmp_path / "graph" / current_id(tmp_path / "graph")).precision == manifest["encoder"]["precision"]
@@ -214,10 +214,10 @@ def _two_encoders(release: Path, manifest: dict) -> None:
 
 
 @pytest.mark.model
-def test_rejected_int8_keeps_float32(sample: Path, tmp_path: Path) -> None:
+def test_rejected_int8_keeps_float32(brief: Path, tmp_path: Path) -> None:
     digests = set()
     for _ in range(2):
-        assert calibrate(sample, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
+        assert calibrate(brief, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
         manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
         assert [record["admitted"] for record in manifest["gate"]] == [False]
         assert manifest["encoder"]["precision"] == "float32"

@@ -73,14 +73,14 @@ def test_auto_with_model_unknown_to_kernel_ends_with_release(sample: Path, tmp_p
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(bert.processor_path("bfloat16") is None, reason="needs a compiler at installation, and AVX2")
-def test_auto_judges_bfloat16_then_int8_at_whole_confidence(sample: Path, tmp_path: Path) -> None:
-    manifest = calibrate(sample, tmp_path, "--precision", "auto", "--margin", "0.1")
+def test_auto_judges_bfloat16_then_int8_at_whole_confidence(brief: Path, tmp_path: Path) -> None:
+    manifest = calibrate(brief, tmp_path, "--precision", "auto", "--margin", "0.1")
     candidates = {record["candidate"]: record for record in manifest["gate"]}
     assert list(candidates) == ["bfloat16", "int8"]
     assert {record["confidence"] for record in candidates.values()} == {0.95}
     assert all(record["processor"] == bert.processor_path(name) for name, record in candidates.items())
     assert "skipped" not in manifest
-    refused = calibrate(sample, tmp_path / "refused", "--precision", "auto", "--margin", "0.0001")
+    refused = calibrate(brief, tmp_path / "refused", "--precision", "auto", "--margin", "0.0001")
     assert [(record["candidate"], record["admitted"]) for record in refused["gate"]] == [("bfloat16", False)]
     assert refused["encoder"]["precision"] == "float32"
 
@@ -88,8 +88,8 @@ def test_auto_judges_bfloat16_then_int8_at_whole_confidence(sample: Path, tmp_pa
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(bert.processor_path("bfloat16") is None, reason="needs a compiler at installation, and AVX2")
-def test_accepted_bfloat16_is_served(sample: Path, tmp_path: Path) -> None:
-    manifest = calibrate(sample, tmp_path, "--precision", "bfloat16", "--margin", "0.1")
+def test_accepted_bfloat16_is_served(brief: Path, tmp_path: Path) -> None:
+    manifest = calibrate(brief, tmp_path, "--precision", "bfloat16", "--margin", "0.1")
     assert (manifest["encoder"]["precision"], manifest["encoder"]["runtime"]) == ("bfloat16", "kernel")
     assert manifest["golden_tolerance"] < 0.02, "a tenth of what int8 may change"
     folder = tmp_path / manifest["release_id"]
