@@ -67,7 +67,11 @@ class DriftGauges(MetricGroup):
         "taugate_drift_statistic", "Distance of the live top-K similarities from those at calibration.", "test"
     )
     _effect = gauge("taugate_drift_effect", "Largest shift in the live window, as Cohen's h, by signal.", "signal")
-    _share = gauge("taugate_drift_share", "Mean share of the live window, by signal; of topk_similarity, the mean best similarity.", "signal")
+    _share = gauge(
+        "taugate_drift_share",
+        "Mean share of the live window, by signal; of topk_similarity, the mean best similarity.",
+        "signal",
+    )
     _share_reference = gauge("taugate_drift_share_reference", "The same at calibration, by signal.", "signal")
     _evidence = gauge(
         "taugate_drift_evidence",
