@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("accelerate")
 
-from taugate.adaptation import reranker
+from taugate.adaptation import budget, reranker
 from taugate.adaptation.parts import UNSEEN, VALIDATION
 from taugate.adaptation.reranker import _Costs
 from taugate.adaptation.settings import AdaptationSettings
@@ -40,15 +40,15 @@ class Queries:
     unanswerable: dict[int, list[Any]] = {VALIDATION: [], UNSEEN: []}  # noqa: RUF012 (stands in for an attribute)
 
 
-def costs(stage: RerankerStage, budget: str, example: float) -> _Costs:
-    return _Costs(AdaptationSettings(stage=stage, budget=budget), Clock(), 250, example, False, 15.0)
+def costs(stage: RerankerStage, given: str, example: float) -> _Costs:
+    return _Costs(AdaptationSettings(stage=stage, budget=given), Clock(), 250, example, False, 15.0)
 
 
 def with_judging(before: _Costs, monkeypatch: pytest.MonkeyPatch, encoding: float = 10.0) -> _Costs:
-    monkeypatch.setattr(reranker, "encoding_seconds", lambda *_: encoding)
-    for name in ("_EncoderGraph", "sample"):
-        monkeypatch.setattr(reranker, name, lambda *_: ())
-    monkeypatch.setattr(reranker, "text_seconds", lambda *_: TextSeconds(document=0.02, query=0.004))
+    monkeypatch.setattr(budget, "encoding_seconds", lambda *_: encoding)
+    monkeypatch.setattr(reranker, "_EncoderGraph", lambda *_: None)
+    monkeypatch.setattr(budget, "sample", lambda *_: ())
+    monkeypatch.setattr(budget, "text_seconds", lambda *_: TextSeconds(document=0.02, query=0.004))
     monkeypatch.setattr(reranker, "_sampled", lambda queries, part, _: [*queries.unseen][: 75 if part == 1 else 175])
     return before.and_judging(cast("Any", range(500)), cast("Any", Queries), cast("Any", Encoder))
 

@@ -12,15 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from taugate.adaptation.budget import (
-    TIMED,
-    encoding_seconds,
-    example_seconds,
-    export_seconds,
-    sample,
-    text_seconds,
-    too_small,
-)
+from taugate.adaptation import budget
 from taugate.adaptation.decision import K, why_refused
 from taugate.adaptation.encoder_trainer import check_weights
 from taugate.adaptation.first_stage import FirstStage, random_pairs
@@ -160,12 +152,14 @@ class _Costs:
         kind = _kind(settings)
 
         def step_seconds(bfloat16: bool) -> float:
-            few, trained = Schedule(TIMED.steps, TIMED.batch, kind.rate), kind.begin(folder, base, 0)
+            few, trained = Schedule(budget.TIMED.steps, budget.TIMED.batch, kind.rate), kind.begin(folder, base, 0)
             run = TrainingRun(work, 0, job, bfloat16)
             return run.step_seconds(kind.stage, lambda scratch: trained.train(pairs, few, scratch))
 
         with job.task("timing"):
-            costs = cls(settings, job, len(pairs.queries), *example_seconds(step_seconds), export_seconds())
+            costs = cls(
+                settings, job, len(pairs.queries), *budget.example_seconds(step_seconds), budget.export_seconds()
+            )
         costs.check(None)
         return costs
 
@@ -176,9 +170,9 @@ class _Costs:
             InputError: If the budget does not cover encoding, training and judging.
         """
         with self.job.task("timing"):
-            encoding = encoding_seconds(corpus, queries, encoder, self.settings.seed)
+            encoding = budget.encoding_seconds(corpus, queries, encoder, self.settings.seed)
             graph = _EncoderGraph(encoder.folder, encoder.config, encoder.sha256, processors())
-            text = text_seconds(graph, *sample(corpus, queries.train, self.settings.seed))
+            text = budget.text_seconds(graph, *budget.sample(corpus, queries.train, self.settings.seed))
         judged = sum(len(_sampled(queries, part, self.settings.seed)) for part in _MAX_QUERIES)
         judging = _kind(self.settings).judging_seconds(text, judged, _CANDIDATES, len(corpus))
         costs = replace(self, after=self.after + judging)
@@ -193,13 +187,13 @@ class _Costs:
             because = f"{MIN_STEPS} steps take {steps:.0f} s here, and judging what they taught {self.after:.0f}"
             if encoding is None:
                 because = f"{MIN_STEPS} steps alone take {steps:.0f} s here, and what they taught is judged after them"
-            raise too_small(self.settings, because, self.job.total + (once + steps + self.after) / SAFETY)
+            raise budget.too_small(self.settings, because, self.job.total + (once + steps + self.after) / SAFETY)
 
     def allocate(self, once: float = 0.0) -> StagePlan | None:
         """Return the steps that are possible after some seconds of encoding; None if they are too few."""
         kind = _kind(self.settings)
-        budget = TimeBudget.of((self.settings.seconds or 0) - self.job.total, self.after)
-        return budget.allocate(kind.stage, self.example, once, (kind.batch,), self.queries)
+        available = TimeBudget.of((self.settings.seconds or 0) - self.job.total, self.after)
+        return available.allocate(kind.stage, self.example, once, (kind.batch,), self.queries)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,8 @@ def test_advised_queries_certify(tmp_path: Path, calibrate: Capture) -> None:
     keep_rows(data, rows)
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, *OPTIONS, *NOTHING_HELD_OUT)
     assert code == 3
-    (more,) = re.findall(
-        r"Label (\d+) more queries with `taugate judge`, about documents that have none: 8 in 10 chance", error
-    )
+    advice = r"Label (\d+) more queries with `taugate judge`, about documents that have none: 8 in 10 chance"
+    (more,) = re.findall(advice, error)
     shortage = manifest["policy"]["shortage"]
     assert (shortage["queries"], shortage["documents"]) == (int(more), int(more))
     assert len(shortage["lowest"]) == 20

@@ -22,6 +22,7 @@ _THRESHOLDS = {
     "gap": "τ = {tau:.3f} from the best score",
     "probability": "τ = {tau:.3f}, a probability of being relevant",
 }
+_SAME = "Not needed: {} has the same content and remains the current release."
 _MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
 
 
@@ -62,11 +63,9 @@ class CalibratedRelease:
             lines["Before"] = before
         if self.previous is not None or not self.is_current:
             why = "the promotion rule holds." if self.ending.decision else "it has a threshold, and no rule was given."
-            lines["Promotion"] = (
-                promotion_sentence(self.request, self.ending, self.previous, why)
-                if self.previous != self.path.name
-                else _same(self.previous)
-            )
+            lines["Promotion"] = promotion_sentence(self.request, self.ending, self.previous, why)
+            if self.previous == self.path.name:
+                lines["Promotion"] = _SAME.format(self.previous)
         return lines
 
     def next_rows(self) -> dict[str, str]:
@@ -150,10 +149,6 @@ def _measured(manifest: ReleaseManifest) -> str:
     return f"{line}, {100 * holdout:.0f} % held out to measure"
 
 
-def _same(current: str | None) -> str:
-    return f"Not needed: {current} has the same content and remains the current release."
-
-
 def promotion_sentence(requested: Promotion, published: Published, previous: str | None, why: str) -> str:
     """Return a sentence on whether a release was promoted in place of the one before.
 
@@ -166,7 +161,7 @@ def promotion_sentence(requested: Promotion, published: Published, previous: str
     if published.message is not None:
         return f"Not promoted, for the reason below. {current}"
     if decision is not None and not decision.promoted:
-        return _same(previous)
+        return _SAME.format(previous)
     if not requested.requested:
         return f"Not promoted, because of --no-promote. {current}"
     if previous is None:
