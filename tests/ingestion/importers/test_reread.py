@@ -46,7 +46,7 @@ def test_changed_file_is_not_counted(data: Path) -> None:
     assert reread(data, "10⁵ cycles", time.time() + 10) == 0
 
 
-def test_other_chunks_are_not_another_reading(data: Path) -> None:
+def test_changed_chunks_are_not_another_reading(data: Path) -> None:
     assert reread(data, "10⁵ cycles", record=SETTINGS.model_copy(update={"chunk_tokens": 64})) == 0
 
 
