@@ -18,7 +18,7 @@ from benchmarks.ingestion.plan import ImportPlan
 from benchmarks.markdown import Target, table, targets
 from taugate.ingestion.importers.parse import read_file
 
-HEADING = "## Numbers as other programs show them"
+HEADING = "Numbers as other programs show them"
 
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
