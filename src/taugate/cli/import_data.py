@@ -120,7 +120,9 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
         are = "file is a copy" if result.copies == 1 else "files are copies"
         say_sentence(f"{result.copies:,} {are}; the documents that were imported name them in their field also")
     if result.reread:
-        say_sentence(f"{result.reread:,} documents read differently by this version; recalibrate")
+        say_sentence(
+            f"{result.reread:,} document{'s' * (result.reread != 1)} read differently by this version; recalibrate"
+        )
     losing = sum(note.share is not None for note in result.notes)
     say_sentence(
         f"{options.to} {'would hold' if options.dry_run else 'holds'} documents: {result.documents}, chunks: "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from taugate.cli import main as cli
 from taugate.ingestion.importers.copies import Copies
 from taugate.ingestion.importers.data_sets import SourceQueries
 from taugate.ingestion.importers.documents import ImportedDocument
@@ -103,3 +104,20 @@ def test_judged_copy_remains_in_corpus(tmp_path: Path) -> None:
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tb.md\t1\n")
     assert imported(tmp_path, "a.md", "b.md").copies == 1
     assert [*corpus(tmp_path)] == ["b.md"]
+
+
+@pytest.mark.parametrize(
+    ("copies", "sentence"), [(1, "1 file is a copy; "), (1600, "1,600 files are copies; "), (0, "")]
+)
+def test_import_says_how_many_files_are_copies(
+    copies: int, sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = ImportResult(documents=1, copies=copies, reread=3)
+    monkeypatch.setattr("taugate.ingestion.importers.importing.import_files", lambda *arguments: result)
+    assert cli.main(["import", str(tmp_path), "--to", str(tmp_path / "data"), "--chunks", "off", "--json"]) == 0
+    console = capsys.readouterr()
+    printed = json.loads(console.out)
+    assert (printed["copies"], printed["reread"]) == (copies, 3)
+    said = " ".join(console.err.split())
+    assert sentence in said and ("cop" in said.lower()) == bool(copies)
+    assert "3 documents read differently by this version; recalibrate" in said

@@ -41,10 +41,10 @@ def lost_numbers(source_text: str, documents: Sequence[ParsedDocument], left_out
     )
     # Numbers that are only metadata have lost how they were written, which does not matter there.
     values = {
-        value
+        float(value)
         for document in documents
         for value in document.metadata.values()
-        if type(value) in {int, float} and str(value) not in document.text
+        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) not in document.text
     }
     return tuple(
         word
