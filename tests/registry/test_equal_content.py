@@ -20,7 +20,7 @@ def test_equal_release_is_removed_and_current_one_kept(copy: Path, first: str) -
     assert released.rows()["Promotion"] == f"Not needed: {first} has the same content and remains the current release."
 
 
-def test_damaged_release_is_kept_with_its_remedy(copy: Path, first: str) -> None:
+def test_different_release_and_remedy_of_damaged_one_are_kept(copy: Path, first: str) -> None:
     other = clone(copy / first, 1, without_a_cut)
     assert without_equal(copy, verify(copy / other)).release_id == other
     again = verify(copy / clone(copy / first, 2))

@@ -124,7 +124,7 @@ def test_budget_below_encoding_is_refused_before_it(monkeypatch: pytest.MonkeyPa
         check_encoding(corpus, cast("Any", None), cast("Any", None), AdaptationSettings(budget=enough), Job())
 
 
-def test_load_of_machine_slows_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_processor_slows_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
     used = itertools.count(0.0, 0.05)
     monkeypatch.setattr(time, "thread_time", lambda: next(used))
     clock = itertools.count(0.0, 0.6)  # three times as long as the processor was used

@@ -72,9 +72,9 @@ class TrainingPlan(Record):
     work: str
     adapter_steps: int = 0
     bfloat16: bool = False
-    stages: dict[RecipeName, StagePlan] = Field({})
-    merge_weights: list[float] = Field([])
-    left_out: dict[str, str] = Field({})
+    stages: dict[RecipeName, StagePlan] = Field(default={})
+    merge_weights: list[float] = Field(default=[])
+    left_out: dict[str, str] = Field(default={})
     after: float = 0.0
 
     @staticmethod
