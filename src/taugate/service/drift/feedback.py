@@ -62,10 +62,8 @@ class Feedback:
         replaced._ends = time.monotonic() + self._seconds
         self._earlier, replaced._earlier = [replaced, *replaced._earlier], []
         for number, earlier in enumerate(self._earlier):
-            earlier._active, earlier._store_replies = (
-                self,
-                self._store_replies,
-            )  # which keeps no closed release in memory
+            # The function of the release before would keep that closed release in memory.
+            earlier._active, earlier._store_replies = self, self._store_replies
             if number >= _MAX_EARLIER:
                 earlier._ends = 0.0
 
@@ -95,9 +93,7 @@ class Feedback:
         if found is None:
             await self._store_replies()
             found = await asyncio.to_thread(self._look_up, query_id)
-        if found is None and (
-            self._are_others or self._earlier
-        ):  # a release that was just replaced stores its last ones
+        if found is None and (self._are_others or self._earlier):  # one that was just replaced stores its last replies
             await asyncio.sleep(STORE_SECONDS)
             found = await asyncio.to_thread(self._look_up, query_id)
         if found is None:
