@@ -26,7 +26,9 @@ def test_repeated_rollback_goes_further_back(copy: Path, first: str, three: list
     a, b, c = three
     promote_all(copy, three)
     for expected in (b, a, first):
-        assert release("rollback") == (0, f"* {expected}\n", "")
+        code, out, error = release("rollback")
+        assert (code, out) == (0, f"* {expected}\n")
+        assert "SIGHUP, or POST /admin/reload" in error, "what happens next"
         assert current_id(copy) == expected
     code, out, error = release("rollback")
     assert (code, out) == (2, "")
