@@ -148,10 +148,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)
 def test_bad_rule_fails_before_work(
-    options: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    options: list[str], message: str, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither the data nor the encoder are looked for."""
-    error = refusal(arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *options), tmp_path / "r", capfd)
+    """The encoder is not looked for."""
+    error = refusal(arguments(sample, tmp_path / "r", tmp_path / "none", *options), tmp_path / "r", capfd)
     assert error.startswith(message)
 
 

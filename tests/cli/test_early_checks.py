@@ -50,7 +50,7 @@ WRONG = {
         f"release {action} --releases nosuch": "nosuch: no such directory; `taugate calibrate DATA"
         for action in (
             *("list", "show", "history", "correlations", "verify", "promote x", "rollback", "shadow x", "prune"),
-            *("diff a b", "erase x d", "sign x --key k", "push --to u", "pull --from u"),
+            *("diff a b", "erase x d", "sign x --key k", "push --to u"),
         )
     },
 }

@@ -114,10 +114,14 @@ def test_bash_completes_command_and_option(tmp_path: Path, capsys: pytest.Captur
         (["quickstart", "--no-serve"], "sklearn"),
     ],
 )
-def test_missing_package_names_extra(words: list[str], missing: str, tmp_path: Path) -> None:
+def test_missing_package_names_extra(words: list[str], missing: str, sample: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from taugate.__main__ import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *(str(sample) if word == "data" else word for word in words)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     package = {"sklearn": "scikit-learn"}.get(missing, missing)

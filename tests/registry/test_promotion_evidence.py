@@ -76,7 +76,7 @@ def test_provisional_replaces_provisional(copy: Path, first: str, release: Relea
     assert forced(copy) == ()
     assert release("promote", first)[0] == 0
     assert forced(copy) == ()
-    assert release("rollback") == (0, f"* {names[1]}\n", ""), "it was in force once, and is asked for nothing"
+    assert release("rollback")[:2] == (0, f"* {names[1]}\n"), "it was in force once, and is asked for nothing"
 
 
 def test_first_release_may_be_provisional(copy: Path, first: str, release: Release) -> None:
@@ -125,7 +125,7 @@ def test_promotion_rule_does_not_override_provisional(copy: Path, first: str, re
 
 def test_list_marks_provisional_releases(copy: Path, first: str, release: Release) -> None:
     name = clone(copy / first, 0, provisional)
-    rows = release("list")[1].splitlines()
+    rows = [row for row in release("list")[1].splitlines() if not row.startswith("   ")]
     assert [(row[:31], "provisional" in row, "calibrated" in row) for row in rows] == [
         (f"* {first}", False, True),
         (f"  {name}", True, False),

@@ -88,7 +88,7 @@ def run(options: QuickstartOptions) -> int:
         keep_equal=False,  # or every start would add a release
     )
     rows, steps, ending = release.rows(), release.next_rows(), release.ending
-    del rows["Measured"]  # the first step has said what was read
+    del rows["Measured"], rows["Metrics"]  # the first step has said what was read, and the report has all metrics
     if not ending.code:
         rows |= _answers(question, release.path)
     if ending.code or listener is None:

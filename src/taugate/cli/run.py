@@ -19,7 +19,7 @@ from taugate.ingestion.queries.generate import generate_crops
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
 from taugate.ingestion.runs.recording import RunFile, off_topic_fields, off_topic_run, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_documents, add_run
-from taugate.ingestion.runs.search_request import SearchRequest, Store, StoreSearch
+from taugate.ingestion.runs.search_request import Fields, SearchRequest, Store, StoreSearch
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import sha256_json
 from taugate.storage.secrets import read_secret
@@ -87,7 +87,7 @@ def run(options: RunOptions) -> int:
     off_topic = None if used else off_topic_run(options.to)  # its questions have only a text and a vector
     with ProgressDisplay() as job:
 
-        def send(to: Path, fields: Sequence[Mapping[str, Any]]) -> tuple[RunFile, int]:
+        def send(to: Path, fields: Sequence[Fields]) -> tuple[RunFile, int]:
             file = RunFile(to, digest, fields, used, encoder.sha256 if encoder else None)
             pending = _with_vectors(file.pending, encoder) if encoder else file.pending
             return file, _recorded(options, pending, search, file, job)

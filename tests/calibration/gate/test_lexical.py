@@ -144,7 +144,9 @@ def test_cheaper_search_is_compared_with_the_same_score(tmp_path: Path, run: Cap
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "11"])
-def test_invalid_weight_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], weight: str) -> None:
-    command = arguments(tmp_path, tmp_path / "releases", tmp_path / "encoder", f"--lexical={weight}")
+def test_invalid_weight_is_refused(
+    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], weight: str
+) -> None:
+    command = arguments(sample, tmp_path / "releases", tmp_path / "encoder", f"--lexical={weight}")
     message = refusal(command, tmp_path / "releases", capfd)
     assert message == f"--lexical {float(weight)}: give off, auto, or a weight above 0 and at most 10"

@@ -86,8 +86,8 @@ def test_contradicting_options_are_refused(
 
 
 @pytest.mark.parametrize("cap", ["0", "-1"])
-def test_invalid_cap_is_refused(cap: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = arguments(tmp_path, tmp_path / "r", tmp_path, f"--count-at-most={cap}")
+def test_invalid_cap_is_refused(cap: str, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = arguments(sample, tmp_path / "r", tmp_path, f"--count-at-most={cap}")
     assert failure(asked, capfd) == f"--count-at-most {cap}: give a whole number of 1 or more, or auto"
     assert cli.main([*asked, "--count-at-most", "some"]) == 2
     assert '"some": give auto, or a whole number of 1 or more' in capfd.readouterr().err

@@ -49,7 +49,7 @@ CASES = [
     (29, (), 0, "provisional", "label 1 more", ""),
     (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
     (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
-    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all, --holdout 0 --no-refusal is enough"),
+    (50, CERTIFIED, 3, "calibrated", "59 are needed", "with 59 in all, --holdout 0 --no-refusal is enough"),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
     (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0 --no-refusal; "),
@@ -167,8 +167,10 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("more", "says"), CONTRADICTIONS)
-def test_force_conflicts_are_rejected(more: list, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *more)
+def test_force_conflicts_are_rejected(
+    more: list, says: str, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = arguments(sample, tmp_path / "r", tmp_path / "none", *more)
     assert refusal(asked, tmp_path / "r", capfd).startswith(says)
 
 

@@ -75,7 +75,9 @@ def test_non_log_files_are_rejected(lines: list[dict], tmp_path: Path, refused: 
     log = write(tmp_path / "queries.log", lines[:10])
     assert "named twice" in refused("replay", log, log)
     assert "unpack it with gunzip" in refused("replay", log, log.with_name("queries.log.2.gz"))
-    assert "not a log" in refused("replay", log, log.with_name("queries.log.html"))
+    page = log.with_name("queries.log.html")
+    page.touch()
+    assert "not a log" in refused("replay", log, page)
 
 
 def test_replay_options_change_alarms(lines: list[dict], tmp_path: Path, replayed: Command) -> None:

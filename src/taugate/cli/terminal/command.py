@@ -90,7 +90,7 @@ class Command(click.Command):
             for name, value in given.items()
             if value is not None and value != ()
         }
-        check_paths(ctx.command_path.split()[1], arguments, options)
+        check_paths(" ".join(ctx.command_path.split()[1:]), arguments, options)
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -36,8 +36,11 @@ _RUN = ("give a TREC run, or JSON Lines with query_id and results", "give the qr
 def check_words(words: Sequence[str]) -> None:
     """Check the paths of a command line, the command and its arguments, if all of it is certain; errors as below."""
     command, remaining = words[0], iter(words[1:])
-    if command in ACTIONS and next(remaining, "") not in ACTIONS[command]:
-        return
+    if command in ACTIONS:
+        action = next(remaining, "")
+        if action not in ACTIONS[command]:
+            return
+        command = f"{command} {action}"
     arguments: list[str] = []
     options: dict[str, str] = {}
     for word in remaining:
@@ -55,7 +58,7 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
     """Check the paths of a command.
 
     Args:
-        command: Its name, without that of an action.
+        command: Its name, with that of an action.
         arguments: Its arguments without a name.
         options: The values of its options by name.
 
@@ -74,12 +77,13 @@ def check_paths(command: str, arguments: Sequence[str], options: Mapping[str, st
             check_first_lines(paths[0], options.get("--split", TEST) if command in _LABELLED else None)
     elif command == "traffic" and options.get("--to"):
         check_folder(Path(options["--to"]))
-    _check_files(command, paths, options)
+    group = command.partition(" ")[0]
+    _check_files(group, paths, options)
     releases = options.get("--releases", "")
-    if releases and "://" not in releases and not Path(releases).is_dir():
-        if command == "release":
+    if releases and "://" not in releases and not Path(releases).is_dir() and command != "release pull":
+        if group == "release":
             check_releases_exist(Path(releases))
-        elif command in _RELEASES:
+        elif group in _RELEASES:
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
@@ -93,5 +97,6 @@ def _check_files(command: str, paths: Sequence[Path], options: Mapping[str, str]
     for path, remedy in zip(paths if command == "calibrate-run" else filter(None, [run]), _RUN, strict=False):
         next(read_lines(path, remedy), None)
     for path in paths if command in {"traffic", "drift"} else filter(None, [log]):
-        if not any(path.parent.glob(f"{path.name}*")):  # parts of a log have further suffixes
+        # Parts of a log have further suffixes, and there is another remedy for one that is packed.
+        if path.suffix != ".gz" and not any(path.parent.glob(f"{path.name}*")):
             raise InputError(f"{path}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")

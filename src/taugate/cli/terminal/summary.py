@@ -47,6 +47,11 @@ class CalibratedRelease:
     previous: str | None
 
     @property
+    def is_of_run(self) -> bool:
+        """Whether the results of another retriever were calibrated."""
+        return isinstance(self.manifest, RunManifest)
+
+    @property
     def is_current(self) -> bool:
         """Whether this release, or one with the same content, is current now."""
         return self.ending.message is None and self.request.requested
@@ -72,24 +77,26 @@ class CalibratedRelease:
         """Return how to open the release, its report, and the one command that improves most, by labels."""
         releases = f"--releases {shlex.quote(str(self.path.parent))}"
         opened = f"taugate serve {releases}"
-        if isinstance(self.manifest, RunManifest):
+        if self.is_of_run:
             opened += ", or taugate_client.Gate in Python"
         lines = {"Open": opened} if self.is_current else {}
         step = self._next_step(releases)
         return lines | {"Report": str(self.path / REPORT)} | ({} if step is None else {"Next": step})
 
     def _next_step(self, releases: str) -> str | None:
-        name, of_run = self.path.name, isinstance(self.manifest, RunManifest)
+        name = self.path.name
         if self.ending.decision is not None and not self.ending.decision.holds:
             return f"see what changed:\ntaugate release diff {name} {releases}"
         if self.ending.message is not None:
             return "read the message below, and the report."
         if not self.request.requested:
             return f"make it the current release:\ntaugate release promote {name} {releases}"
-        if self.manifest.state == "provisional" and not of_run:
+        if self.manifest.state == "provisional" and not self.is_of_run:
             return f"let people judge results, which labels the queries:\ntaugate judge {self.data} {releases}"
         if self.manifest.policy.statement is None:
-            command = f"taugate calibrate{'-run' if of_run else ''} {self.data} {releases} --max-loss {_MAX_LOSS:g}"
+            command = (
+                f"taugate calibrate{'-run' if self.is_of_run else ''} {self.data} {releases} --max-loss {_MAX_LOSS:g}"
+            )
             return f"limit the loss to {100 * _MAX_LOSS:g} %, with 95 % confidence:\n{command}"
         return None
 

@@ -33,7 +33,8 @@ def check_first_lines(folder: Path, split: str | None) -> None:
         folder: Folder of the data set, which exists.
         split: Split whose judgements are read, if they exist; None for documents alone.
     """
-    for name in (_CORPUS,) if split is None else (_CORPUS, QUERIES):
+    labelled = split is not None and (folder / "qrels").is_dir()  # else the command says how to label queries
+    for name in (_CORPUS, QUERIES) if labelled else (_CORPUS,):
         next(read_objects(stored_file(folder / name)), None)
     if split is not None and (path := stored_file(folder / qrels_of(split))).is_file():
         for _, text in read_lines(path):

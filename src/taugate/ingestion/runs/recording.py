@@ -51,7 +51,7 @@ def off_topic_run(run: Path) -> Path:
     return run.with_name(f"{run.name}.off-topic.jsonl")
 
 
-def off_topic_fields(queries: Iterable[str]) -> list[dict[str, Any]]:
+def off_topic_fields(queries: Iterable[str]) -> list[dict[str, str]]:
     """Return fields of the off-topic questions that come with Taugate, in the language of queries, or in all."""
     language = QuestionRule.for_texts(queries).language
     spoken = [question for question in off_topic_table() if question.language == language] or off_topic_table()
