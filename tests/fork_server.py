@@ -44,12 +44,18 @@ server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({path!r})
 asked = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 server.sendmsg([asked], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+def forward(number, frame):
+    try:
+        server.send(b"%d" % sent[number])
+    except OSError:
+        pass  # the command has ended
 for name in sent:
-    signal.signal(name, lambda number, frame: server.send(b"%d" % sent[number]))
+    signal.signal(name, forward)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, sent)
 status = int(server.recv(100) or b"1")
 if status < 0:
-    signal.signal(-status, signal.SIG_DFL)
+    if -status != signal.SIGKILL:  # which has no other action
+        signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
