@@ -6,6 +6,9 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 # Many tests wait for a server, so there is one test process more than there are cores. Inside each, numpy and PyTorch use one thread.
 PROCESSES ?= $$(( $(shell getconf _NPROCESSORS_ONLN) + 1 ))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# Python keeps its bytecode, whatever the environment says: the tests start some hundred processes, and without it each of
+# them compiles what it imports, which takes two thirds of its start.
+export PYTHONDONTWRITEBYTECODE :=
 # KERNEL=avx512|avx2|plain|none: the tests run as on a processor with no faster path of the kernel, or as without a compiler.
 ifdef KERNEL
 export TEST_KERNEL := $(KERNEL)

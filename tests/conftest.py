@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
-from tests.fork_server import ForkServer
+from tests.fork_server import shared_client
 from tests.service_process import ServiceProcess
 
 if TYPE_CHECKING:
@@ -111,19 +110,15 @@ def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Pa
 
 
 @pytest.fixture(scope="session")
-def taugate() -> Iterator[Path | None]:
+def taugate() -> Path | None:
     """A program that runs commands of `taugate` in forks of a process that has imported them; None on macOS."""
-    if sys.platform != "linux":
-        yield None
-        return
-    with ForkServer() as server:
-        yield server.client
+    return shared_client()
 
 
 @pytest.fixture(scope="module")
-def service(releases: Path, taugate: Path | None) -> Iterator[ServiceProcess]:
-    """A real `taugate serve`, ready; its process is the client of a fork."""
-    with ServiceProcess(releases, program=taugate) as process:
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """A real `taugate serve`, ready."""
+    with ServiceProcess(releases) as process:
         yield process.ready()
 
 

@@ -19,7 +19,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -105,6 +106,16 @@ class ForkServer:
         self._process.stdin.close()  # at which it ends
         self._process.wait(60)
         self._folder.cleanup()
+
+
+@cache
+def shared_client() -> Path | None:
+    """Return the client of a process that runs until the end of this one; None on macOS."""
+    if sys.platform != "linux":
+        return None
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(ForkServer()).client
 
 
 def serve(listening: socket.socket) -> None:

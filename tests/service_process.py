@@ -1,4 +1,4 @@
-"""`taugate serve` as users start it, on a free loopback port."""
+"""`taugate serve` on a free loopback port."""
 
 import os
 import signal
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import httpx
 
+from tests.fork_server import shared_client
 from tests.loopback import free_port
 
 
@@ -19,6 +20,10 @@ class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process.
 
     It drains after SIGTERM only if the environment sets a time, because most tests start no replacement.
+
+    On Linux the service is a fork of a process that has imported its libraries, and `process` is the client of the
+    fork. A test that looks at the process itself, kills it, or changes what Python does at its start says so by
+    `forked=False`: the service then starts as users start it.
     """
 
     module = "taugate"  # what Python runs
@@ -29,11 +34,13 @@ class ServiceProcess:
         releases: Path | str,
         port: int | None = None,
         stderr: int | None = None,
-        program: Path | None = None,
+        *,
+        forked: bool = True,
         **environment: str,
     ) -> None:
         self.port = port or free_port()
-        command = [self.interpreter, "-m", self.module] if program is None else [str(program)]
+        client = shared_client() if forked and (self.interpreter, self.module) == (sys.executable, "taugate") else None
+        command = [self.interpreter, "-m", self.module] if client is None else [str(client)]
         command += ["serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because an unread pipe fills up and then blocks the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)

@@ -77,7 +77,7 @@ def test_shared_folder_on_full_disk(releases: Path, tmp_path: Path) -> None:
     """A page of a mapped file that does not fit on the disk must not end the process (SIGBUS)."""
     with small_disk(tmp_path / "disk", 5 * 1024) as disk:
         settings = {"TAUGATE_WORKERS": "2", "TMPDIR": str(disk), **NOT_CACHED}
-        with ServiceProcess(releases, **settings) as service:
+        with ServiceProcess(releases, forked=False, **settings) as service:
             service.ready()
             until(lambda: len(pids(service)) == 2 and service.log().count('"ready"') == 2)
             for path in ("/search", "/nope", "/metrics", "/release"):

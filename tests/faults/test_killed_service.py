@@ -33,7 +33,7 @@ def both(two: Two, service: ServiceProcess) -> dict:
 def test_killed_service_restarts_cleanly(two: Two, rng: random.Random, rounds: int) -> None:
     """The service is killed at random moments, also during a reload."""
     with ExitStack() as services:
-        service = services.enter_context(ServiceProcess(two.folder, **NOT_CACHED)).ready()
+        service = services.enter_context(ServiceProcess(two.folder, forked=False, **NOT_CACHED)).ready()
         with Load(service.port, both(two, service)) as load:
             for _ in range(2 * rounds):
                 load.wait_for_answers()
@@ -44,7 +44,7 @@ def test_killed_service_restarts_cleanly(two: Two, rng: random.Random, rounds: i
                 service.process.wait()
                 with change_lock(two.folder):  # no dead process holds it
                     pass
-                service = services.enter_context(ServiceProcess(two.folder, service.port, **NOT_CACHED)).ready()
+                service = services.enter_context(ServiceProcess(two.folder, service.port, forked=False, **NOT_CACHED)).ready()
             load.wait_for_answers()
         assert not load.incorrect
         service.stop(signal.SIGKILL)

@@ -30,7 +30,7 @@ def own(_two: Two, tmp_path_factory: pytest.TempPathFactory) -> Two:
 
 @pytest.fixture(scope="module")
 def workers(own: Two) -> Iterator[ServiceProcess]:
-    with ServiceProcess(own.folder, TAUGATE_WORKERS="2", **NOT_CACHED) as service:
+    with ServiceProcess(own.folder, forked=False, TAUGATE_WORKERS="2", **NOT_CACHED) as service:
         service.ready()
         both_ready(service, 2)
         yield service
@@ -84,5 +84,5 @@ def test_killed_supervisor_ends_its_workers(workers: ServiceProcess, own: Two) -
         workers.process.wait()
         wait_until_gone(lambda: any(Path(f"/proc/{pid}").exists() for pid in alive))
     assert not load.incorrect
-    with ServiceProcess(own.folder, workers.port, **NOT_CACHED) as again:
+    with ServiceProcess(own.folder, workers.port, forked=False, **NOT_CACHED) as again:
         assert answers(again.ready()) == expected

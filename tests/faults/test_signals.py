@@ -69,7 +69,7 @@ def test_sigterm_during_release_changes(two: Two, rng: random.Random, workers: s
 def test_sigterm_during_start(releases: Path, rng: random.Random, rounds: int) -> None:
     """Signals are handled from the first log line on; before it, Python's default ends the process."""
     for workers in ("1", "2") * rounds:
-        with ServiceProcess(releases, TAUGATE_WORKERS=workers) as service:
+        with ServiceProcess(releases, forked=False, TAUGATE_WORKERS=workers) as service:
             until(lambda service=service: '"listening"' in service.log())
             time.sleep(rng.uniform(0, 1))
             code, log = service.stop()

@@ -86,7 +86,7 @@ def measure(releases: Path, restarts: int, settings: Mapping[str, str]) -> tuple
 
 @contextmanager
 def _replica(releases: Path, port: int, settings: Mapping[str, str]) -> Iterator[ServiceProcess]:
-    with ServiceProcess(releases, port, **settings) as service:
+    with ServiceProcess(releases, port, forked=False, **settings) as service:
         yield service.ready()
 
 

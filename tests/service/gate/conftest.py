@@ -39,5 +39,5 @@ def queries(run: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="package")
 def gate_service(gate_releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     log = tmp_path_factory.mktemp("log") / "queries.jsonl"
-    with ServiceProcess(gate_releases, TAUGATE_QUERY_LOG=str(log), TAUGATE_WORKERS="1") as service:
+    with ServiceProcess(gate_releases, forked=False, TAUGATE_QUERY_LOG=str(log), TAUGATE_WORKERS="1") as service:
         yield service.ready()

@@ -174,7 +174,7 @@ def test_sigint_ends_drain_within_seconds(releases: Path, workers: str, first: s
 
 def test_ctrl_c_ends_workers_within_seconds(releases: Path) -> None:
     """A terminal sends SIGINT to every process of the group, and the supervisor passes it on as well."""
-    with ServiceProcess(releases, TAUGATE_DRAIN_SECONDS="60", TAUGATE_WORKERS="2") as service:
+    with ServiceProcess(releases, forked=False, TAUGATE_DRAIN_SECONDS="60", TAUGATE_WORKERS="2") as service:
         _ready(service, "2")
         children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
         group = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -190,7 +190,7 @@ def test_ctrl_c_ends_workers_within_seconds(releases: Path) -> None:
 @pytest.mark.exhaustive
 def test_one_stopped_worker_refuses_no_client(releases: Path) -> None:
     """The listening socket is that of the others as well."""
-    with ServiceProcess(releases, TAUGATE_DRAIN_SECONDS="1", TAUGATE_WORKERS="2") as service:
+    with ServiceProcess(releases, forked=False, TAUGATE_DRAIN_SECONDS="1", TAUGATE_WORKERS="2") as service:
         _ready(service, "2")
         children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
         worker = next(int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())

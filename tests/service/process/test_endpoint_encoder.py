@@ -90,7 +90,7 @@ def test_too_dense_query_is_answered_as_truncated(behind: Behind) -> None:
 
 
 def test_service_loads_no_runtime_of_encoders(behind: Behind) -> None:
-    with ServiceProcess(behind.releases).ready() as service:
+    with ServiceProcess(behind.releases, forked=False).ready() as service:
         assert service.search(_QUERY)["results"]
         loaded = Path(f"/proc/{service.process.pid}/maps").read_text(encoding="utf-8")
     assert not re.findall(r"/(?:onnxruntime|torch|tokenizers)/", loaded)

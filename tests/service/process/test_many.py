@@ -142,7 +142,7 @@ def test_open_file_limit_is_raised(releases: Path) -> None:
     few = 100 + len([*Path("/proc/self/fd").iterdir()])  # the tests before may have left files open
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, few), hard))
     try:
-        service = ServiceProcess(releases)
+        service = ServiceProcess(releases, forked=False)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     with service:

@@ -62,7 +62,7 @@ def dropped(service: ServiceProcess) -> float:
 
 
 def test_unread_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
-    with ServiceProcess(releases, stderr=unread) as service:
+    with ServiceProcess(releases, stderr=unread, forked=False) as service:
         service.ready()
         assert dropped(service) == 0
         assert ask(service, _MAX_QUEUED_LINES + 100) == {200}  # the writer holds the few lines from before
@@ -72,7 +72,7 @@ def test_unread_lines_are_dropped_and_counted(releases: Path, unread: int) -> No
 
 
 def test_workers_do_not_wait_for_reader(releases: Path, unread: int) -> None:
-    with ServiceProcess(releases, stderr=unread, TAUGATE_WORKERS="2") as service:
+    with ServiceProcess(releases, stderr=unread, forked=False, TAUGATE_WORKERS="2") as service:
         service.ready()
         for _ in range(8):  # connections, so that both of them are asked
             assert ask(service, 50) == {200}

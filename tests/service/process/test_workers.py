@@ -26,7 +26,7 @@ WORKERS = 2
 
 @pytest.fixture
 def workers(releases: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(releases, TAUGATE_WORKERS=str(WORKERS), TAUGATE_CACHE_BYTES="0") as process:
+    with ServiceProcess(releases, forked=False, TAUGATE_WORKERS=str(WORKERS), TAUGATE_CACHE_BYTES="0") as process:
         yield process.ready()
 
 
@@ -108,7 +108,7 @@ def test_start_failure_is_reported(releases: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(releases, tmp_path / "own"))
     (release,) = (entry for entry in own.iterdir() if entry.is_dir())
     (release / "golden.jsonl").write_bytes(b"changed")
-    with ServiceProcess(own, TAUGATE_WORKERS=str(WORKERS)) as service:
+    with ServiceProcess(own, forked=False, TAUGATE_WORKERS=str(WORKERS)) as service:
         code, log = service.process.wait(timeout=60), service.stop()[1]
     assert code == 2
     assert "golden.jsonl" in log
@@ -135,7 +135,7 @@ def crash(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 def test_three_deaths_at_start_end_service(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
     switch, environment = crash
     switch.touch()
-    with ServiceProcess(releases, **environment) as service:
+    with ServiceProcess(releases, forked=False, **environment) as service:
         code, log = service.process.wait(timeout=60), service.log()
     assert code == 2
     assert "a worker died 3 times before it was ready (killed by SIGKILL, often for lack of memory" in log
@@ -146,7 +146,7 @@ def test_three_deaths_at_start_end_service(releases: Path, crash: tuple[Path, di
 @pytest.mark.slow
 def test_three_deaths_of_replacement_end_service(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
     switch, environment = crash
-    with ServiceProcess(releases, **environment) as service:
+    with ServiceProcess(releases, forked=False, **environment) as service:
         service.ready()
         until(lambda: service.log().count('"ready"') == WORKERS)
         switch.touch()
@@ -160,7 +160,7 @@ def test_three_deaths_of_replacement_end_service(releases: Path, crash: tuple[Pa
 def test_worker_killed_at_start_is_replaced(releases: Path, crash: tuple[Path, dict[str, str]]) -> None:
     switch, environment = crash
     switch.touch()
-    with ServiceProcess(releases, CRASH_ONCE="1", **environment) as service:
+    with ServiceProcess(releases, forked=False, CRASH_ONCE="1", **environment) as service:
         service.ready()
         assert service.log().count("worker died; starting another") == 1
         until(lambda: service.log().count('"ready"') == WORKERS)

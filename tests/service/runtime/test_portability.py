@@ -43,6 +43,6 @@ def test_processors_without_affinity_are_counted(monkeypatch: pytest.MonkeyPatch
 
 def test_service_without_linux_calls_answers(releases: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_HIDE)
-    with ServiceProcess(releases, PYTHONPATH=str(tmp_path)) as service:
+    with ServiceProcess(releases, forked=False, PYTHONPATH=str(tmp_path)) as service:
         service.ready()
         assert service.http.post("/search", json={"query": "Do I need a permit?"}).json()["considered"] == 5
