@@ -38,11 +38,11 @@ UNANSWERABLE = 4  # every fourth question has no answer
 MARKS = ("active", "appealed")  # first words of the copies, each rare in the sample
 
 
-def write_copies(folder: Path, *, meaningful: bool = True) -> Path:
+def write_copies(folder: Path, *, questions: int = len(FAQ), meaningful: bool = True) -> Path:
     """Write the data set with every question in two forms; unless meaningful, chance says which copy answers."""
-    swapped = np.random.default_rng(0).random(len(FAQ)) < (0.0 if meaningful else 0.5)
+    swapped = np.random.default_rng(0).random(questions) < (0.0 if meaningful else 0.5)
     documents, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
-    for row, entry in enumerate(FAQ):
+    for row, entry in enumerate(FAQ[:questions]):
         answered = row % UNANSWERABLE > 0
         valid, other = MARKS[:: -1 if swapped[row] else 1]
         kinds = [valid, other] if answered else [other]
@@ -134,7 +134,7 @@ def test_model_of_meaningless_labels_is_refused_by_adapt_and_by_auto(
     small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, target, releases = (
-        write_copies(tmp_path / "data", meaningful=False),
+        write_copies(tmp_path / "data", questions=200, meaningful=False),
         tmp_path / "model",
         tmp_path / "releases",
     )
@@ -151,20 +151,21 @@ def test_model_of_meaningless_labels_is_refused_by_adapt_and_by_auto(
 
 
 def test_interrupted_training_resumes_to_same_bytes(
-    copies: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    few = write_copies(tmp_path / "data", questions=120)
     complete, again = tmp_path / "complete", tmp_path / "again"
     steps = ("--budget", "6steps")
-    cli.main(arguments(copies, small, complete, *steps))
+    cli.main(arguments(few, small, complete, *steps))
     with monkeypatch.context() as patched:
         patched.setattr(trained_rerankers, "export_cross_encoder", interrupted)
-        assert cli.main(arguments(copies, small, again, *steps)) == 130
+        assert cli.main(arguments(few, small, again, *steps)) == 130
     assert not again.exists()
     capfd.readouterr()
-    cli.main(arguments(copies, small, again, *steps))
+    cli.main(arguments(few, small, again, *steps))
     assert "resuming the unfinished work" in capfd.readouterr().err
     for name in ("model.safetensors", "reranker-adaptation.json"):
         assert (again / name).read_bytes() == (complete / name).read_bytes()

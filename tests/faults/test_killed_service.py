@@ -44,7 +44,9 @@ def test_killed_service_restarts_cleanly(two: Two, rng: random.Random, rounds: i
                 service.process.wait()
                 with change_lock(two.folder):  # no dead process holds it
                     pass
-                service = services.enter_context(ServiceProcess(two.folder, service.port, forked=False, **NOT_CACHED)).ready()
+                service = services.enter_context(
+                    ServiceProcess(two.folder, service.port, forked=False, **NOT_CACHED)
+                ).ready()
             load.wait_for_answers()
         assert not load.incorrect
         service.stop(signal.SIGKILL)

@@ -113,8 +113,25 @@ def test_promotion_always_or_by_rule() -> None:
     limits = {"enabled": True, "maxAccuracyDrop": 0.02, "maxKeptIncrease": "auto"}
     expected = ["--max-accuracy-drop", "0.02", "--max-kept-increase", "auto"]
     assert arguments(merged(PROMOTED, at("recalibration.promotion", limits)))[-4:] == expected
-    rule = "accuracy not lower and kept share not higher"
-    assert arguments(PROMOTED, at("recalibration.promotion.rule", rule))[-2:] == ["--promote-if", rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        (
+            "accuracy not lower and kept share not higher by more than 0.05",
+            ["--max-accuracy-drop", "auto", "--max-kept-increase", "0.05"],
+        ),
+        ("Accuracy  not lower by more than 1e-3 ", ["--max-accuracy-drop", "1e-3"]),
+        ("kept share not higher", ["--max-kept-increase", "auto"]),
+        ("NDCG not lower", ["--promote-if", "NDCG not lower"]),  # which has no limit
+        ("accuracy not higher", ["--promote-if", "accuracy not higher"]),
+        ("accuracy not lower and", ["--promote-if", "accuracy not lower and"]),  # the command says what is wrong
+    ],
+)
+def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:
+    given = arguments(PROMOTED, at("recalibration.promotion.rule", rule))
+    assert given[given.index("/releases") + 1 :] == options
 
 
 def test_data_claim_is_read_only() -> None:

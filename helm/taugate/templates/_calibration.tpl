@@ -63,7 +63,7 @@ template:
 {{- if not $values.promotion.enabled }}
 {{- $arguments = append $arguments "--no-promote" }}
 {{- else if $values.promotion.rule }}
-{{- $arguments = concat $arguments (list "--promote-if" $values.promotion.rule) }}
+{{- $arguments = concat $arguments (include "taugate.ruleArguments" $values.promotion.rule | fromJsonArray) }}
 {{- else }}
 {{- with $values.promotion.maxAccuracyDrop }}
 {{- $arguments = concat $arguments (list "--max-accuracy-drop" (toString .)) }}
@@ -74,6 +74,22 @@ template:
 {{- end }}
 {{- if $values.signingKey.existingSecret }}
 {{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
+{{- end }}
+{{- $arguments | toJson }}
+{{- end }}
+
+{{/* The options of a rule that is a sentence, as a JSON array. Only a quantity that has no limit needs the deprecated option. */}}
+{{- define "taugate.ruleArguments" -}}
+{{- $rule := regexReplaceAll "\\s+" (lower . | trim) " " }}
+{{- $accuracy := "accuracy not lower( by more than [0-9][0-9.e-]*)?" }}
+{{- $kept := "kept share not higher( by more than [0-9][0-9.e-]*)?" }}
+{{- $arguments := list "--promote-if" . }}
+{{- if regexMatch (printf "^(%s|%s|%s and %s)$" $accuracy $kept $accuracy $kept) $rule }}
+{{- $arguments = list }}
+{{- range $clause := splitList " and " $rule }}
+{{- $option := ternary "--max-accuracy-drop" "--max-kept-increase" (hasPrefix "accuracy" $clause) }}
+{{- $arguments = concat $arguments (list $option (regexFind "[0-9][0-9.e-]*$" $clause | default "auto")) }}
+{{- end }}
 {{- end }}
 {{- $arguments | toJson }}
 {{- end }}

@@ -18,6 +18,7 @@ from taugate.adaptation.training import run
 from taugate.cli import main as cli
 from tests.adaptation.training.encoders import write_small_bert
 from tests.calibration.commands import refusal
+from tests.sample_part import write_part
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -51,9 +52,10 @@ def test_killed_training_resumes_to_same_bytes(
     sample: Path, small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, killed, work = tmp_path / "whole", tmp_path / "killed", tmp_path / ".killed.work"
-    command = arguments(sample, small, killed)
+    data = write_part(sample, tmp_path / "data", 160)
+    command = arguments(data, small, killed)
     monkeypatch.setattr(budget, "MERGE_WEIGHTS", (0.5,))
-    cli.main(arguments(sample, small, complete))
+    cli.main(arguments(data, small, complete))
     start_and_kill(command, lambda: any((work / "layers" / "layers").glob("checkpoint-*/whole")))
     assert not killed.exists()
     message = refusal([*command, "--seed", "1"], killed, capfd)
