@@ -1,8 +1,9 @@
 """Runs commands of `taugate` in forks of one process that has imported their libraries, so that each starts at once.
 
 A fork has its own environment, folder, streams and process group, and runs `taugate.__main__.main`. A test that needs
-nothing of a command but what it does saves the seconds of processor time that the imports take. The program `client`
-passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, sends
+nothing of a command but what it does saves the seconds of processor time that the imports take. MODULE in the
+environment of a command names another module that Python would run, which changes something at its import. The program
+`client` passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, sends
 SIGKILL for SIGUSR1, and ends as its command does. If it is killed itself, so is the command, a little later.
 """
 
@@ -34,6 +35,7 @@ LIBRARIES = (
     "taugate.calibration.job.calibration", "taugate.cli.calibrate", "taugate.cli.serve", "taugate.service.app",
 )  # fmt: skip
 PYTORCH = ("sentence_transformers", "torch", "transformers")
+MODULE = "FORKED_MODULE"
 _MAX_BYTES = 1 << 20  # of arguments and environment
 # Without imports of packages, so that it starts in some 20 ms. It writes what it has to say as one message.
 _CLIENT = """\
@@ -169,6 +171,8 @@ def _run(data: bytes, streams: list[int]) -> None:
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
+    # Workers, which are no forks, import the same module.
+    sys.modules["__main__"] = import_module(environment.pop(MODULE, main.__module__))
     os.environ.update(environment)
     tempfile.tempdir = None  # found by an import
     for number, stream in enumerate(streams):
@@ -194,6 +198,7 @@ def _run(data: bytes, streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])
     for module in sys.argv[2:]:
         import_module(module)
     gc.freeze()

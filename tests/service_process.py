@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.fork_server import shared_client
+from tests.fork_server import MODULE, shared_client
 from tests.loopback import free_port
 
 
@@ -39,13 +39,15 @@ class ServiceProcess:
         **environment: str,
     ) -> None:
         self.port = port or free_port()
-        client = shared_client() if forked and (self.interpreter, self.module) == (sys.executable, "taugate") else None
+        client = shared_client() if forked and self.interpreter == sys.executable else None
         command = [self.interpreter, "-m", self.module] if client is None else [str(client)]
         command += ["serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because an unread pipe fills up and then blocks the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr
         environment = os.environ | {"TAUGATE_DRAIN_SECONDS": "0"} | environment
+        if self.module != ServiceProcess.module:
+            environment[MODULE] = self.module
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120)
 

@@ -250,7 +250,7 @@ def observe(releases: Path, work: Path, words: Sequence[Words], **environment_of
             "TAUGATE_EXPLORE_SHARE": "0.1",
             "TAUGATE_DIALECTS": "openai,dify",
         } | environment_of_service
-        service = stack.enter_context(FastDriftService(releases, **variables)).ready()  # type: ignore[arg-type]  # no variable is called port or stderr
+        service = stack.enter_context(FastDriftService(releases, forked=False, **variables)).ready()  # type: ignore[arg-type]  # no variable is called port or stderr
         for each in words:
             statuses = send(service.http, each)
             if any(status >= 500 for status in statuses) or 200 not in statuses:

@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workers(releases: Path, log: Path) -> Iterator[FastDriftService]:
-    with FastDriftService(releases, TAUGATE_WORKERS="2", TAUGATE_QUERY_LOG=str(log)) as service:
+    with FastDriftService(releases, forked=False, TAUGATE_WORKERS="2", TAUGATE_QUERY_LOG=str(log)) as service:
         service.ready()
         until(lambda: service.log().count('"ready"') == 2)
         yield service
