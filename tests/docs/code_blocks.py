@@ -97,7 +97,9 @@ class PageRun:
         programs = folder / "programs"
         programs.mkdir()
         command = f'"{sys.executable}" -m taugate' if taugate is None else f'"{taugate}"'
-        (programs / "taugate").write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        # A run spares the reader's search engine; the service of the page answers as fast as it can.
+        script = f'#!/bin/sh\n[ "$1" = run ] && set -- "$@" --rate 1e6\nexec {command} "$@"\n'
+        (programs / "taugate").write_text(script, encoding="utf-8")
         (programs / "taugate").chmod(0o755)
         mcp = programs / "taugate-mcp"  # an MCP client passes on PATH, but not PYTHONPATH
         mcp.write_text(

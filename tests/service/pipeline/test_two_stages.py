@@ -12,6 +12,7 @@ from taugate.service.app import create_app
 from taugate.service.settings import Settings
 from tests.fake_reranker import write_fake_reranker
 from tests.rerank_server import RerankServer
+from tests.sample_part import write_part
 from tests.service.inprocess import serving, status, until
 
 FAQ = zaragoza_construction_faq.load(lang="en")
@@ -75,11 +76,13 @@ def test_endpoint_that_fails_costs_no_reply(
 ) -> None:
     with RerankServer(lambda query, text: len({*query.split()} & {*text.split()}) / 100) as server:
         monkeypatch.setenv("TAUGATE_RERANK_URL", server.url)
-        releases = calibrated(tmp_path / "releases", sample, encoder, "endpoint")
+        part = write_part(sample, tmp_path / "part", 120)
+        releases = calibrated(tmp_path / "releases", part, encoder, "endpoint")
 
         async def run(fault: str) -> None:
             server.fault = ""
-            app = create_app(Settings(releases=releases, rerank_deadline_ms=500, rerank_url=server.url))
+            waited = 50 if fault in {"stall", "drip"} else 500  # which end by the deadline alone
+            app = create_app(Settings(releases=releases, rerank_deadline_ms=waited, rerank_url=server.url))
             async with serving(app) as http:
                 await until(lambda: status(http, "/readyz", 200))
                 server.fault = fault
