@@ -24,6 +24,21 @@ QUICK = {
     "Gemma 3, bidirectional (EmbeddingGemma)",
     "Qwen 3 (Qwen3-Embedding)",
 }
+# Built of the layers of another one in the list: they differ in names, projections, biases, factors or norms.
+ALIKE = {
+    "CamemBERT",
+    "Data2Vec",
+    "ELECTRA",
+    "ERNIE",
+    "Gemma",
+    "Granite",
+    "Megatron",
+    "mT5",
+    "Phi 3",
+    "Qwen 2",
+    "SmolLM 3",
+    "StarCoder 2",
+}
 # Of the most used ones for long texts; the others compute attention as one of these or as one of the quick ones does.
 LONG_WINDOW = {
     "BERT (bge, gte, MiniLM)",
@@ -50,9 +65,11 @@ def check_equal(path: Path) -> ExportedEncoder:
     return encoder
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in EXPORTED]
-)
+def cost(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.exhaustive if name in ALIKE else pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else cost(name)) for name in EXPORTED])
 def test_architecture_exported_equals_pytorch(name: str, tmp_path: Path) -> None:
     path = model_folder(tmp_path, *EXPORTED[name], pooling="lasttoken" if name in LAST_TOKEN else "mean")
     assert check_equal(path).config.max_length == MAX_TOKENS
