@@ -19,6 +19,8 @@ class LoopbackHTTPServer:
     """An HTTP server on a free port, which listens inside the context and handles each connection in a thread."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        # Handlers write heads and bodies apart, and a body would wait 40 ms for the client's delayed acknowledgement.
+        handler.disable_nagle_algorithm = True
         self._server = ThreadingHTTPServer((HOST, 0), handler)
         self.url = f"http://{HOST}:{self._server.server_port}"
 

@@ -18,6 +18,7 @@ from tests.calibration.commands import failure
 from tests.fake_encoder import DIMENSION
 from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.loopback import free_port
+from tests.sample_part import write_part
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def twelve_queries(sample: Path, folder: Path) -> Path:
 
 
 def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: Path, tmp_path: Path) -> None:
-    to, qrels = tmp_path / "run.jsonl", sample / "qrels" / "test.tsv"
-    assert cli.main(run(sample, to, url, encoder)) == 0
+    part, to = write_part(sample, tmp_path / "part", 200), tmp_path / "run.jsonl"
+    assert cli.main(run(part, to, url, encoder)) == 0
     record = json.loads(to.read_text(encoding="utf-8").splitlines()[0])
     assert len(record["results"]) == 20
     assert {*record["results"][0]} == {"id", "score"}
@@ -61,8 +62,8 @@ def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: 
     assert {line["query"] for line in asked} == {
         question.text for question in off_topic_table() if question.language == "English"
     }
-    calibrate = ["calibrate-run", str(to), str(qrels), "--releases", str(tmp_path / "gates"), "--max-loss", "0.05"]
-    assert cli.main(calibrate) == 0
+    calibrate = ["calibrate-run", str(to), str(part / "qrels" / "test.tsv"), "--releases", str(tmp_path / "gates")]
+    assert cli.main([*calibrate, "--max-loss", "0.05"]) == 0
     assert verify(find(tmp_path / "gates")).refusal is not None
 
 
