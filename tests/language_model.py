@@ -87,6 +87,7 @@ def json_server(served: JsonServer, reply: Callable[[str, dict], Any]) -> Iterat
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # as in tests/loopback.py
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
