@@ -17,8 +17,16 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.reader import load
 from tests.embedding_server import EmbeddingServer, embedding_server
 from tests.language_model import status
+from tests.sample_part import write_part
 
 _PROBES = 17  # texts that are sent before anything else
+_DOCUMENTS = 150
+
+
+@pytest.fixture(scope="module")
+def sample(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the sample, because each test encodes it several times."""
+    return write_part(sample, tmp_path_factory.mktemp("sample") / "part", _DOCUMENTS)
 
 
 @pytest.fixture
@@ -98,7 +106,7 @@ def test_changed_model_is_refused_at_load_and_does_not_share_vectors(
     server.encode = lambda texts: before(texts)[:, ::-1]
     sent = len(server.texts)
     assert calibrate(sample, tmp_path / "releases", server, "--yes") == 0
-    assert len(server.texts) > sent + 503  # all documents again
+    assert len(server.texts) > sent + _DOCUMENTS  # all documents again
     encoders = [manifest_of(path.parent)["encoder"] for path in (tmp_path / "releases").glob("*/manifest.json")]
     assert len({encoder["sha256"] for encoder in encoders}) == 2
 
