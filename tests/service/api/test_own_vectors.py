@@ -21,16 +21,18 @@ from tests.fake_reranker import write_fake_reranker
 from tests.own_vectors import texts_of, with_vectors
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
+from tests.sample_part import write_part
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
-ROWS = range(0, 503, 25)
+ROWS = range(0, 300, 15)
 CHANGING = {"query_id": "", "release": "", "policy": "", "refusal": None}
 
 
 @pytest.fixture(scope="module")
 def data(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_vectors(sample, encoder, tmp_path_factory.mktemp("data") / "own")[0]
+    folder = tmp_path_factory.mktemp("data")
+    return with_vectors(write_part(sample, folder / "part", len(ROWS) * ROWS.step), encoder, folder / "own")[0]
 
 
 @pytest.fixture(scope="module")
