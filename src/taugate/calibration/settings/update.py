@@ -6,8 +6,19 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
-from taugate.calibration.settings.rules import MAX_LOSS
-from taugate.calibration.settings.settings import default_margin
+from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
+from taugate.calibration.settings.settings import (
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    default_margin,
+    requested_margin,
+)
+from taugate.errors import InputError
+from taugate.retrieval.release.manifest import Manifest
+
+# Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
+TESTED_AGAIN = frozenset({"index", "engine"})
 
 
 @dataclass(frozen=True)
@@ -33,3 +44,38 @@ class UpdateSettings(Options):
     def margin_for(self, detectable: float) -> float:
         """Return the margin, or the default for labels that can exclude a loss of `detectable` and no smaller one."""
         return default_margin(MAX_LOSS, detectable) if self.margin is None else self.margin
+
+
+def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
+    """Return the settings of the current release's calibration, with its threshold fixed."""
+    policy = manifest.policy
+    rule = ThresholdRule(
+        method="fixed",
+        policy="similarity" if policy.kind == "none" else policy.kind,
+        metric=policy.metric,
+        max_loss=policy.max_loss or MAX_LOSS,
+        confidence=policy.confidence,
+        tau=policy.tau,
+    )
+    tested = [record for record in manifest.gate if record.kind in TESTED_AGAIN and record.admitted]
+    gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
+    engine = manifest.engine
+    if engine is None and settings.embeddings is not None:
+        raise InputError(
+            f"--embeddings {settings.embeddings}: only for a release whose vectors are in an engine; those of "
+            f"{manifest.release_id} are in its folder, so leave the option out"
+        )
+    return CalibrationSettings(
+        split=manifest.data.split if settings.split is None else settings.split,
+        k=policy.k,
+        **manifest.bootstrap.model_dump(),
+        rule=rule.kept_from(policy.method),
+        candidates=CandidateSettings(
+            index=manifest.index.kind if engine is None else "flat",
+            lexical="off" if manifest.lexical is None else manifest.lexical.weight,
+            gate=gate,
+        ),
+        engine="faiss" if engine is None else engine.kind,
+        accept_vectors=bool(manifest.accepts_vectors),
+        embeddings=settings.embeddings,
+    )
