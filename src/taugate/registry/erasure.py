@@ -333,10 +333,8 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
 def _facts(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> dict[str, Any]:
     """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
     manifest, exact = before.manifest, not isinstance(_dense_index(retriever), ApproximateIndex)
-    words = [index and len(index.vocabulary) for index in map(_lexical_index, (before.retriever, retriever))]
-    rule = retriever.abstention
-    # Without a word, the share of a query's other words is larger.
-    falls = exact and words[0] == words[1] and (rule is None or rule.score.is_best_result)
+    # A word that only erased documents had counts as unseen, which no word weighs more than, so shares cannot rise.
+    falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
     strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     facts |= kept_promises(manifest, strata, first=falls, last=falls and manifest.second_stage is None)

@@ -11,6 +11,7 @@ from typing import Any
 from taugate.calibration.comparison.publish import Published, publish, unfit
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
+from taugate.calibration.recalibration.promises import no_longer_promised
 from taugate.calibration.recalibration.request import (
     Recalibrated,
     RecalibrationRequest,
@@ -107,7 +108,8 @@ class _Run:
         published, trial, tried_before = self._publish(new)
         resumed = ("traffic",) * learned_before + ("calibrate",) * calibrated_before + ("shadow",) * tried_before
         changes = calibrated["changes"]
-        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed)
+        withdrawn = no_longer_promised(self.manifest, new)
+        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
     def _learn(self) -> tuple[dict[str, Any] | None, bool]:

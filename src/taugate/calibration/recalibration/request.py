@@ -1,5 +1,6 @@
 """The request for a recalibration, and its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.release.verify import verify_searchable
 
 
@@ -52,6 +54,7 @@ class Recalibrated:
         published: How publishing the new release ended.
         trial: Result of the trial, None without a trial.
         resumed: Steps that an earlier run had done.
+        withdrawn: What the current release promises and the new one does not.
     """
 
     current: str
@@ -62,6 +65,7 @@ class Recalibrated:
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
     resumed: tuple[str, ...] = ()
+    withdrawn: Sequence[WithdrawnRecord] = ()
 
 
 def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
