@@ -234,6 +234,11 @@ class ReleaseManifest(Record):
         """Upper limit of scores, as numbers without a sign."""
 
     @property
+    def documents_over_certified(self) -> float:
+        """How far the corpus has grown since the thresholds were chosen; NaN for a store that cannot be counted."""
+        return math.nan
+
+    @property
     def answer_threshold(self) -> tuple[str, float] | None:
         """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
         if self.abstention is not None:
@@ -310,6 +315,11 @@ class Manifest(ReleaseManifest):
         erased = 0 if self.erasure is None else self.erasure.documents
         before = None if self.update is None else self.update.documents
         return before or self.data.documents + erased
+
+    @property
+    def documents_over_certified(self) -> float:
+        """Number of documents, divided by that of the release that chose the thresholds."""
+        return self.data.documents / self.certified_documents
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:
