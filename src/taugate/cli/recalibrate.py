@@ -17,7 +17,7 @@ from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import AsJson, Data, Releases, Verbose, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
-from taugate.cli.terminal.summary import print_release, promotion_sentence, result, withdrawn_rows
+from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
 
@@ -120,7 +120,7 @@ def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dic
     rows = {
         "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
         "Threshold": f"{cut}.{lost}",
-        **withdrawn_rows(done.withdrawn),
+        **({"Withdrawn": " ".join(done.withdrawn)} if done.withdrawn else {}),
         "Gate": gate,
         "Shadow": _shadow(done.trial),
         "Promotion": promotion_sentence(promotion, done.published, done.current, why),
@@ -150,7 +150,6 @@ def _shadow(trial: "TrialResult | None") -> str:
 
 def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
     """Return the object that --json prints."""
-    withdrawn = [record.promise for record in done.withdrawn]
     return {
         "release": done.current if done.manifest is None else done.manifest.release_id,
         "previous": done.current,
@@ -162,7 +161,7 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
         "promoted": done.published.promoted,
         "refusal": done.published.message,
         "resumed": [*done.resumed],
-        **({"withdrawn": withdrawn} if withdrawn else {}),
+        **({"withdrawn": [*done.withdrawn]} if done.withdrawn else {}),
     }
 
 

@@ -337,7 +337,7 @@ def _facts(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
     falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
     strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
-    facts |= kept_promises(manifest, strata, first=falls, last=falls and manifest.second_stage is None)
+    facts |= kept_promises(manifest, strata, scores_fall=falls)
     vectors, second = _token_vectors(retriever), facts["second_stage"]
     if vectors is not None and second is not None:
         stored = TokenVectorsRecord.of(vectors, kept.tolist())

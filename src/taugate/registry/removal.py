@@ -8,11 +8,10 @@ into the results that was not counted, and the score by which a query is refused
 from dataclasses import dataclass
 from typing import Any
 
-from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
+from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import FIRST_STAGE, ask, inherited_state
-from taugate.retrieval.release.promises.promise import StatedRecords
+from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
 
 
@@ -28,46 +27,38 @@ class RemovalEvidence:
     best_scores_fall: bool
     silence: str = "documents were removed, and no labelled query was asked"
 
-    def losses(self, policy: PolicyRecord) -> list[Certificate] | None:
+    def losses(self, policy: PolicyRecord) -> None:
         """Return None: another document may be among the results."""
-        return None
 
-    def stratum(self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord) -> list[Certificate] | None:
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> None:
         """Return None, as for all queries."""
-        return None
 
-    def answered(self, record: AbstentionRecord) -> ErrorLimit | None:
-        """Return the limit of before, if scores can only fall."""
-        return record.answered_unanswerable if self.best_scores_fall else None
-
-    def refused(self, record: AbstentionRecord) -> ErrorLimit | None:
-        """Return None: more queries may be refused."""
-        return None
+    def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, None]:
+        """Return the limit of answers if scores can only fall; more queries may be refused."""
+        return record.answered_unanswerable if self.best_scores_fall else None, None
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """Return the counts of before, if scores can only fall."""
         return record if self.best_scores_fall else None
 
-    def lost(self, record: RefusalRecord) -> Interval | None:
+    def lost(self, record: RefusalRecord) -> None:
         """Return None: more right answers may be refused."""
-        return None
 
 
-def kept_promises(before: Manifest, strata: StrataRecord | None, *, first: bool, last: bool) -> dict[str, Any]:
+def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> dict[str, Any]:
     """Return the fields of a manifest without the promises that a removal may break.
 
     Args:
         before: Manifest of the release with all documents.
         strata: Its strata that have documents left.
-        first: Whether scores of the first stage, or of the only one, can only fall.
-        last: Whether those of the last stage can.
+        scores_fall: Whether the best score of the first stage, or of the only one, can only fall. That of a second
+            stage may rise, because it scores other documents.
     """
-    records, withdrawn = ask(StatedRecords.of(before, strata), RemovalEvidence(last))
-    fields: dict[str, Any] = dict(vars(records))
-    if (second := before.second_stage) is not None:
-        of_first, more = ask(StatedRecords.of(second.first), RemovalEvidence(first), stage=FIRST_STAGE)
+    second = before.second_stage
+    records, withdrawn = ask(stated(before, strata), RemovalEvidence(scores_fall and second is None))
+    if second is not None:
+        second, more = ask_first_stage(second, RemovalEvidence(scores_fall), second)
         withdrawn += more
-        update = {"policy": of_first.policy, "abstention": of_first.abstention, "refusal": of_first.refusal}
-        fields["second_stage"] = second.model_copy(update={"first": second.first.model_copy(update=update)})
     # The summary of before states what is withdrawn.
-    return fields | inherited_state(before, withdrawn) | ({"summary": None} if withdrawn else {})
+    summary = {"summary": None} if withdrawn else {}
+    return vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary

@@ -146,8 +146,8 @@ def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[Sco
     if now <= max(before, limit * len(asked)):
         return None
     return (
-        f"{now} of {len(asked)} unanswerable questions get a result, {before} at the calibration, which promised a share "
-        f"of at most {limit:g}"
+        f"{now} of {len(asked)} unanswerable questions get a result, {before} at the calibration, which promised a "
+        f"share of at most {limit:g}"
     )
 
 

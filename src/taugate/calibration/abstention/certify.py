@@ -242,30 +242,21 @@ def limits_again(kept: CertifiedAbstention, clusters: NDArray[np.int64]) -> tupl
         The limits of unanswerable queries answered, and of answerable ones refused.
     """
     chosen, record, count = kept.chosen, kept.record, len(kept.chosen.answerable)
-    kinds = (chosen.unanswerable, chosen.certify_unanswerable), (chosen.answerable, chosen.certify_answerable)
-    unanswerable, answerable = (
-        CertifyingScores(scores[rows], SamplingUnits.from_clusters(of_kind).take(rows)) if len(rows) else None
-        for (scores, rows), of_kind in zip(kinds, (clusters[count:], clusters[:count]), strict=True)
-    )
-    if answerable is None or unanswerable is None:
+    rows = chosen.certify_answerable, chosen.certify_unanswerable
+    if not all(map(len, rows)):
         return None, None
+    units = [SamplingUnits.from_clusters(of_kind) for of_kind in (clusters[:count], clusters[count:])]
+    answerable = CertifyingScores(chosen.answerable[rows[0]], units[0].take(rows[0]))
+    unanswerable = CertifyingScores(chosen.unanswerable[rows[1]], units[1].take(rows[1]))
     errors = AnsweringErrors.from_scores(answerable, unanswerable, 1 - (1 - record.confidence) / 2)
-    answered, refused = record.answered_unanswerable, record.empty_answerable
+    answered, refused, tau = record.answered_unanswerable, record.empty_answerable, np.float32(record.tau)
+
+    def again(limit: ErrorLimit, upper: float, wrong: NDArray[np.bool_]) -> ErrorLimit:
+        return limit.model_copy(update={"upper": upper, "found": float(wrong.mean()), "queries": len(wrong)})
+
     return (
-        answered.model_copy(
-            update={
-                "upper": errors.max_answered(record.tau, answered.asked),
-                "found": float((unanswerable.scores >= np.float32(record.tau)).mean()),
-                "queries": len(unanswerable.scores),
-            }
-        ),
-        refused.model_copy(
-            update={
-                "upper": errors.max_refused(record.tau, refused.asked),
-                "found": float((answerable.scores < np.float32(record.tau)).mean()),
-                "queries": len(answerable.scores),
-            }
-        ),
+        again(answered, errors.max_answered(record.tau, answered.asked), unanswerable.scores >= tau),
+        again(refused, errors.max_refused(record.tau, refused.asked), answerable.scores < tau),
     )
 
 

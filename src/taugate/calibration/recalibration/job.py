@@ -11,12 +11,12 @@ from typing import Any
 from taugate.calibration.comparison.publish import Published, publish, unfit
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.promises import no_longer_promised
 from taugate.calibration.recalibration.request import (
     Recalibrated,
     RecalibrationRequest,
     changed_documents,
     loss_to_threshold,
+    no_longer_promised,
 )
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.recalibration.state import RecalibrationState

@@ -17,8 +17,8 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.promises.asking import promises, stated
 from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.release.verify import verify_searchable
 
 
@@ -65,7 +65,7 @@ class Recalibrated:
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
     resumed: tuple[str, ...] = ()
-    withdrawn: Sequence[WithdrawnRecord] = ()
+    withdrawn: Sequence[str] = ()
 
 
 def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
@@ -112,3 +112,10 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
     losses = paired_losses(samples[0].values - samples[1].values, SamplingUnits.from_clusters(samples[0].clusters))
     lower = max(0.0, losses.lower_limit(CONFIDENCE))
     return Interval(mean=losses.mean, lower=lower, upper=losses.upper_limit(CONFIDENCE))
+
+
+def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
+    """Return the promises of a release that its recalibration, which measured all anew, does not make as strictly."""
+    made = {promise.name: promise.most for promise in promises(stated(new, new.strata))}
+    asked = promises(stated(before, before.strata))
+    return [promise.words for promise in asked if made.get(promise.name, 1.0) > promise.most]

@@ -16,6 +16,7 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
 TESTED_AGAIN = frozenset({"index", "engine"})
@@ -78,4 +79,25 @@ def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSe
         engine="faiss" if engine is None else engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
         embeddings=settings.embeddings,
+    )
+
+
+def requested_rule(policy: PolicyRecord, strata: str | None = None) -> ThresholdRule:
+    """Return the rule that was requested of the calibration of a policy with a guarantee.
+
+    Args:
+        policy: The policy.
+        strata: Field of the strata; None without strata.
+    """
+    max_losses = [level.max_loss for level in policy.levels]
+    return ThresholdRule.from_options(
+        method=policy.method,
+        policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
+        metric=policy.metric,
+        guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
+        max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
+        confidence=policy.confidence,
+        max_empty=policy.max_empty,
+        strata=strata and f"metadata.{strata}",
+        count_at_most=next((certificate.count_at_most for certificate in policy.certificates), None),
     )

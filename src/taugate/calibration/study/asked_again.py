@@ -8,6 +8,7 @@ from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.risk.certify import certificate
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.update import requested_rule
 from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import certifying_queries, loss_limits
@@ -67,13 +68,10 @@ class LabelledEvidence:
         )
         return certifier.certificates(now, strata, stratum, policy.tau)
 
-    def answered(self, record: AbstentionRecord) -> ErrorLimit | None:
+    def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
         """See `Evidence`."""
-        return self._limits[0]
-
-    def refused(self, record: AbstentionRecord) -> ErrorLimit | None:
-        """See `Evidence`."""
-        return self._limits[1]
+        kept = self.studied.abstention
+        return (None, None) if kept is None else limits_again(kept, self.studied.search.cluster_ids)
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """See `Evidence`; the study has counted with the ρ that is kept."""
@@ -82,11 +80,6 @@ class LabelledEvidence:
     def lost(self, record: RefusalRecord) -> Interval | None:
         """See `Evidence`."""
         return None if self.studied.refusal is None else self.studied.refusal.record.lost
-
-    @property
-    def _limits(self) -> tuple[ErrorLimit | None, ErrorLimit | None]:
-        kept = self.studied.abstention
-        return (None, None) if kept is None else limits_again(kept, self.studied.search.cluster_ids)
 
     def _queries(self, policy: PolicyRecord) -> CalibrationQueries:
         """Return the queries as they certified the policy."""
@@ -107,14 +100,6 @@ def _rule(policy: PolicyRecord) -> ThresholdRule:
     """Return the rule that certified a policy, with the part of the error that `auto` and several losses left it."""
     candidates = () if policy.choice is None else policy.choice.candidates
     shares = (candidate.confidence for candidate in candidates if candidate.kind == policy.kind)
-    rule = ThresholdRule(
-        policy.method,
-        "similarity" if policy.kind == "none" else policy.kind,
-        metric=policy.metric,
-        guarantee="expected-loss" if policy.statement == "expected-loss" else "high-probability",
-        max_loss=policy.certificates[0].most,
-        confidence=next((share for share in shares if share is not None), policy.confidence),
-        max_empty=policy.max_empty,
-        further_losses=tuple(level.max_loss for level in policy.levels[1:]),
-    )
+    confidence = next((share for share in shares if share is not None), policy.confidence)
+    rule = replace(requested_rule(policy), confidence=confidence)
     return next(rule.split_by_loss())

@@ -53,7 +53,7 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import FIRST_STAGE, ask, inherited_state
+from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import WithdrawnRecord
@@ -238,21 +238,15 @@ class Update(CalibrationStages):
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
         current, records = self.current, self.records
         new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
-        evidence = LabelledEvidence(self.studied, self.inputs)
-        asked, self.withdrawn = ask(StatedRecords.of(current, current.strata), evidence, new)
+        asked, withdrawn = ask(stated(current, current.strata), LabelledEvidence(self.studied, self.inputs), new)
         if self.second is not None and current.second_stage is not None:
-            evidence, record = LabelledEvidence(self.second.first, self.inputs), self.second.record
-            first, withdrawn = ask(
-                StatedRecords.of(current.second_stage.first), evidence, StatedRecords.of(record.first), FIRST_STAGE
-            )
-            self.withdrawn += withdrawn
-            update = {"policy": first.policy, "abstention": first.abstention, "refusal": first.refusal}
-            record = record.model_copy(update={"first": record.first.model_copy(update=update)})
-            self.second, records["second_stage"] = replace(self.second, record=record), record
-        records |= vars(asked)
-        if current.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
-            records["calibration"] = current.calibration
-        records |= inherited_state(current, self.withdrawn)
+            evidence = LabelledEvidence(self.second.first, self.inputs)
+            records["second_stage"], more = ask_first_stage(current.second_stage, evidence, self.second.record)
+            withdrawn += more
+        # The evidence for τ is still the parent's; an update adds none.
+        kept = {} if current.calibration is None else {"calibration": current.calibration}
+        records |= vars(asked) | kept | inherited_state(current, withdrawn)
+        self.withdrawn = withdrawn
 
     def _check(self) -> ThresholdCheck:
         """Check the threshold; of two stages, return the check that is further from holding."""

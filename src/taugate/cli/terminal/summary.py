@@ -1,7 +1,7 @@
 """The last lines of the commands that write a release: what it keeps, loses and refuses, and what to do next."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
-from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.release.summary import summary_parts
 
 # The threshold of each kind of policy.
@@ -141,12 +140,6 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     if isinstance(manifest, RunManifest) and manifest.answer_threshold is None:
         rows["Refuses"] = "nothing: every question gets a result"
     return rows
-
-
-def withdrawn_rows(withdrawn: Sequence[WithdrawnRecord]) -> dict[str, str]:
-    """Return the row that names the withdrawn promises; none if all hold."""
-    lines = [f"{record.promise}: {record.words} Not shown: {record.reason}." for record in withdrawn]
-    return {"Withdrawn": "\n".join(lines)} if lines else {}
 
 
 def _measured(manifest: ReleaseManifest) -> str:

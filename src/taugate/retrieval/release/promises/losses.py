@@ -9,9 +9,9 @@ from taugate.retrieval.release.promises.promise import NOTHING, Evidence, Measur
 
 # By what is limited (`Certificate.limit`): the name, and what happens to at most a share of the queries.
 _LIMITS = {
-    "accuracy": ("loss", "At most {} of the answerable queries lose their answer to the threshold"),
-    "ndcg": ("loss", "NDCG is at most {} lower than without the threshold"),
-    "empty": ("empty", "At most {} of the answerable queries are left without a result by the threshold"),
+    "accuracy": ("loss", "At most {} of the answerable queries lose their answer to the threshold."),
+    "ndcg": ("loss", "NDCG is at most {} lower than without the threshold."),
+    "empty": ("empty", "At most {} of the answerable queries are left without a result by the threshold."),
 }
 
 
@@ -33,22 +33,8 @@ class LimitedLoss(Promise):
         policy = records.policy
         if policy.tau is not None and policy.statement is not None and policy.certified is None:
             for place, certificate in enumerate(policy.certificates):
-                yield cls(certificate.most, policy, place)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return self._limit[0]
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        average = ", on average over calibrations" if self.policy.statement == "expected-loss" else ""
-        return f"{self._limit[1].format(percent(self.most))}{average}."
-
-    @property
-    def _limit(self) -> tuple[str, str]:
-        return _LIMITS[self.policy.certificates[self.place].limit]
+                name, words = _LIMITS[certificate.limit]
+                yield cls(name, words.format(percent(certificate.most)), certificate.most, policy, place)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify the same limit again."""
@@ -81,34 +67,18 @@ class LimitedStratumLoss(Promise):
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promises of the strata with a threshold."""
         strata, policy = records.strata, records.policy
-        if strata is None or not policy.certificates:
-            return
-        for stratum in (*strata.strata, *([strata.others] if strata.others else [])):
-            if (stratum.tau, stratum.tau_without_filter) != (None, None):
-                yield cls(policy.certificates[0].most, policy, strata, stratum)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return f"stratum {self.strata.field} = {self._value}"
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        return f"The limit of the loss also holds for {self.strata.field} {self._value}."
-
-    @property
-    def _value(self) -> str:
-        values = self.strata.other_values if self.stratum.value is None else [self.stratum.value]
-        return ", ".join(map(str, values))
+        for stratum in () if strata is None else (*strata.strata, strata.others):
+            if strata and stratum and (stratum.tau, stratum.tau_without_filter) != (None, None):
+                values = strata.other_values if stratum.value is None else [stratum.value]
+                named = f"{strata.field} {', '.join(map(str, values))}"
+                words = f"The limit of the loss also holds for {named}."
+                yield cls(f"stratum {named}", words, policy.certificates[0].most, policy, strata, stratum)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify every limit of the policy again, at both thresholds of the stratum."""
         certificates = evidence.stratum(self.policy, self.strata, self.stratum)
-        if certificates is None:
-            return None
         if not certificates:
-            return Measured(0.0, 0.0, 0)
+            return None if certificates is None else Measured(0.0, 0.0, 0)
         worst = max(certificates, key=lambda certificate: certificate.bound - certificate.most)
         return Measured(worst.loss, self.most + worst.bound - worst.most, worst.queries)
 
@@ -116,14 +86,9 @@ class LimitedStratumLoss(Promise):
         """Take the thresholds of the stratum away, so that no reply within its filter is calibrated."""
         if records.strata is None:
             return records
-        taken = {"tau": None, "tau_without_filter": None}
-
-        def without(stratum: StratumRecord) -> StratumRecord:
-            return stratum.model_copy(update=taken) if stratum.value == self.stratum.value else stratum
-
-        others = records.strata.others
-        update = {
-            "strata": [*map(without, records.strata.strata)],
-            "others": None if others is None else without(others),
-        }
-        return replace(records, strata=records.strata.model_copy(update=update))
+        taken = self.stratum.model_copy(update={"tau": None, "tau_without_filter": None})
+        strata, others = (
+            [taken if one == self.stratum else one for one in every]
+            for every in (records.strata.strata, [records.strata.others])
+        )
+        return replace(records, strata=records.strata.model_copy(update={"strata": strata, "others": others[0]}))

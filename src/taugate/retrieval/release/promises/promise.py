@@ -7,13 +7,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
-from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord, WithdrawnRecord
-from taugate.retrieval.release.second_stage import FirstStageRecord
 
 # Guarantee of a record whose promise was withdrawn.
 NOTHING = "Nothing is certified: what was promised is not shown to hold for these documents."
@@ -29,45 +27,28 @@ class StatedRecords:
     refusal: RefusalRecord | None
     strata: StrataRecord | None = None
 
-    @classmethod
-    def of(cls, manifest: Manifest | FirstStageRecord, strata: StrataRecord | None = None) -> Self:
-        """Take the records of a manifest, or of a first stage."""
-        return cls(manifest.policy, manifest.abstention, manifest.refusal, strata)
-
 
 class Evidence(Protocol):
-    """Measures the limits of a release again, each in the way of its calibration; None for what it cannot measure."""
+    """Measures limits again, each in the way of its calibration; None for what it cannot measure."""
 
     @property
     def silence(self) -> str:
         """Why it cannot measure a limit, as a clause."""
-        ...
 
     def losses(self, policy: PolicyRecord) -> Sequence[Certificate] | None:
         """Measure what the policy loses at its τ, in the order of its certificates."""
-        ...
 
-    def stratum(
-        self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord
-    ) -> Sequence[Certificate] | None:
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> Sequence[Certificate] | None:
         """Measure what a stratum loses at the thresholds with and without its filter; none if it has no document."""
-        ...
 
-    def answered(self, record: AbstentionRecord) -> ErrorLimit | None:
-        """Measure how many unanswerable queries get a result."""
-        ...
-
-    def refused(self, record: AbstentionRecord) -> ErrorLimit | None:
-        """Measure how many answerable queries are refused."""
-        ...
+    def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
+        """Measure how many unanswerable queries get a result, and how many answerable ones are refused."""
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """Count the questions of each kind that ρ refuses."""
-        ...
 
     def lost(self, record: RefusalRecord) -> Interval | None:
         """Measure the share of right answers that ρ refuses."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -90,20 +71,14 @@ class Promise(ABC):
     """A promise of a release: at most a share of some queries goes wrong.
 
     Attributes:
+        name: Short name, the same in every release.
+        words: What is promised, as one sentence.
         most: The promised limit.
     """
 
+    name: str
+    words: str
     most: float
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Short name, the same in every release."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """What is promised, as one sentence."""
 
     @abstractmethod
     def measured(self, evidence: Evidence) -> Measured | None:
@@ -113,23 +88,16 @@ class Promise(ABC):
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Take the promise out of the records of a release."""
 
-    def ask(self, evidence: Evidence, stage: str = "") -> WithdrawnRecord | None:
-        """Ask whether the promise holds; returns why it is withdrawn, None if it holds.
-
-        Args:
-            evidence: What measures it.
-            stage: Name of the stage before the promise's own name; empty with one stage.
-        """
-        measured = self.measured(evidence)
-        if measured is None:
-            reason = evidence.silence
-        elif measured.upper <= self.most + _ROUNDING:
-            return None
-        else:
+    def ask(self, evidence: Evidence) -> WithdrawnRecord | None:
+        """Ask whether the promise holds; returns why it is withdrawn, None if it holds."""
+        measured, reason = self.measured(evidence), evidence.silence
+        if measured is not None:
+            if measured.upper <= self.most + _ROUNDING:
+                return None
             on = "" if measured.queries is None else f"on {measured.queries:,} of them "
             limit = "" if measured.upper == measured.share else f", and may be {percent(measured.upper)}"
             reason = f"{on}it is {100 * measured.share:.3g} %{limit}"
-        return WithdrawnRecord(promise=f"{stage}{self.name}", words=self.words, reason=reason)
+        return WithdrawnRecord(promise=self.name, words=self.words, reason=reason)
 
 
 def percent(share: float) -> str:

@@ -3,82 +3,51 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.promises.promise import NOTHING, Evidence, Measured, Promise, StatedRecords, percent
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+
+_QUESTIONS = {"off_topic": "off-topic questions", "request": "short requests", "unanswerable": "unanswerable queries"}
 
 
 @dataclass(frozen=True)
-class LimitedAnswers(Promise):
-    """At most a share of the unanswerable queries gets a result.
+class LimitedError(Promise):
+    """At most a share of the unanswerable queries gets a result, or of the answerable ones is refused.
 
     Attributes:
         record: The rule that refuses queries.
+        place: 0 for the first error, 1 for the second.
+        requested: Whether the limit was requested, and so certified; else it was found.
     """
 
     record: AbstentionRecord
+    place: int
+    requested: bool
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
-        """Yield the promise of a certified rule."""
+        """Yield the promises of a certified rule."""
         record = records.abstention
-        if record is not None and record.certified and record.answered_unanswerable.asked is not None:
-            yield cls(record.answered_unanswerable.asked, record)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return "answered"
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        return f"At most {percent(self.most)} of the unanswerable queries get a result."
-
-    def measured(self, evidence: Evidence) -> Measured | None:
-        """Certify the same limit again."""
-        return _measured(evidence.answered(self.record), certified=True)
-
-    def withdraw(self, records: StatedRecords) -> StatedRecords:
-        """See `LimitedRefusals.withdraw`."""
-        return _uncertified(records)
-
-
-@dataclass(frozen=True)
-class LimitedRefusals(Promise):
-    """At most a share of the answerable queries is refused.
-
-    Attributes:
-        record: The rule that refuses queries.
-    """
-
-    record: AbstentionRecord
-
-    @classmethod
-    def of(cls, records: StatedRecords) -> Iterator[Promise]:
-        """Yield the promise of a certified rule: the requested limit, or the one that was found."""
-        if records.abstention is not None and records.abstention.certified:
-            limit = records.abstention.empty_answerable
-            yield cls(limit.upper if limit.asked is None else limit.asked, records.abstention)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return "refused"
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        return f"At most {percent(self.most)} of the answerable queries are refused."
+        if record is None or not record.certified:
+            return
+        errors = (
+            ("answered", "unanswerable queries get a result", record.answered_unanswerable),
+            ("refused", "answerable queries are refused", record.empty_answerable),
+        )
+        for place, (name, wrong, limit) in enumerate(errors):
+            most = limit.upper if limit.asked is None else limit.asked
+            yield cls(name, f"At most {percent(most)} of the {wrong}.", most, record, place, limit.asked is not None)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify a requested limit again; one that was only found has to be no smaller than the share."""
-        certified = self.record.empty_answerable.asked is not None
-        return _measured(evidence.refused(self.record), certified=certified)
+        limit = evidence.errors(self.record)[self.place]
+        if limit is None:
+            return None
+        return Measured(limit.found, limit.upper if self.requested else limit.found, limit.queries)
 
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Mark the rule as not certified: both of its limits are one statement."""
-        return _uncertified(records)
+        update = {"certified": False, "guarantee": NOTHING}
+        return replace(records, abstention=records.abstention and records.abstention.model_copy(update=update))
 
 
 @dataclass(frozen=True)
@@ -88,40 +57,23 @@ class RefusedQuestions(Promise):
     Attributes:
         record: The default refusal.
         field: Field of the record that counts the kind.
-        questions: The kind in words.
     """
 
     record: RefusalRecord
     field: str
-    questions: str
 
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promises of ρ about the kinds that choose it; near misses are only counted."""
-        kinds = {
-            "off_topic": "off-topic questions",
-            "request": "short requests",
-            "unanswerable": "unanswerable queries",
-        }
-        for field, questions in kinds.items():
-            counted = None if records.refusal is None else getattr(records.refusal, field)
+        for field, questions in _QUESTIONS.items():
+            counted = getattr(records.refusal, field, None)
             if records.refusal is not None and counted is not None and counted.lower > 0:
-                yield cls(1 - counted.lower, records.refusal, field, questions)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return f"{self.questions} refused"
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        return f"At most {percent(self.most)} of the {self.questions} get a result."
+                words = f"At most {percent(1 - counted.lower)} of the {questions} get a result."
+                yield cls(f"{questions} refused", words, 1 - counted.lower, records.refusal, field)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Count the questions again; the share that gets a result has to be within the limit stated before."""
-        record = evidence.refusal(self.record)
-        counted = None if record is None else getattr(record, self.field)
+        counted = getattr(evidence.refusal(self.record), self.field, None)
         if counted is None:
             return None
         share = 1 - counted.refused / counted.queries
@@ -130,10 +82,10 @@ class RefusedQuestions(Promise):
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Say that the share is unknown, unless the questions were counted again."""
         counted = getattr(self.record, self.field)
-        if records.refusal is None or getattr(records.refusal, self.field) != counted:
+        if getattr(records.refusal, self.field, None) != counted:
             return records
-        unknown = counted.model_copy(update={"lower": 0.0})
-        return replace(records, refusal=records.refusal.model_copy(update={self.field: unknown}))
+        update = {self.field: counted.model_copy(update={"lower": 0.0})}
+        return replace(records, refusal=records.refusal and records.refusal.model_copy(update=update))
 
 
 @dataclass(frozen=True)
@@ -149,18 +101,10 @@ class LimitedLostAnswers(Promise):
     @classmethod
     def of(cls, records: StatedRecords) -> Iterator[Promise]:
         """Yield the promise of ρ, if it limits anything."""
-        if records.refusal is not None and records.refusal.lost.upper < 1:
-            yield cls(records.refusal.lost.upper, records.refusal)
-
-    @property
-    def name(self) -> str:
-        """See Promise."""
-        return "answers refused"
-
-    @property
-    def words(self) -> str:
-        """See Promise."""
-        return f"At most {percent(self.most)} of the right answers are refused."
+        if records.refusal is not None and (most := records.refusal.lost.upper) < 1:
+            yield cls(
+                "answers refused", f"At most {percent(most)} of the right answers are refused.", most, records.refusal
+            )
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Measure the share again, which has to be within the limit stated before."""
@@ -171,18 +115,5 @@ class LimitedLostAnswers(Promise):
         """Say that the share is unknown, unless it was measured again."""
         if records.refusal is None or records.refusal.lost != self.record.lost:
             return records
-        unknown = Interval(mean=self.record.lost.mean, lower=0.0, upper=1.0)
+        unknown = self.record.lost.model_copy(update={"lower": 0.0, "upper": 1.0})
         return replace(records, refusal=records.refusal.model_copy(update={"lost": unknown}))
-
-
-def _measured(limit: ErrorLimit | None, *, certified: bool) -> Measured | None:
-    """Return what was measured of a limit: the confidence limit if it was certified, else the share."""
-    if limit is None:
-        return None
-    return Measured(limit.found, limit.upper if certified else limit.found, limit.queries)
-
-
-def _uncertified(records: StatedRecords) -> StatedRecords:
-    if records.abstention is None:
-        return records
-    return replace(records, abstention=records.abstention.model_copy(update={"certified": False, "guarantee": NOTHING}))
