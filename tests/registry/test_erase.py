@@ -85,7 +85,16 @@ def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     assert created.parent == before.manifest.release_id == parent_of(copy, created.release_id)
     assert created.data.documents == created.index.documents == len(before.documents) - 3
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
-    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure", "lexical"}
+    withdrawn = {"withdrawn", "calibration", "refusal", "summary"}
+    assert changed - {"created_at"} - withdrawn == {
+        "release_id",
+        "parent",
+        "data",
+        "index",
+        "files",
+        "erasure",
+        "lexical",
+    }
     assert created.lexical is not None
     assert created.lexical.sha256 == created.files[LEXICAL].sha256
     assert set(created.files) == set(before.manifest.files) - {QUESTIONS}, "questions may quote documents"
@@ -93,6 +102,26 @@ def test_manifest_records_only_erasure(copy: Path, before: Release) -> None:
     again = erase(copy, created.release_id, [another]).manifest
     assert again.erasure is not None
     assert (again.erasure.release, again.erasure.documents) == (created.release_id, 4)
+
+
+def test_erasure_withdraws_what_removal_may_break(
+    copy: Path, before: Release, release: Callable[..., tuple[int, str, str]]
+) -> None:
+    """The best score of a question can only fall, so ρ refuses no fewer of those that nothing answers."""
+    code, out, message = release("erase", before.manifest.release_id, before.documents[7].id)
+    assert code == 0
+    created = load(copy / out.strip())
+    manifest, refusal = created.manifest, before.manifest.refusal
+    assert manifest.withdrawn is not None
+    assert [record.promise for record in manifest.withdrawn] == ["answers refused"]
+    assert f"withdrawn: {manifest.withdrawn[0].words} Not shown: documents were removed" in message
+    assert manifest.state == "inherited"
+    assert refusal is not None
+    assert manifest.refusal is not None
+    assert manifest.refusal.lost.upper == 1 > refusal.lost.upper
+    assert (manifest.refusal.off_topic, manifest.refusal.request) == (refusal.off_topic, refusal.request)
+    text = before.golden[0].text
+    assert [each.retriever.search([Query(text, k=5)])[0].calibrated for each in (before, created)] == [True, False]
 
 
 def test_erasure_is_reproducible(copy: Path, before: Release) -> None:
@@ -203,7 +232,11 @@ def test_erasure_appears_in_show_and_diff(copy: Path, before: Release, release: 
     assert json.loads(release("show", created)[1])["erasure"]["documents"] == 1
     code, out, _ = release("diff", before.manifest.release_id, created)
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"], ["lexical:", "terms"]]
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["data:", "documents"],
+        ["lexical:", "terms"],
+        ["policy:", "state"],
+    ]
 
 
 def test_erasure_equals_release_without_documents(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.gate import ScoredResult
-from taugate.retrieval.golden_results import GoldenResults, compare, read, write
+from taugate.retrieval.golden_results import GoldenResults, compare, grown_store, read, write
 
 
 def questions(seed: int = 0) -> list[GoldenResults]:
@@ -88,3 +89,25 @@ def test_results_that_cannot_be_cut_are_refused() -> None:
         compare(golden, {})
     with pytest.raises(InputError, match="is not a finite number"):
         compare(golden, live(golden) | {"q0": [ScoredResult("d", float("nan"), {})]})
+
+
+def test_grown_store_answers_more_than_promised() -> None:
+    """Of four unanswerable questions one had a result at the calibration; one in ten was promised."""
+    golden = [
+        GoldenResults(f"u{row}", None, [ScoredResult("d", 0.1 * row, None)], unanswerable=True) for row in range(4)
+    ]
+    rule = Mock(answered_unanswerable=Mock(asked=0.1))
+    gate = Mock(
+        manifest=Mock(abstention=rule),
+        cut=lambda results: Mock(results=[each for each in results if each.score > 0.25]),
+    )
+    assert grown_store(golden, live(golden), gate) is None
+    grown = {question.query_id: [ScoredResult("new", 0.9, None)] for question in golden[:2]}
+    assert "3 of 4 unanswerable questions get a result, 1 at" in str(grown_store(golden, live(golden) | grown, gate))
+    assert grown_store(golden, live(golden) | grown, Mock(manifest=Mock(abstention=None))) is None
+
+
+def test_unanswerable_questions_do_not_move_scores() -> None:
+    golden = questions()
+    more = [*golden, GoldenResults("u", None, [ScoredResult("d", 0.1, None)], unanswerable=True)]
+    assert compare(more, live(golden) | {"u": []}).recorded == compare(golden, live(golden)).recorded

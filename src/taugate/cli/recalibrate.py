@@ -120,6 +120,7 @@ def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dic
     rows = {
         "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
         "Threshold": f"{cut}.{lost}",
+        **({"Withdrawn": " ".join(done.withdrawn)} if done.withdrawn else {}),
         "Gate": gate,
         "Shadow": _shadow(done.trial),
         "Promotion": promotion_sentence(promotion, done.published, done.current, why),
@@ -142,7 +143,8 @@ def _shadow(trial: "TrialResult | None") -> str:
         return "Not tried: --url was not given."
     return (
         f"{trial.compared:,} live queries in {trial.seconds:.0f} s: {trial.changed:,} get other results; without a "
-        f"result {trial.empty_before:,} before and {trial.empty_now:,} now; {trial.failed:,} failed."
+        f"result {trial.empty_before:,} before and {trial.empty_now:,} now; {trial.failed:,} failed. They "
+        "have no labels, so the trial asks no promise."
     )
 
 
@@ -159,6 +161,7 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
         "promoted": done.published.promoted,
         "refusal": done.published.message,
         "resumed": [*done.resumed],
+        **({"withdrawn": [*done.withdrawn]} if done.withdrawn else {}),
     }
 
 

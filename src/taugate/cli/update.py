@@ -9,6 +9,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Ver
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
+from taugate.retrieval.release.records import WithdrawnRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,11 @@ def run(options: UpdateOptions) -> int:
         "added": changes.added,
         "changed": changes.changed,
         "removed": changes.removed,
-        "holds": check is None or check.holds,
+        "holds": updated.holds,
         "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if check is None else check.loss.model_dump(),
     }
+    if updated.withdrawn:
+        value["withdrawn"] = [record.promise for record in updated.withdrawn]
     printed = value if options.as_json else options.releases / name
     if check is None:
         print_result(printed)
@@ -58,12 +61,17 @@ def run(options: UpdateOptions) -> int:
     rows = result(updated.manifest) | {
         "Changed": f"Documents: {changes.added:,} added, {changes.changed:,} changed, {changes.removed:,} removed.",
         "Threshold": f"{check.sentence[:1].upper()}{check.sentence[1:]}.",
+        **({"Withdrawn": "\n".join(map(_withdrawn, updated.withdrawn))} if updated.withdrawn else {}),
         "Promotion": promotion_sentence(promotion, published, updated.parent, "the threshold still holds."),
         "Next": f"taugate serve {releases}" if published.promoted else f"taugate release diff {name} {releases}",
     }
     remedy = "run taugate calibrate to choose another τ" + (", or give --force" if promotion.requested else "")
     error = f"{published.message}. {name} was written but not promoted; {remedy}" if published.code else None
     return print_release(printed, rows, published, error)
+
+
+def _withdrawn(record: WithdrawnRecord) -> str:
+    return f"{record.promise}: {record.words} Not shown: {record.reason}."
 
 
 command = command_of(

@@ -164,13 +164,15 @@ def scorer_record(releases: Path, name: str | None) -> dict[str, Any]:
 
 
 def calibration_state(releases: Path, name: str | None) -> State | None:
-    """Return whether a release is calibrated or provisional, None if its manifest cannot be read.
+    """Return the state of a release, as `ReleaseManifest.state`; None if its manifest cannot be read.
 
     Manifests of earlier versions, without such a record, count as calibrated.
     """
     manifest = unverified_manifest(releases, name)
     if not manifest:
         return None
+    if manifest.get("withdrawn"):
+        return "inherited"
     calibration = manifest.get("calibration")
     is_provisional = isinstance(calibration, dict) and calibration.get("state") == "provisional"
     return "provisional" if is_provisional else "calibrated"

@@ -1,7 +1,7 @@
 """Erasure: derives a release without some of its documents, rebuilding all parts that depend on documents.
 
-Only golden queries are encoded, and nothing is measured or chosen again: the threshold and its evidence are those of
-the calibration (docs/runbooks/erase-a-document.md explains what that means for them).
+Only golden queries are encoded, and nothing is measured or chosen again: thresholds and figures are those of the
+calibration. Promises that the removal may break are withdrawn (`taugate.registry.removal`).
 """
 
 import shutil
@@ -18,6 +18,7 @@ from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find, unverified_manifest
 from taugate.registry.lock import lock_for_reading
+from taugate.registry.removal import kept_promises
 from taugate.registry.writer import CorpusContents, SecondStageContents
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
@@ -132,9 +133,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             if both_stages is not None:
                 both_stages.write(folder)
 
-        manifest = writer.write(
-            releases, Manifest, _facts(release.manifest, erasure, retriever, documents, kept), fill, parent=source.name
-        )
+        manifest = writer.write(releases, Manifest, _facts(release, erasure, retriever, kept), fill, parent=source.name)
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 
 
@@ -331,25 +330,23 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
     texts.close()
 
 
-def _facts(
-    manifest: Manifest,
-    erasure: ErasureRecord,
-    retriever: Retriever,
-    documents: Sequence[Document],
-    kept: NDArray[np.int64],
-) -> dict[str, Any]:
+def _facts(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> dict[str, Any]:
     """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
+    manifest, exact = before.manifest, not isinstance(_dense_index(retriever), ApproximateIndex)
+    # A word that only erased documents had counts as unseen, which no word weighs more than, so shares cannot rise.
+    falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
+    strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
     facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
-    vectors, second = _token_vectors(retriever), manifest.second_stage
+    facts |= kept_promises(manifest, strata, scores_fall=falls)
+    vectors, second = _token_vectors(retriever), facts["second_stage"]
     if vectors is not None and second is not None:
         stored = TokenVectorsRecord.of(vectors, kept.tolist())
         facts["second_stage"] = second.model_copy(update={"token_vectors": stored})
     return facts | {
         "taugate_version": version("taugate"),
-        "data": manifest.data.model_copy(update={"documents": len(documents)}),
-        "index": manifest.index.model_copy(update={"documents": len(documents)}),
+        "data": manifest.data.model_copy(update={"documents": len(kept)}),
+        "index": manifest.index.model_copy(update={"documents": len(kept)}),
         "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
-        "strata": None if manifest.strata is None else _strata(manifest.strata, retriever.metadata),
         "erasure": erasure,
     }
 

@@ -177,10 +177,10 @@ def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseE
     if record is not None and (chance_warning := record.chance_warning(k)):
         objections[CHANCE] = NotPromoted(f"{name}: {chance_warning}, or give --force", CHANCE)
     current = pointed_id(releases, CURRENT)
-    if record is not None and record.state == "provisional" and calibration_state(releases, current) == "calibrated":
+    state = calibration_state(releases, current)
+    if record is not None and record.state == "provisional" and state not in {None, "provisional"}:
         objections[PROVISIONAL] = NotPromoted(
-            f"{name}: provisional, and the current release {current} is calibrated: {record.because(k)}, or give "
-            "--force",
+            f"{name}: provisional, and the current release {current} is {state}: {record.because(k)}, or give --force",
             PROVISIONAL,
         )
     adaptation = manifest.adaptation

@@ -7,13 +7,14 @@ The same retriever gives the same documents the same scores, even if a few other
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.gate import ScoredResult, check_results
+from taugate.retrieval.gate import Gate, ScoredResult, check_results
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import read_bounded
 
@@ -38,11 +39,13 @@ class GoldenResults:
         query_id: Id of the query in the run.
         query: Its text; None if the run did not have it.
         results: The results, best first.
+        unanswerable: Whether no document answered it, so that it shows how a grown store is refused.
     """
 
     query_id: str
     query: str | None
     results: list[ScoredResult]
+    unanswerable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,12 @@ class Deviation:
 
 def write(path: Path, golden: Sequence[GoldenResults]) -> None:
     """Write golden questions in the format of a run, one JSON object per line."""
-    path.write_bytes(b"".join(orjson.dumps(asdict(question)) + b"\n" for question in golden))
+    path.write_bytes(b"".join(orjson.dumps(_fields(question)) + b"\n" for question in golden))
+
+
+def _fields(question: GoldenResults) -> dict[str, Any]:
+    """Return the fields that the file has; most questions have an answer."""
+    return {name: value for name, value in asdict(question).items() if name != "unanswerable" or value}
 
 
 def read(path: Path) -> list[GoldenResults]:
@@ -94,13 +102,13 @@ def read(path: Path) -> list[GoldenResults]:
             check_results(question.results)
     except (OSError, ValidationError, InputError) as error:
         raise ReleaseError(f"{path}: does not hold golden questions; calibrate again") from error
-    if not golden or not all(question.results for question in golden):
+    if not golden or not all(question.results or question.unanswerable for question in golden):
         raise ReleaseError(f"{path}: does not hold golden questions; calibrate again")
     return golden
 
 
 def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]]) -> Deviation:
-    """Compare the results of a retriever, by query id, with the recorded ones.
+    """Compare the results of a retriever for the answerable questions, by query id, with the recorded ones.
 
     Raises:
         InputError: If a golden question has no results, or results cannot be cut.
@@ -109,6 +117,7 @@ def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredR
         if question.query_id not in live:
             raise InputError(f"queries: results of the golden question {question.query_id!r} are missing")
         check_results(live[question.query_id])
+    golden = [question for question in golden if not question.unanswerable]
     pairs = list(_pairs(golden, live))
     recorded = sum(len(question.results) for question in golden)
     names = sorted({name for question in golden for result in question.results for name in result.scores or ()})
@@ -119,6 +128,27 @@ def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredR
     moves = [(name, _moved(column), _tolerance(golden, name)) for name, column in columns.items()]
     name, moved, tolerance = max(moves, key=lambda move: move[1] / move[2])
     return Deviation(name, moved, tolerance, recorded, len(pairs))
+
+
+def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]], gate: Gate) -> str | None:
+    """Say that more unanswerable questions get a result than the release promises; None if they do not.
+
+    More than at the calibration, too: these are only some of the questions that certified it.
+    """
+    record, asked = gate.manifest.abstention, [question for question in golden if question.unanswerable]
+    if record is None or record.answered_unanswerable.asked is None or not asked:
+        return None
+    before, now = (
+        sum(bool(gate.cut(results).results) for results in lists)
+        for lists in ([question.results for question in asked], [live[question.query_id] for question in asked])
+    )
+    limit = record.answered_unanswerable.asked
+    if now <= max(before, limit * len(asked)):
+        return None
+    return (
+        f"{now} of {len(asked)} unanswerable questions get a result, {before} at the calibration, which promised a "
+        f"share of at most {limit:g}"
+    )
 
 
 def _pairs(

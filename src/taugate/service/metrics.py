@@ -21,7 +21,7 @@ from taugate.retrieval.query import Answer, Reason, Skipped
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
-SHADOW_INFO = "taugate_shadow_release_info"
+SHADOW_INFO, OVER_CERTIFIED = "taugate_shadow_release_info", "taugate_release_documents_over_certified"
 # Environment variable that prometheus_client reads on its first import; set if there are several workers.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 ReloadOutcome = Literal["loaded", "unchanged", "failed"]
@@ -164,6 +164,11 @@ class Metrics(MetricGroup):
     release_provisional = gauge(
         "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
     )
+    release_documents_over_certified = gauge(
+        OVER_CERTIFIED,
+        "Documents of the release in service, divided by those of the release that chose its thresholds; absent for a "
+        "run, whose store cannot be counted.",
+    )
     release_loaded = gauge("taugate_release_loaded_timestamp_seconds", "Time at which the release was loaded.")
     reloads = counter(
         "taugate_reloads", "Release reload checks, by outcome.", "outcome", values=get_args(ReloadOutcome)
@@ -191,7 +196,7 @@ class Metrics(MetricGroup):
         folder = os.environ.get(SHARED_FOLDER)
         registry = CollectorRegistry()
         if folder is None:
-            registry.register(self.registry)
+            registry.register(_KnownMetrics(self.registry))
             registry.register(self._release_registry)
             registry.register(self._shadow_registry)
             ProcessCollector(registry=registry)
@@ -260,11 +265,27 @@ class Metrics(MetricGroup):
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_rho.set(math.nan if manifest.answer_threshold is None else manifest.answer_threshold[1])
         self.release_provisional.set(manifest.state == "provisional")
+        self.release_documents_over_certified.set(manifest.documents_over_certified)
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]
         for figures, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
             for bound in ("lower", "mean", "upper"):
                 figures.labels(bound).set(math.nan if reference is None else getattr(reference, bound))
+
+
+class _KnownMetrics(Collector):
+    """Collects the metrics of a registry, without those that mean nothing for the release in service."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics."""
+        return _known(self._registry.collect())
+
+
+def _known(metrics: Iterable[Metric]) -> Iterable[Metric]:
+    return (each for each in metrics if each.name != OVER_CERTIFIED or not math.isnan(each.samples[0].value))
 
 
 class AllWorkersCollector(Collector):
@@ -278,7 +299,7 @@ class AllWorkersCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics, without buckets and labels of releases that are no longer in service."""
         bounds = {sample.labels["le"] for sample in _samples(self._release_registry.collect(), f"{SIMILARITY}_bucket")}
-        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
+        for metric in _known(self._shared.collect()):  # type: ignore[no-untyped-call]
             if metric.name in {RELEASE_INFO, SHADOW_INFO}:
                 metric.samples = [sample for sample in metric.samples if sample.value]
             elif metric.name == SIMILARITY and bounds:

@@ -236,24 +236,66 @@ def test_update_keeps_projection(
     assert manifest["files"]["projection.safetensors"] == before["files"]["projection.safetensors"]
 
 
-def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
-    """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
-    data, encoder = small(tmp_path / "small", 120, texts=120)
+def with_unanswerable(folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple[Path, Path, Record]:
+    """A data set with 80 unanswerable queries, its releases, and a manifest that limits how many are answered."""
+    data, encoder = small(folder / "small", 120, texts=120)
     with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
         queries.writelines(json.dumps({"_id": f"u{row}", "text": f"word{row} a b"}) + "\n" for row in range(80))
     with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
         qrels.writelines(f"u{row}\td{row}\t0\n" for row in range(80))
-    releases = tmp_path / "releases"
-    code, before, _ = Capture(capfd)(data, releases, encoder, "--max-answered", "0.2", "--max-empty", "0.2")
+    releases = folder / "releases"
+    code, manifest, _ = Capture(capfd)(data, releases, encoder, "--max-answered", "0.2", "--max-empty", "0.2")
     assert code == 0
-    more = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(3)]
+    return data, releases, manifest
+
+
+def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+    """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
+    data, releases, before = with_unanswerable(tmp_path, capfd)
+    more = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(200, 203)]
     code, _, error = update(newer(data, tmp_path / "newer", lambda documents: [*more, *documents]), releases)
     assert code == 0, error
     manifest = manifest_of(releases)
     assert manifest["abstention"] == before["abstention"]
+    assert manifest["calibration"] == before["calibration"]
+    assert "withdrawn" not in manifest
     release = load(releases / str(current_id(releases)))
     answers = release.retriever.search([Query("word70 a b", k=5)])
     assert answers[0].reason == "unanswerable"
+    assert answers[0].calibrated
+
+
+def test_answered_unanswerable_withdraws_certificate(
+    tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, releases, before = with_unanswerable(tmp_path, capfd)
+    more = [{"_id": f"new-{row}", "text": f"word{row} a b"} for row in range(60)]
+    code, printed, error = update(newer(data, tmp_path / "newer", lambda documents: [*more, *documents]), releases)
+    assert (code, printed["holds"], printed["withdrawn"]) == (4, False, ["answered"])
+    assert current_id(releases) == before["release_id"]
+    assert "Withdrawn  answered: At most 20 % of the unanswerable queries get a result." in error
+    manifest = manifest_of(releases, printed["release"])
+    assert not manifest["abstention"]["certified"]
+    assert manifest["calibration"]["state"] == "inherited"
+    assert manifest["no_answer"]["upper"] >= manifest["no_answer"]["answered"] > 0.2
+    release = load(releases / printed["release"])
+    answer = release.retriever.search([Query("word70 word71 word72", k=5)])[0]
+    assert not answer.calibrated
+
+
+def test_unasked_certificate_is_withdrawn(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without the unanswerable queries nothing shows that the limit still holds."""
+    data, releases, _ = with_unanswerable(tmp_path, capfd)
+    changed = newer(data, tmp_path / "newer", lambda documents: [*documents, {"_id": "new", "text": "word300 c"}])
+    qrels = changed / "qrels" / "test.tsv"
+    lines = qrels.read_text(encoding="utf-8").splitlines(keepends=True)
+    qrels.write_text("".join(line for line in lines if not line.startswith("u")), encoding="utf-8")
+    code, printed, error = update(changed, releases, "--force")
+    assert (code, printed["withdrawn"]) == (0, ["answered", "refused"])
+    assert "Not shown: no labelled query of the data set asks it." in error
+    manifest = manifest_of(releases)
+    assert (manifest["abstention"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
+    assert manifest["update"]["forced"]
 
 
 def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:

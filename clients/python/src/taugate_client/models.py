@@ -142,7 +142,8 @@ class SearchResponse:
         threshold: Threshold in force; None if there is none.
         policy: Kind of value that is compared with `threshold`.
         calibrated: True if a calibrated threshold was applied, and every result passed it.
-        calibration: `provisional` if the threshold rests on too little evidence.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
+            documents and a promise is withdrawn.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
         best_score: Highest score, kept or not; None without a result.
@@ -162,7 +163,7 @@ class SearchResponse:
     threshold: float | None
     policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
-    calibration: Literal["calibrated", "provisional"]
+    calibration: Literal["calibrated", "provisional", "inherited"]
     considered: int
     dropped: int
     best_score: float | None
@@ -295,7 +296,8 @@ class GateResponse:
         calibrated: True if the certificate of the threshold covers these results.
         why_not: Why `calibrated` is false, None if it is true: `fewer_than_k`, `not_sorted`,
             `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`.
-        calibration: `provisional` if the threshold rests on too little evidence.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
+            documents and a promise is withdrawn.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
         best_score: Score of the best result, kept or not; None without a result.
@@ -311,7 +313,7 @@ class GateResponse:
     policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
     why_not: str | None
-    calibration: Literal["calibrated", "provisional"]
+    calibration: Literal["calibrated", "provisional", "inherited"]
     considered: int
     dropped: int
     best_score: float | None
@@ -366,7 +368,8 @@ class ReleaseResponse:
 
     Attributes:
         release: Id of the release.
-        calibration: `provisional` if the threshold rests on too little evidence.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
+            documents and a promise is withdrawn.
         shadow: Id of the shadow release; None if there is none.
         loaded_at: Time at which the release was loaded, in ISO 8601.
         precision: Precision of the encoder; None if the release has none.
@@ -375,7 +378,7 @@ class ReleaseResponse:
     """
 
     release: str
-    calibration: Literal["calibrated", "provisional"]
+    calibration: Literal["calibrated", "provisional", "inherited"]
     shadow: str | None
     loaded_at: str
     precision: Literal["float32", "bfloat16", "int8"] | None

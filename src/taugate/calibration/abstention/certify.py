@@ -29,6 +29,7 @@ from taugate.calibration.abstention.choose import (
     EncodedCorpus,
     QueryGroup,
     choose_score,
+    learning_queries,
 )
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
@@ -96,13 +97,13 @@ class AnsweringErrors:
             return certified
         return CertifiedThreshold(_mirrored(certified.tau), certified.certificates)
 
-    def max_refused(self, tau: float) -> float:
-        """Return the upper limit of the share of answerable queries refused at `tau`."""
-        return upper_limit(self.refused, tau, self.confidence)
+    def max_refused(self, tau: float, requested: float | None = None) -> float:
+        """Return the upper limit of the share of answerable queries refused at `tau`; see `upper_limit`."""
+        return upper_limit(self.refused, tau, self.confidence, requested or 1.0)
 
-    def max_answered(self, tau: float) -> float:
-        """Return the upper limit of the share of unanswerable queries answered at `tau`."""
-        return upper_limit(self.answered, _mirrored(tau), self.confidence)
+    def max_answered(self, tau: float, requested: float | None = None) -> float:
+        """Return the upper limit of the share of unanswerable queries answered at `tau`; see `upper_limit`."""
+        return upper_limit(self.answered, _mirrored(tau), self.confidence, requested or 1.0)
 
     def _rule(self, limit: float) -> ThresholdRule:
         return ThresholdRule("risk-control", "similarity", max_loss=limit, confidence=self.confidence)
@@ -230,43 +231,69 @@ def abstain(
     )
 
 
+def limits_again(kept: CertifiedAbstention, clusters: NDArray[np.int64]) -> tuple[ErrorLimit | None, ErrorLimit | None]:
+    """Measure both errors of a kept rule again, by the queries that would certify it now; None without any of a kind.
+
+    Args:
+        kept: The rule with the scores of all queries.
+        clusters: Clusters of the answerable queries, then of the unanswerable ones.
+
+    Returns:
+        The limits of unanswerable queries answered, and of answerable ones refused.
+    """
+    chosen, record, count = kept.chosen, kept.record, len(kept.chosen.answerable)
+    rows = chosen.certify_answerable, chosen.certify_unanswerable
+    if not all(map(len, rows)):
+        return None, None
+    units = [SamplingUnits.from_clusters(of_kind) for of_kind in (clusters[:count], clusters[count:])]
+    answerable = CertifyingScores(chosen.answerable[rows[0]], units[0].take(rows[0]))
+    unanswerable = CertifyingScores(chosen.unanswerable[rows[1]], units[1].take(rows[1]))
+    errors = AnsweringErrors.from_scores(answerable, unanswerable, 1 - (1 - record.confidence) / 2)
+    answered, refused, tau = record.answered_unanswerable, record.empty_answerable, np.float32(record.tau)
+
+    def again(limit: ErrorLimit, upper: float, wrong: NDArray[np.bool_]) -> ErrorLimit:
+        return limit.model_copy(update={"upper": upper, "found": float(wrong.mean()), "queries": len(wrong)})
+
+    return (
+        again(answered, errors.max_answered(record.tau, answered.asked), unanswerable.scores >= tau),
+        again(refused, errors.max_refused(record.tau, refused.asked), answerable.scores < tau),
+    )
+
+
 def keep_abstention(
-    rule: AnswerRule,
-    record: AbstentionRecord,
+    kept: tuple[AnswerRule, AbstentionRecord],
     answerable: QueryGroup,
     unanswerable: QueryGroup,
     corpus: EncodedCorpus | None,
+    calibration: NDArray[np.int64],
+    seed: int,
 ) -> CertifiedAbstention:
     """Score queries by a rule that was chosen and certified earlier, possibly on other documents.
 
     The score's model and its threshold do not change; the terms and vectors for its signals are those of this corpus.
 
     Args:
-        rule: Score and threshold.
-        record: Record from the release of the rule, which does not change.
+        kept: Score and threshold, with the record from their release, which does not change.
         answerable: All answerable queries.
         unanswerable: All unanswerable queries.
         corpus: The documents; None for a score that needs only results.
+        calibration: Positions of the answerable queries that may certify.
+        seed: Seed of the calibration; the queries that learned the score certify nothing.
     """
+    rule, record = kept
     with threadpool_limits(limits=1):
         score = rule.score
         if corpus is not None:
             score = replace(score, signals=corpus.signals(score.signals.k).needed(score.name))
-        scores = [
+        of_answerable, of_unanswerable = (
             score.of(group.texts, group.vectors, group.top, group.components)
             if len(group.clusters)
             else np.empty(0, dtype=np.float32)
             for group in (answerable, unanswerable)
-        ]
-    chosen = ChosenScore(
-        score,
-        scores[0],
-        scores[1],
-        np.arange(len(scores[0])),
-        np.arange(len(scores[1])),
-        [],
-        {score.name: (scores[0], scores[1])},
-    )
+        )
+    division = learning_queries(answerable, unanswerable, corpus, calibration, seed)
+    curves: dict[str, tuple[Float32, Float32]] = {score.name: (of_answerable, of_unanswerable)}
+    chosen = ChosenScore(score, of_answerable, of_unanswerable, *division.certify, [], curves)
     return CertifiedAbstention(chosen, record)
 
 

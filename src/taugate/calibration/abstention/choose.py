@@ -121,15 +121,10 @@ def choose_score(
         seed: Seed of the calibration.
     """
     size, k = len(answerable.clusters), answerable.top.scores.shape[1]
-    clusters = np.concatenate([answerable.clusters, unanswerable.clusters])
-    has_answer = np.arange(len(clusters)) < size
-    eligible = ~has_answer
-    eligible[calibration] = True
-    order, learns = _learning_queries(clusters, eligible, np.random.default_rng([seed, 5]))
+    division = learning_queries(answerable, unanswerable, corpus, calibration, seed)
+    has_answer, eligible, order, learns = division.has_answer, division.eligible, division.order, division.learns
     modelled: ScoreName = "components" if corpus is None else "model"
-    too_few = min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND
-    if too_few or (corpus is None and not answerable.components):
-        learns[:] = False
+    if not learns.any():
         modelled = "best_similarity"
     with threadpool_limits(limits=1):
         floors = lowest_scores(answerable.components, np.flatnonzero(learns[:size]))
@@ -144,13 +139,11 @@ def choose_score(
         score = AnswerScore(name, signals.needed(name), model)
         scores = score.from_values(values)
     best = values[:, 0].astype(np.float32)
-    certifies = np.flatnonzero(eligible & ~learns)
     return ChosenScore(
         score,
         scores[:size],
         scores[size:],
-        certifies[certifies < size],
-        certifies[certifies >= size] - size,
+        *division.certify,
         candidates,
         {"best_similarity": (best[:size], best[size:]), name: (scores[:size], scores[size:])},
     )
@@ -186,14 +179,57 @@ def _choose(
     return max(scores, key=lambda name: separation[name]), candidates  # the first of equal ones
 
 
-def _learning_queries(
-    clusters: NDArray[np.int64], eligible: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Number clusters at random, (q,), and take whole ones to learn from, up to a share of the eligible queries."""
+@dataclass(frozen=True)
+class QueryDivision:
+    """The queries that learn a score, and those that certify its threshold; (q,), answerable ones first.
+
+    Attributes:
+        has_answer: Whether the query has an answer.
+        eligible: Whether it may learn or certify.
+        order: Its cluster, numbered at random.
+        learns: Whether it learns; none if there are too few, or if there is nothing to choose from.
+    """
+
+    has_answer: NDArray[np.bool_]
+    eligible: NDArray[np.bool_]
+    order: NDArray[np.int64]
+    learns: NDArray[np.bool_]
+
+    @property
+    def certify(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of the certifying answerable queries, and of the unanswerable ones, ascending."""
+        certifies, size = np.flatnonzero(self.eligible & ~self.learns), int(self.has_answer.sum())
+        return certifies[certifies < size], certifies[certifies >= size] - size
+
+
+def learning_queries(
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus | None,
+    calibration: NDArray[np.int64],
+    seed: int,
+) -> QueryDivision:
+    """Number clusters at random, and take whole ones to learn from, up to a share of the eligible queries.
+
+    Args:
+        answerable: As in `choose_score`, as are the others.
+        unanswerable: All unanswerable queries.
+        corpus: The documents.
+        calibration: Positions of the answerable queries that may learn or certify.
+        seed: Seed of the calibration.
+    """
+    clusters = np.concatenate([answerable.clusters, unanswerable.clusters])
+    has_answer = np.arange(len(clusters)) < len(answerable.clusters)
+    eligible = ~has_answer
+    eligible[calibration] = True
     names, places = np.unique(clusters, return_inverse=True)
-    order: NDArray[np.int64] = rng.permutation(len(names))[places]
+    order: NDArray[np.int64] = np.random.default_rng([seed, 5]).permutation(len(names))[places]
     up_to = np.cumsum(np.bincount(order, weights=eligible))
-    return order, eligible & (up_to <= _LEARN * eligible.sum())[order]
+    learns = eligible & (up_to <= _LEARN * eligible.sum())[order]
+    too_few = min(learns[has_answer].sum(), learns[~has_answer].sum()) < _MIN_OF_KIND
+    if too_few or (corpus is None and not answerable.components):
+        learns[:] = False
+    return QueryDivision(has_answer, eligible, order, learns)
 
 
 def fit_score_model(values: Float64, answerable: NDArray[np.bool_], strength: float = _STRENGTHS["model"]) -> Logistic:

@@ -18,6 +18,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
 from taugate.errors import InputError
+from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
@@ -120,8 +121,12 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             calibrated.estimated.relevance.save(release / RELEVANCE)
         if calibrated.answer_rule is not None:
             calibrated.answer_rule.score.save(release / ABSTENTION)
-        rows = golden_rows(calibrated.parts["calibration"].members)
-        golden_results.write(release / GOLDEN, _golden(self.inputs.dataset, rows.tolist(), self.settings.k))
+        run, rows = self.inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
+        queries = [run.answerable[row] for row in rows.tolist()]
+        if calibrated.abstention is not None and calibrated.abstention.record.certified:
+            certifying = calibrated.abstention.chosen.certify_unanswerable
+            queries += [run.unanswerable[row] for row in golden_rows(certifying).tolist()]
+        golden_results.write(release / GOLDEN, _golden(run, queries, self.settings.k))
         (release / REPORT).write_text(report, encoding="utf-8")
 
 
@@ -140,11 +145,12 @@ def _data_facts(run: JudgedRun, off_topic: Run | None) -> dict[str, Any]:
     }
 
 
-def _golden(run: JudgedRun, rows: Sequence[int], k: int) -> list[GoldenResults]:
-    """Return the first k results of the answerable queries at some rows, as the retriever scored them."""
+def _golden(run: JudgedRun, queries: Sequence[LabelledQuery], k: int) -> list[GoldenResults]:
+    """Return the first k results of some queries, as the retriever scored them."""
     sign = -1.0 if run.run.scale == "distance" else 1.0
     golden = []
-    for query in (run.run.queries[run.answerable[row].id] for row in rows):
+    for labelled in queries:
+        query = run.run.queries[labelled.id]
         results = [
             ScoredResult(
                 run.ids[number],
@@ -153,7 +159,7 @@ def _golden(run: JudgedRun, rows: Sequence[int], k: int) -> list[GoldenResults]:
             )
             for place, number in enumerate(map(int, query.documents[:k]))
         ]
-        golden.append(GoldenResults(query.id, query.text, results))
+        golden.append(GoldenResults(query.id, query.text, results, not labelled.relevant))
     return golden
 
 

@@ -16,6 +16,7 @@ from taugate.calibration.recalibration.request import (
     RecalibrationRequest,
     changed_documents,
     loss_to_threshold,
+    no_longer_promised,
 )
 from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
 from taugate.calibration.recalibration.state import RecalibrationState
@@ -107,7 +108,8 @@ class _Run:
         published, trial, tried_before = self._publish(new)
         resumed = ("traffic",) * learned_before + ("calibrate",) * calibrated_before + ("shadow",) * tried_before
         changes = calibrated["changes"]
-        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed)
+        withdrawn = no_longer_promised(self.manifest, new)
+        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
     def _learn(self) -> tuple[dict[str, Any] | None, bool]:

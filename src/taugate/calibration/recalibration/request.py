@@ -1,5 +1,6 @@
 """The request for a recalibration, and its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.promises.asking import promises, stated
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.verify import verify_searchable
 
@@ -52,6 +54,7 @@ class Recalibrated:
         published: How publishing the new release ended.
         trial: Result of the trial, None without a trial.
         resumed: Steps that an earlier run had done.
+        withdrawn: What the current release promises and the new one does not.
     """
 
     current: str
@@ -62,6 +65,7 @@ class Recalibrated:
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
     resumed: tuple[str, ...] = ()
+    withdrawn: Sequence[str] = ()
 
 
 def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
@@ -108,3 +112,10 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
     losses = paired_losses(samples[0].values - samples[1].values, SamplingUnits.from_clusters(samples[0].clusters))
     lower = max(0.0, losses.lower_limit(CONFIDENCE))
     return Interval(mean=losses.mean, lower=lower, upper=losses.upper_limit(CONFIDENCE))
+
+
+def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
+    """Return the promises of a release that its recalibration, which measured all anew, does not make as strictly."""
+    made = {promise.name: promise.most for promise in promises(stated(new, new.strata))}
+    asked = promises(stated(before, before.strata))
+    return [promise.words for promise in asked if made.get(promise.name, 1.0) > promise.most]

@@ -20,6 +20,7 @@ from taugate.calibration.settings.settings import (
     ProjectionChoice,
     requested_margin,
 )
+from taugate.calibration.settings.update import requested_rule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.encoder.own_vectors import VECTORS
@@ -95,18 +96,7 @@ def _rule(manifest: Manifest) -> ThresholdRule:
         )
     if policy.method == "bootstrap":
         return ThresholdRule.from_options(metric=policy.metric)
-    max_losses = [level.max_loss for level in policy.levels]
-    return ThresholdRule.from_options(
-        method=policy.method,
-        policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
-        metric=policy.metric,
-        guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
-        max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
-        confidence=policy.confidence,
-        max_empty=policy.max_empty,
-        strata=None if manifest.strata is None else f"metadata.{manifest.strata.field}",
-        count_at_most=next((certificate.count_at_most for certificate in policy.certificates), None),
-    )
+    return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
 
 
 def _abstention(manifest: Manifest) -> AbstentionRule | None:

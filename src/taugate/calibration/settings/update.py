@@ -6,8 +6,20 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
-from taugate.calibration.settings.rules import MAX_LOSS
-from taugate.calibration.settings.settings import default_margin
+from taugate.calibration.settings.rules import MAX_LOSS, ThresholdRule
+from taugate.calibration.settings.settings import (
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    default_margin,
+    requested_margin,
+)
+from taugate.errors import InputError
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
+
+# Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
+TESTED_AGAIN = frozenset({"index", "engine"})
 
 
 @dataclass(frozen=True)
@@ -33,3 +45,59 @@ class UpdateSettings(Options):
     def margin_for(self, detectable: float) -> float:
         """Return the margin, or the default for labels that can exclude a loss of `detectable` and no smaller one."""
         return default_margin(MAX_LOSS, detectable) if self.margin is None else self.margin
+
+
+def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
+    """Return the settings of the current release's calibration, with its threshold fixed."""
+    policy = manifest.policy
+    rule = ThresholdRule(
+        method="fixed",
+        policy="similarity" if policy.kind == "none" else policy.kind,
+        metric=policy.metric,
+        max_loss=policy.max_loss or MAX_LOSS,
+        confidence=policy.confidence,
+        tau=policy.tau,
+    )
+    tested = [record for record in manifest.gate if record.kind in TESTED_AGAIN and record.admitted]
+    gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
+    engine = manifest.engine
+    if engine is None and settings.embeddings is not None:
+        raise InputError(
+            f"--embeddings {settings.embeddings}: only for a release whose vectors are in an engine; those of "
+            f"{manifest.release_id} are in its folder, so leave the option out"
+        )
+    return CalibrationSettings(
+        split=manifest.data.split if settings.split is None else settings.split,
+        k=policy.k,
+        **manifest.bootstrap.model_dump(),
+        rule=rule.kept_from(policy.method),
+        candidates=CandidateSettings(
+            index=manifest.index.kind if engine is None else "flat",
+            lexical="off" if manifest.lexical is None else manifest.lexical.weight,
+            gate=gate,
+        ),
+        engine="faiss" if engine is None else engine.kind,
+        accept_vectors=bool(manifest.accepts_vectors),
+        embeddings=settings.embeddings,
+    )
+
+
+def requested_rule(policy: PolicyRecord, strata: str | None = None) -> ThresholdRule:
+    """Return the rule that was requested of the calibration of a policy with a guarantee.
+
+    Args:
+        policy: The policy.
+        strata: Field of the strata; None without strata.
+    """
+    max_losses = [level.max_loss for level in policy.levels]
+    return ThresholdRule.from_options(
+        method=policy.method,
+        policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
+        metric=policy.metric,
+        guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
+        max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
+        confidence=policy.confidence,
+        max_empty=policy.max_empty,
+        strata=strata and f"metadata.{strata}",
+        count_at_most=next((certificate.count_at_most for certificate in policy.certificates), None),
+    )

@@ -127,7 +127,7 @@ class CorpusSearch(StudiedSearch):
         )
         corpus = EncodedCorpus(encoded.documents, self._document_words(None if kept is None else kept[0]))
         if kept is not None:
-            return keep_abstention(*kept, *groups, corpus)
+            return keep_abstention(kept, *groups, corpus, calibration, settings.seed)
         if settings.abstention is None:
             raise AssertionError("abstention is neither requested nor inherited")
         return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)

@@ -41,7 +41,7 @@ def abstain_by_scores(
         for queries, top, members, given in kinds
     )
     if kept is not None:
-        return keep_abstention(*kept, answerable, unanswerable, None)
+        return keep_abstention(kept, answerable, unanswerable, None, calibration, settings.seed)
     if settings.abstention is None:
         raise AssertionError("abstention is neither requested nor inherited")
     return abstain(settings.abstention, answerable, unanswerable, None, calibration, settings.seed)

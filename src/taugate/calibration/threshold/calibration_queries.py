@@ -9,7 +9,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import Rows
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
-from taugate.calibration.relevance.model import EstimatedRelevance
+from taugate.calibration.relevance.model import AppliedRelevance
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class CalibrationQueries:
     calibration: NDArray[np.int64]
     rows: Rows
     roles: QueryRoles | None
-    estimated: EstimatedRelevance | None
+    estimated: AppliedRelevance | None
     units: SamplingUnits
     seed: int
 

@@ -111,21 +111,7 @@ class FewLabels:
             k: K, the number of results per query.
         """
         tau = self._strictest(rule, alone=False).safe
-        at_tau = self._loss(tau, rule.confidence, one_sided=True)
-        judged = int(self.population.answerable.sum())
-        certificate = Certificate(
-            limit=words.ACCURACY,
-            most=rule.max_loss,
-            queries=judged,
-            effective_queries=float(at_tau.both.effective_labels[0]),
-            unit=self.units.unit,
-            units=self.units.count,
-            found=float(self._accuracy().both.value[0]),
-            loss=float(at_tau.both.value[0]),
-            bound=float(at_tau.both.upper[0]),
-            upper=float(at_tau.both.upper[0]),
-            queries_needed=bounds.queries_for_confidence(rule.max_loss, rule.confidence),
-        )
+        certificate, at_tau = self.certificate(rule, tau), self._loss(tau, rule.confidence, one_sided=True)
         if tau is None:
             guarantee = self._shortage(rule, certificate)
         else:
@@ -145,6 +131,23 @@ class FewLabels:
             certificates=[certificate],
             choice=None,
             evidence=self.units.record,
+        )
+
+    def certificate(self, rule: ThresholdRule, tau: float | None) -> Certificate:
+        """Estimate the loss at τ, with the upper limit that has the rule's confidence."""
+        at_tau = self._loss(tau, rule.confidence, one_sided=True).both
+        return Certificate(
+            limit=words.ACCURACY,
+            most=rule.max_loss,
+            queries=int(self.population.answerable.sum()),
+            effective_queries=float(at_tau.effective_labels[0]),
+            unit=self.units.unit,
+            units=self.units.count,
+            found=float(self._accuracy().both.value[0]),
+            loss=float(at_tau.value[0]),
+            bound=float(at_tau.upper[0]),
+            upper=float(at_tau.upper[0]),
+            queries_needed=bounds.queries_for_confidence(rule.max_loss, rule.confidence),
         )
 
     def metrics(self, measured: MetricsRecord, policy: PolicyRecord) -> MetricsRecord:

@@ -34,12 +34,13 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
+from taugate.retrieval.release.evidence import Certificate, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]
+Certificates = list[Certificate] | None
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,37 @@ class StrataCertifier:
             others=self._record(None, joined, None) if len(joined) else None,
             other_values=small,
         )
+
+    def certificates(
+        self, strata: QueryStrata, record: StrataRecord, stratum: StratumRecord, tau: float
+    ) -> Certificates:
+        """Measure the limits again at the thresholds of a stratum that was certified before.
+
+        None if no labelled query is about it; empty if no document belongs to it.
+
+        Args:
+            strata: The queries by stratum, now.
+            record: All strata that were certified.
+            stratum: The stratum; the small ones together if its value is None.
+            tau: Threshold of a search without a filter.
+        """
+        values = record.other_values if stratum.value is None else [stratum.value]
+        within = DocumentSubset(strata.metadata.where(all_of(OneOf.of(strata.field, *values))))
+        if not len(within):
+            return []
+        named = [members for value, members in strata.members.items() if value in values]
+        members = np.intersect1d(np.unique(np.concatenate([np.arange(0), *named])), self.certifying)
+        if not len(members):
+            return None
+        found = []
+        if stratum.tau_without_filter is not None:
+            limits = loss_limits(self.rule, self.evidence, members, self.kind)
+            found += [certificate(limit, tau, self.rule) for limit in limits]
+        if stratum.tau is not None:
+            rule = replace(self.rule, confidence=1 - (1 - self.rule.confidence) / len(record.strata))
+            limits = loss_limits(rule, *self._within(members, within), self.kind)
+            found += [certificate(limit, stratum.tau, rule) for limit in limits]
+        return found
 
     def _large_enough(self, members: Positions) -> bool:
         """Return whether a stratum has enough queries to be certified if nothing is lost."""

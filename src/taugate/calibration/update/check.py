@@ -1,8 +1,9 @@
-"""The check that τ still holds: a paired comparison of accuracy at τ on the corpus before and after the update.
+"""The check that τ still holds: a paired comparison of the metric at τ on the corpus before and after the update.
 
 Every labelled query that both corpora can answer is run on both, with the same threshold. The loss of a query is its
-hit before minus its hit now. τ holds if the mean loss is shown, one-sided with 95 % confidence, to be within the margin
-(non-inferiority), by document if queries share documents (`calibration/risk/paired.py`).
+accuracy or NDCG before minus that now, and counts by the weight of the query. τ holds if the mean loss is shown,
+one-sided with 95 % confidence, to be within the margin (non-inferiority), by document if queries share documents
+(`calibration/risk/paired.py`).
 
 All labelled queries count, including those that chose τ. They favour the corpus that τ was chosen on, so they
 overestimate the loss rather than underestimate it.
@@ -12,15 +13,16 @@ documents, which the old corpus could not answer. A changed document is assumed 
 before.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.changes import CorpusDigests
-from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.documents import ResultDocuments
 from taugate.calibration.metrics.own_documents import OwnPassages
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.probes import LabelledSearch
@@ -36,6 +38,8 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.vectors.queries import QueryVectors
 
+_METRICS = {"accuracy": "accuracy", "ndcg": "NDCG"}
+
 
 @dataclass(frozen=True)
 class ThresholdCheck:
@@ -43,12 +47,13 @@ class ThresholdCheck:
 
     Attributes:
         units: Sampling units of the queries that both corpora can answer.
-        before: Mean accuracy at τ over these queries on the old corpus.
-        now: Mean accuracy at τ over these queries on the new corpus.
+        before: Mean of the metric at τ over these queries on the old corpus.
+        now: The same on the new corpus.
         loss: Loss of the average unit, with one-sided limits at CONFIDENCE each.
         margin: The largest loss allowed.
         widened: Whether the margin is above the default because the labels cannot show less.
         unpaired: Number of queries that are only about new documents.
+        metric: Name of the metric.
         name: What is checked.
     """
 
@@ -59,6 +64,7 @@ class ThresholdCheck:
     margin: float
     widened: bool
     unpaired: int
+    metric: str
     name: str = "the threshold"
 
     @property
@@ -73,7 +79,7 @@ class ThresholdCheck:
         change = f"from {self.before:.4f} to {self.now:.4f}"
         average = "average document" if self.units.unit == "document" else "average query"
         return (
-            f"{verdict}: on {self.units.words}, accuracy at τ went {change}; the {average} "
+            f"{verdict}: on {self.units.words}, {self.metric} at τ went {change}; the {average} "
             f"{'loses' if self.loss.mean >= 0 else 'gains'} {abs(self.loss.mean):.4f}, and loses "
             f"at most {self.loss.upper:.4f} ({100 * CONFIDENCE:g} % confidence); {self.margin:g} is allowed"
         )
@@ -107,7 +113,7 @@ def check_threshold(
     policy: PolicyRecord,
     settings: UpdateSettings,
 ) -> ThresholdCheck:
-    """Compare accuracy at τ before and after an update.
+    """Compare the policy's metric at τ before and after an update.
 
     Args:
         results_before: Searches the old corpus.
@@ -121,8 +127,8 @@ def check_threshold(
         InputError: If no query can be answered by both corpora.
     """
     dataset, vectors = search.dataset, search.encoded.answerable
-    relevant_before = _positions_before(before, dataset)
-    pairs = np.array([row for row, relevant in enumerate(relevant_before) if relevant], dtype=np.int64)
+    grades_before = _grades_before(before, dataset)
+    pairs = np.array([row for row, of in enumerate(grades_before) if max(of.values(), default=0) > 0], dtype=np.int64)
     if not len(pairs):
         raise InputError(
             f"{dataset.name}: no labelled query of the split {dataset.split} has a relevant document in the current "
@@ -130,34 +136,52 @@ def check_threshold(
         )
     queries = [dataset.answerable[row] for row in pairs.tolist()]
     paired_queries = PairedQueries(pairs, queries, vectors[pairs], _own_before(before, dataset, queries))
-    then = _hits(*results_before(paired_queries), [relevant_before[row] for row in pairs])
-    paired = scored.take(pairs)
-    now = paired.judged.accuracy(paired.kept(policy.kind, policy.threshold))
+    paired, (top, kept) = scored.take(pairs), results_before(paired_queries)
+    grades = [[grades_before[row].get(position, 0) for position in found] for row, found in _rows(pairs, top)]
+    documents = np.unique(before.documents[top.positions], return_inverse=True)[1].reshape(kept.shape).astype(np.int32)
+    earlier = replace(
+        paired.judged, top=top, grades=np.array(grades), documents=ResultDocuments(documents, np.ones_like(kept))
+    )
+    then = earlier.metric(policy.metric, kept)
+    now = paired.judged.metric(policy.metric, paired.kept(policy.kind, policy.threshold))
     units = SamplingUnits.of_queries(queries, search.units.drawn)
-    losses = paired_losses(then - now, units)
-    detectable = min_detectable_loss(units, CONFIDENCE)
-    margin = settings.margin_for(detectable)
-    loss = Interval(mean=losses.mean, lower=losses.lower_limit(CONFIDENCE), upper=losses.upper_limit(CONFIDENCE))
+    weights = np.array([query.weight for query in queries])
+    scale, shares = float(weights.max() / weights.mean()), weights / weights.max()  # so that no loss is above 1
+    losses = paired_losses((then - now) * shares, units)
+    mean, lower, upper = losses.mean, losses.lower_limit(CONFIDENCE), losses.upper_limit(CONFIDENCE)
+    margin = settings.margin_for(scale * min_detectable_loss(units, CONFIDENCE))
+    loss = Interval(mean=scale * mean, lower=max(-1.0, scale * lower), upper=min(1.0, scale * upper))
+    before_mean, now_mean = (float(np.average(values, weights=weights)) for values in (then, now))
     widened = settings.margin is None and margin > settings.margin_for(0)
     unpaired = len(dataset.answerable) - len(pairs)
-    return ThresholdCheck(units, float(then.mean()), float(now.mean()), loss, margin, widened, unpaired)
+    return ThresholdCheck(units, before_mean, now_mean, loss, margin, widened, unpaired, _METRICS[policy.metric])
 
 
-def _positions_before(before: CorpusDigests, dataset: Dataset) -> list[frozenset[int]]:
-    """Return, for each answerable query, the positions of its relevant passages in the old corpus.
+def _rows(pairs: NDArray[np.int64], top: TopK) -> Iterator[tuple[int, list[int]]]:
+    """Yield the row of each paired query with the positions of its results."""
+    return zip(pairs.tolist(), top.positions.tolist(), strict=True)
 
-    A relevant document is looked up by its id, whatever its chunks were; a relevant chunk by its own id.
+
+def _grades_before(before: CorpusDigests, dataset: Dataset) -> list[dict[int, int]]:
+    """Return, for each answerable query, the grades of passages by their positions in the old corpus.
+
+    A judged document is looked up by its id, whatever its chunks were; a relevant chunk by its own id.
     """
     named = [_named(query, dataset.documents) for query in dataset.answerable]
-    places = before.positions(frozenset[str]().union(*named))
-    return [frozenset(position for name in names for position in places.get(name, ())) for names in named]
+    places = before.positions({name for names in named for name in names})
+    return [{position: grade for name, grade in names.items() for position in places.get(name, ())} for names in named]
 
 
-def _named(query: LabelledQuery, documents: DocumentStore) -> set[str]:
-    """Return the ids of a query's relevant documents, or of the relevant chunks if only a part answers it."""
+def _named(query: LabelledQuery, documents: DocumentStore) -> dict[str, int]:
+    """Return the grades of a query's judged documents by id, or of the relevant chunks if only a part answers it."""
     chunks = query.chunks or {}
-    names = {documents[document].document_id for document in query.relevant if document not in chunks}
-    return names | {documents[position].id for positions in chunks.values() for position in positions}
+    grades = {documents[document].document_id: -grade for document, grade in query.lesser.items()}
+    for document, grade in query.relevant.items():
+        if document in chunks:
+            grades |= {documents[position].id: grade for position in chunks[document]}
+        else:
+            grades[documents[document].document_id] = grade
+    return grades
 
 
 def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQuery]) -> OwnPassages:
@@ -165,13 +189,3 @@ def _own_before(before: CorpusDigests, dataset: Dataset, queries: list[LabelledQ
     named = [[dataset.documents[position].id for position in query.own_passages] for query in queries]
     places = before.positions({name for names in named for name in names})
     return [tuple(position for name in names for position in places.get(name, ())) for names in named]
-
-
-def _hits(top: TopK, kept: Mask, relevant: list[frozenset[int]]) -> PerQuery:
-    """Return 1 for each query that is answered with a relevant document, else 0; (q,)."""
-    relevant_results = [
-        [position in relevant_positions for position in row]
-        for row, relevant_positions in zip(top.positions.tolist(), relevant, strict=True)
-    ]
-    hits: NDArray[np.bool_] = np.any(kept & np.array(relevant_results), axis=1)
-    return hits.astype(np.float64)

@@ -1,6 +1,7 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -30,9 +31,10 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.relevance.probes import LabelledSearch
-from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings, requested_margin
-from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings.update import TESTED_AGAIN, UpdateSettings, kept_settings
+from taugate.calibration.study.asked_again import LabelledEvidence
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch
 from taugate.calibration.update.acceptance import accept_index, release_encoders
@@ -41,7 +43,9 @@ from taugate.calibration.update.check import ResultsBefore, ThresholdCheck, chec
 from taugate.calibration.update.vectors import encode_changes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.dataset.location import local_folder
+from taugate.ingestion.dataset.people import read_people
 from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule
@@ -49,11 +53,11 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
+from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.rerank.late_interaction import LateInteraction
-
-# Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
-_TESTED_AGAIN = frozenset({"index", "engine"})
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Updated:
         parent: Id of the release that was current.
         changes: Changes of the corpus.
         check: Whether τ still holds, None if nothing changed.
+        withdrawn: Promises that do not hold any more.
         published: How publishing the new release ended.
     """
 
@@ -72,7 +77,13 @@ class Updated:
     parent: str
     changes: CorpusChanges
     check: ThresholdCheck | None = None
+    withdrawn: Sequence[WithdrawnRecord] = ()
     published: Published = field(default_factory=Published)
+
+    @property
+    def holds(self) -> bool:
+        """Whether τ still holds, and every promise."""
+        return (self.check is None or self.check.holds) and not self.withdrawn
 
 
 def update(
@@ -108,9 +119,9 @@ def update(
             if updating.read(data).changes.is_empty:
                 return Updated(updating.current, folder.name, updating.changes)
             manifest = updating.encode().gate().rerank().study().decide().write()
+            updated = Updated(manifest, folder.name, updating.changes, updating.check, updating.withdrawn)
             with job.stage("promote"):
-                published = _publish(folder, manifest, updating.check, promotion, job)
-            return Updated(manifest, folder.name, updating.changes, updating.check, published)
+                return replace(updated, published=_publish(folder, updated, updating.check, promotion, job))
 
 
 class Update(CalibrationStages):
@@ -129,17 +140,19 @@ class Update(CalibrationStages):
         current: Manifest of the release.
         changes: Changes of the corpus; set by reading.
         check: Whether τ still holds; set by deciding.
+        withdrawn: Promises that do not hold any more; set by deciding.
     """
 
     changes: CorpusChanges
     check: ThresholdCheck
+    withdrawn: list[WithdrawnRecord]
 
     def __init__(self, folder: Path, requested: UpdateSettings, promotion: Promotion, spool: Path, job: Job) -> None:
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
             _check_promotable(release.manifest, promotion)
             self.encoders = release_encoders(folder, release)
-        super().__init__(folder.parent, _settings(release.manifest, requested), spool, job)
+        super().__init__(folder.parent, kept_settings(release.manifest, requested), spool, job)
         self.release, self.requested, self.promotion = release, requested, promotion
         self.current = self.parent = release.manifest
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
@@ -158,10 +171,15 @@ class Update(CalibrationStages):
         own = not parent.reads_texts
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        with job.stage("read"), local_folder(data, split, own_vectors=own) as source:
+        labels = () if parent.labels is None else (split, *parent.labels.splits[1:])
+        splits, optional = labels or (split,), (GENERATED, *labels[1:]) if labels else ()
+        with job.stage("read"), local_folder(data, *splits, optional=optional, own_vectors=own) as source:
             self.before = CorpusDigests.of(documents_of(self.release, job))
-            lowest = parent.data.relevant_from
-            dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own, relevant_from=lowest)
+            if labels:
+                dataset = read_people(source, labels, self.spool, job.report, self.before, own_vectors=own)
+            else:
+                lowest = parent.data.relevant_from
+                dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own, relevant_from=lowest)
             if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
                 dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
@@ -191,7 +209,7 @@ class Update(CalibrationStages):
         with self.job.stage("rerank"):
             reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
             searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
-        inputs = replace(self.inputs, settings=_settings(self.current.first_stage, self.requested))
+        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested))
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
         record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
         self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
@@ -199,7 +217,7 @@ class Update(CalibrationStages):
         return self
 
     def decide(self) -> Self:
-        """Measure the threshold of the release, and check that it still holds; of two stages, that both hold.
+        """Measure the threshold of the release, check that it still holds, and ask every promise again, of both stages.
 
         Raises:
             InputError: If no query can be answered by both corpora.
@@ -208,16 +226,27 @@ class Update(CalibrationStages):
         with self.job.stage("check"):
             self.check = self._check()
         _warn(self.check, self.job)
-        kept = (record for record in self.current.gate if record.kind not in _TESTED_AGAIN)
+        kept = (record for record in self.current.gate if record.kind not in TESTED_AGAIN)
+        self._ask()
         self.records |= {
             "gate": [*kept, *self.accepted.gate],
-            "strata": self.current.strata,
-            "update": _record(self.current, self.changes, self.check, self.promotion),
-            "labels": self.current.labels,
+            "update": _record(self.current, self.changes, self.check, self.withdrawn, self.promotion),
         }
-        if self.current.calibration is not None:  # the evidence for τ is still the parent's; an update adds none
-            self.records["calibration"] = self.current.calibration
         return self
+
+    def _ask(self) -> None:
+        """Ask the promises of the release, and withdraw those that do not hold from the records."""
+        current, records = self.current, self.records
+        new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
+        asked, withdrawn = ask(stated(current, current.strata), LabelledEvidence(self.studied, self.inputs), new)
+        if self.second is not None and current.second_stage is not None:
+            evidence = LabelledEvidence(self.second.first, self.inputs)
+            records["second_stage"], more = ask_first_stage(current.second_stage, evidence, self.second.record)
+            withdrawn += more
+        # The evidence for τ is still the parent's; an update adds none.
+        kept = {} if current.calibration is None else {"calibration": current.calibration}
+        records |= vars(asked) | kept | inherited_state(current, withdrawn)
+        self.withdrawn = withdrawn
 
     def _check(self) -> ThresholdCheck:
         """Check the threshold; of two stages, return the check that is further from holding."""
@@ -263,39 +292,6 @@ def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
         raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")
 
 
-def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
-    """Return the settings of the current release's calibration, with its threshold fixed."""
-    policy = manifest.policy
-    rule = ThresholdRule(
-        method="fixed",
-        policy="similarity" if policy.kind == "none" else policy.kind,
-        metric=policy.metric,
-        tau=policy.tau,
-    )
-    tested = [record for record in manifest.gate if record.kind in _TESTED_AGAIN and record.admitted]
-    gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
-    engine = manifest.engine
-    if engine is None and settings.embeddings is not None:
-        raise InputError(
-            f"--embeddings {settings.embeddings}: only for a release whose vectors are in an engine; those of "
-            f"{manifest.release_id} are in its folder, so leave the option out"
-        )
-    return CalibrationSettings(
-        split=manifest.data.split if settings.split is None else settings.split,
-        k=policy.k,
-        **manifest.bootstrap.model_dump(),
-        rule=rule.kept_from(policy.method),
-        candidates=CandidateSettings(
-            index=manifest.index.kind if engine is None else "flat",
-            lexical="off" if manifest.lexical is None else manifest.lexical.weight,
-            gate=gate,
-        ),
-        engine="faiss" if engine is None else engine.kind,
-        accept_vectors=bool(manifest.accepts_vectors),
-        embeddings=settings.embeddings,
-    )
-
-
 def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:
     """Raise InputError if the corpus has become too small; report how many queries have lost their answers."""
     if calibration.k > len(dataset.documents):
@@ -327,11 +323,18 @@ def _warn(check: ThresholdCheck, job: Job) -> None:
         )
 
 
-def _record(parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, promotion: Promotion) -> UpdateRecord:
-    before = parent.update
+def _record(
+    parent: Manifest,
+    changes: CorpusChanges,
+    check: ThresholdCheck,
+    withdrawn: Sequence[WithdrawnRecord],
+    promotion: Promotion,
+) -> UpdateRecord:
+    before, holds = parent.update, check.holds and not withdrawn
     return UpdateRecord(
         parent=parent.release_id,
         calibrated=parent.release_id if before is None else before.calibrated,
+        documents=parent.certified_documents,
         updates=1 if before is None else before.updates + 1,
         added=changes.added,
         changed=changes.changed,
@@ -341,14 +344,19 @@ def _record(parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, pro
         loss=check.loss,
         margin=check.margin,
         confidence=CONFIDENCE,
-        holds=check.holds,
-        forced=promotion.requested and promotion.force and not check.holds,
+        holds=holds,
+        forced=promotion.requested and promotion.force and not holds,
     )
 
 
-def _publish(parent: Path, manifest: Manifest, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:
-    """Sign the release, and promote it if that is requested and τ holds or --force is given."""
-    refused = None if check.holds or promotion.force else Published.refused(check.sentence)
-    shown = f"accuracy at τ not lower by more than {check.margin:g} after an update"
-    satisfied = SatisfiedRule(shown, parent.name) if check.holds else None
-    return publish(parent.parent / manifest.release_id, promotion, refused, satisfied, report=job.report)
+def _publish(parent: Path, updated: Updated, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:
+    """Sign the release, and promote it if that is requested and τ and every promise hold, or --force is given."""
+    against = check.sentence
+    if check.holds and updated.withdrawn:
+        names = ", ".join(record.promise for record in updated.withdrawn)
+        against = f"not everything that was promised holds for these documents; withdrawn: {names}"
+    refused = None if updated.holds or promotion.force else Published.refused(against)
+    shown = f"{check.metric} at τ not lower by more than {check.margin:g} after an update"
+    satisfied = SatisfiedRule(shown, parent.name) if updated.holds else None
+    release = parent.parent / updated.manifest.release_id
+    return publish(release, promotion, refused, satisfied, report=job.report)

@@ -55,6 +55,7 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
         f"made from {name}; documents erased: {len(set(documents))}",
         f"golden queries with another answer: {erased.changed}; removed, because no answer is left: {erased.dropped}",
     ]
+    lines += [f"withdrawn: {record.words} Not shown: {record.reason}." for record in erased.manifest.withdrawn or ()]
     if (releases / name / SIGNATURE).exists():
         lines.append(f"sign it first: taugate release sign {new_name} --releases {releases} --key PEM")
     lines.append(f"not promoted: taugate release promote {new_name} --releases {releases}")

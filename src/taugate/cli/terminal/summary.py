@@ -80,6 +80,8 @@ class CalibratedRelease:
         if self.is_of_run:
             opened += ", or taugate_client.Gate in Python"
         lines = {"Open": opened} if self.is_current else {}
+        if self.is_of_run:
+            lines["Store"] = "A service cannot see yours grow: when it has, send it the questions of GET /gate/golden."
         step = self._next_step(releases)
         return lines | {"Report": str(self.path / REPORT)} | ({} if step is None else {"Next": step})
 

@@ -1,7 +1,7 @@
 """Queries written by people: those that have been judged, and those that have not."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,13 @@ from taugate.ingestion.dataset.queries import PEOPLE
 
 
 def read_people(
-    folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None], *, own_vectors: bool = False
+    folder: Path,
+    splits: Sequence[str],
+    spool: Path,
+    say: Callable[[str], None],
+    earlier_ids: Container[str] = (),
+    *,
+    own_vectors: bool = False,
 ) -> Dataset:
     """Read the judged queries of several splits as one, with unjudged and generated queries.
 
@@ -31,13 +37,14 @@ def read_people(
         splits: Names of files in qrels/; the first names the split of the result.
         spool: An empty folder for the documents, which has to outlive the result.
         say: Called with a message about queries that are left out.
+        earlier_ids: As in `read_dataset`.
         own_vectors: As in `OpenDataset.read`.
 
     Raises:
         InputError: At the first fault, with file and line.
     """
     opened = OpenDataset.read(folder, splits[0], spool, own_vectors=own_vectors)
-    judged, seen_only, generated_count = _judged(opened, splits)
+    judged, seen_only, generated_count = _judged(opened, splits, earlier_ids)
     in_order = [judged[name] for name in opened.queries if name in judged]
     answerable = [query for query in in_order if query.relevant]
     if not answerable:
@@ -47,7 +54,7 @@ def read_people(
         )
     if generated_count:
         say(f"left out judged queries that were generated: {generated_count:,}; people phrase queries differently")
-    generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
+    generated = opened.labelled(GENERATED, earlier_ids)[0] if GENERATED in splits_in(folder) else []
     by_users = {line.query for line in judgement_lines(stored_file(folder / qrels_of(TRAFFIC)))}
     unjudged = [
         name
@@ -75,13 +82,15 @@ def read_people(
     )
 
 
-def _judged(opened: OpenDataset, splits: Sequence[str]) -> tuple[dict[str, LabelledQuery], set[str], int]:
+def _judged(
+    opened: OpenDataset, splits: Sequence[str], earlier_ids: Container[str]
+) -> tuple[dict[str, LabelledQuery], set[str], int]:
     """Return the judged queries by people, the names of those that only users saw, and the number of generated ones."""
     judged: dict[str, LabelledQuery] = {}
     seen_only: set[str] = set()
     generated_count = 0
     for split in splits:
-        queries, _ = opened.labelled(split)
+        queries, _ = opened.labelled(split, earlier_ids)
         from_people = [query for query in queries if query.origin in PEOPLE and query.id not in judged]
         generated_count += sum(query.origin not in PEOPLE for query in queries)
         if split == TRAFFIC:

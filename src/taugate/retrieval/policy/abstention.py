@@ -144,6 +144,11 @@ class AnswerScore:
         score: Float32 = (values[:, 0] if self.model is None else self.model.log_odds(values)).astype(np.float32)
         return score
 
+    @property
+    def is_best_result(self) -> bool:
+        """Whether it is the score of the best result alone, which cannot rise if other documents are removed."""
+        return self.name == "best_similarity"
+
     def save(self, path: Path) -> None:
         """Write the score to one safetensors file, without the words, which are in a file of their own."""
         signals, arrays = self.signals, {"k": np.array([self.signals.k])}

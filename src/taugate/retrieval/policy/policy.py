@@ -50,7 +50,8 @@ class Policy:
         tau: Threshold in units of the decision score, at most 0 for `gap`; None for `none`.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.
-        provisional: Whether τ rests on too few queries to say how good it is.
+        provisional: Whether τ rests on too few queries to say how good it is, or is kept from other documents for which
+            more was promised.
         strata: Thresholds of filtered searches; None without any.
         certified: Whether the calibration holds for the searched documents.
     """

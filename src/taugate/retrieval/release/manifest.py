@@ -37,6 +37,7 @@ from taugate.retrieval.release.records import (
     QuerySetRecord,
     RefusalRecord,
     State,
+    WithdrawnRecord,
 )
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord
@@ -129,21 +130,23 @@ class UpdateRecord(Record):
     Attributes:
         parent: Id of the previously current release, whose threshold and relevance model were kept.
         calibrated: Id of the release that chose them: the parent, unless the parent is an update too.
+        documents: Number of documents of that release; None, and not written, by older versions.
         updates: Number of updates since that release, including this one.
         added: Number of added documents.
         changed: Number of changed documents.
         removed: Number of removed documents.
         queries: Number of queries that both releases can answer.
         evidence: Unit of evidence among these queries.
-        loss: Accuracy at τ of the parent minus that of this release, for the average unit, with limits that are
-            one-sided at the confidence.
+        loss: The policy's metric at τ of the parent minus that of this release, for the average unit, with limits that
+            are one-sided at the confidence.
         margin: Largest allowed loss.
-        holds: Whether the loss is shown to be smaller.
+        holds: Whether the loss is shown to be smaller, and no promise is withdrawn.
         forced: Whether promotion was requested regardless.
     """
 
     parent: str
     calibrated: str
+    documents: Annotated[int | None, Field(ge=1), UNLESS_NONE] = None
     updates: int = Field(ge=1)
     added: int
     changed: int
@@ -187,6 +190,8 @@ class ReleaseManifest(Record):
         drift: Smallest shift of the traffic that an alarm detects.
         update: None, and not written, unless an update made the release.
         labels: None, and not written, unless labels were combined with a machine's scores.
+        withdrawn: Promises of earlier releases that are not shown to hold for these documents; None, and not written,
+            without any.
         adaptation: None, and not written, unless the encoder was adapted.
         reference: Name of the file of reference similarities.
         files: Every other file, by path.
@@ -213,6 +218,7 @@ class ReleaseManifest(Record):
     drift: DriftRecord | None = None
     update: Annotated[UpdateRecord | None, UNLESS_NONE] = None
     labels: Annotated[LabelsRecord | None, UNLESS_NONE] = None
+    withdrawn: Annotated[list[WithdrawnRecord] | None, UNLESS_NONE] = None
     adaptation: Annotated[AdaptationRecord | None, UNLESS_NONE] = None
     reference: str
     files: dict[str, FileRecord]
@@ -228,6 +234,11 @@ class ReleaseManifest(Record):
         """Upper limit of scores, as numbers without a sign."""
 
     @property
+    def documents_over_certified(self) -> float:
+        """How far the corpus has grown since the thresholds were chosen; NaN for a store that cannot be counted."""
+        return math.nan
+
+    @property
     def answer_threshold(self) -> tuple[str, float] | None:
         """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
         if self.abstention is not None:
@@ -236,7 +247,9 @@ class ReleaseManifest(Record):
 
     @property
     def state(self) -> State:
-        """Calibrated or provisional; releases of versions without this record count as calibrated."""
+        """Calibrated, provisional or inherited; releases of versions without this record count as calibrated."""
+        if self.withdrawn:
+            return "inherited"
         return "calibrated" if self.calibration is None else self.calibration.state
 
     @field_validator("metrics")
@@ -295,6 +308,18 @@ class Manifest(ReleaseManifest):
     def reads_vectors(self) -> bool:
         """True if a query may be a vector."""
         return bool(self.accepts_vectors) or not self.reads_texts
+
+    @property
+    def certified_documents(self) -> int:
+        """Number of documents of the release that chose the thresholds, which updates and erasures keep."""
+        erased = 0 if self.erasure is None else self.erasure.documents
+        before = None if self.update is None else self.update.documents
+        return before or self.data.documents + erased
+
+    @property
+    def documents_over_certified(self) -> float:
+        """Number of documents, divided by that of the release that chose the thresholds."""
+        return self.data.documents / self.certified_documents
 
     @property
     def query_encoders(self) -> dict[str, EncoderRecord]:

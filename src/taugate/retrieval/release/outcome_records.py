@@ -49,6 +49,8 @@ class PolicyRecord(Record):
         choice: How `auto` chose this kind.
         evidence: Unit of the evidence; queries for the method bootstrap.
         shortage: What is missing if nothing could be certified; else None, and not written.
+        certified: False if a certificate was withdrawn, because it is not shown to hold for the documents of the
+            release; else None, and not written.
     """
 
     kind: PolicyKind
@@ -67,6 +69,7 @@ class PolicyRecord(Record):
     choice: Choice | None
     evidence: EvidenceRecord | None = None
     shortage: Annotated[Shortage | None, UNLESS_NONE] = None
+    certified: Annotated[Literal[False] | None, UNLESS_NONE] = None
 
     @property
     def threshold(self) -> np.float32 | None:

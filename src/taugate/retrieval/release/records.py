@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
 
-State = Literal["calibrated", "provisional"]
+State = Literal["calibrated", "provisional", "inherited"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
 # With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
@@ -97,6 +97,20 @@ class AbstentionRecord(Record):
         if abs(self.tau) > float(np.finfo(np.float32).max):
             raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
         return self
+
+
+class WithdrawnRecord(Record):
+    """A promise that is not shown to hold for the documents of a release, although an earlier release made it.
+
+    Attributes:
+        promise: Its name.
+        words: What was promised, as one sentence.
+        reason: What was measured instead, or why nothing could be.
+    """
+
+    promise: str
+    words: str
+    reason: str
 
 
 class NoAnswerRecord(Record):
@@ -270,7 +284,7 @@ class CalibrationRecord(Record):
     """The amount of evidence behind a release.
 
     Attributes:
-        state: Calibrated, or provisional if there is any reason.
+        state: Calibrated, or provisional if there is any reason; inherited if a promise is withdrawn.
         reasons: Reasons for a provisional state.
         human: Number of answerable queries of people.
         generated: Number of generated answerable queries.

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from taugate.drift.observations import hashed
 from taugate.errors import InputError
 from taugate.retrieval.gate import GateReply
-from taugate.retrieval.golden_results import GoldenResults, compare
+from taugate.retrieval.golden_results import GoldenResults, compare, grown_store
 from taugate.retrieval.query import Query
 from taugate.service.api.gate_schemas import (
     GateBatchRequest,
@@ -76,10 +76,13 @@ class GateHandlers:
         live = {answer.query_id: answer.results for answer in body.queries}
         try:
             deviation = await asyncio.to_thread(compare, _golden(active), live)
+            grown = await asyncio.to_thread(grown_store, _golden(active), live, active.gate.gate)
         except InputError as error:
             raise Invalid(str(error)) from error
         if deviation.objection is not None:
             raise OtherRetriever(f"{deviation.objection}: this is not the calibrated retriever; calibrate again")
+        if grown is not None:
+            raise OtherRetriever(f"{grown}: the store has changed; calibrate again")
         return model_reply(GoldenCheckResponse(**asdict(deviation), release=active.release_id))
 
     async def _answer(self, body: GateRequest, active: ActiveRelease, *, name: str = "") -> bytes:

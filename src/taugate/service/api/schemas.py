@@ -27,7 +27,10 @@ from taugate.service.settings import MAX_QUERIES
 _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 RELEASE_ID = "id of the release"
-PROVISIONAL = "`provisional` if the threshold rests on too little evidence"
+PROVISIONAL = (
+    "`provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other documents and a "
+    "promise is withdrawn"
+)
 MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 

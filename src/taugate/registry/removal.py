@@ -1,0 +1,64 @@
+"""Which promises of a release hold without some of its documents, although no query is asked again.
+
+Scores of the remaining documents do not change, so the best score of a query can only fall. That keeps a limit on
+questions that get a result although no document answers them. What is lost is another matter: a document may move up
+into the results that was not counted, and the score by which a query is refused may fall below the threshold.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+
+
+@dataclass(frozen=True)
+class RemovalEvidence:
+    """What a removal cannot break; see `Evidence`.
+
+    Attributes:
+        best_scores_fall: Whether the score by which queries are refused can only fall.
+        silence: See `Evidence`.
+    """
+
+    best_scores_fall: bool
+    silence: str = "documents were removed, and no labelled query was asked"
+
+    def losses(self, policy: PolicyRecord) -> None:
+        """Return None: another document may be among the results."""
+
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> None:
+        """Return None, as for all queries."""
+
+    def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, None]:
+        """Return the limit of answers if scores can only fall; more queries may be refused."""
+        return record.answered_unanswerable if self.best_scores_fall else None, None
+
+    def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
+        """Return the counts of before, if scores can only fall."""
+        return record if self.best_scores_fall else None
+
+    def lost(self, record: RefusalRecord) -> None:
+        """Return None: more right answers may be refused."""
+
+
+def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> dict[str, Any]:
+    """Return the fields of a manifest without the promises that a removal may break.
+
+    Args:
+        before: Manifest of the release with all documents.
+        strata: Its strata that have documents left.
+        scores_fall: Whether the best score of the first stage, or of the only one, can only fall. That of a second
+            stage may rise, because it scores other documents.
+    """
+    second = before.second_stage
+    records, withdrawn = ask(stated(before, strata), RemovalEvidence(scores_fall and second is None))
+    if second is not None:
+        second, more = ask_first_stage(second, RemovalEvidence(scores_fall), second)
+        withdrawn += more
+    # The summary of before states what is withdrawn.
+    summary = {"summary": None} if withdrawn else {}
+    return vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary
