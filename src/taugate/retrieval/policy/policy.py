@@ -15,6 +15,8 @@ from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.vectors.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "gap", "probability", "none"]
+# Policies that never drop the best result, so that without a rule that refuses queries every query gets one.
+KEEP_BEST: frozenset[PolicyKind] = frozenset({"relative", "gap", "none"})
 Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
 
