@@ -39,7 +39,8 @@ def test_page_starts_with_summary_and_counts_refusals(mixed: Path, encoder: Path
     encoder_name = each.manifest().encoder.name
     made = f"Release {RELEASE_ID}, calibrated, made {CREATED_AT} by {COMMAND}, encoder {encoder_name}"
     assert each.found.manifest.summary is not None
-    assert headline[:2] == [made, each.found.manifest.summary.replace(" %", "\u00a0%")]
+    lines = [" ".join(line.split()) for line in each.found.manifest.summary.splitlines()]
+    assert headline[:2] == [made, "".join(lines).replace(" %", "\u00a0%")]
     assert f"<br>ρ = {record.rho:.3f}" in html
     for name, refused in refused_kinds(record).items():
         share, lower = (f"{100 * value:.1f}\u00a0%" for value in (refused.refused / refused.queries, refused.lower))

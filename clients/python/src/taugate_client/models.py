@@ -108,6 +108,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class CertifiedLoss:
+    """A certified limit of the share of answerable queries that lose their answer, whether dropped or refused.
+
+    Attributes:
+        max_loss: Largest share of the answerable queries that lose their answer.
+        confidence: Confidence of that limit.
+    """
+
+    max_loss: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result.
 

@@ -206,9 +206,9 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
-def _with_derived(record: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
+def _with_derived(record: Any) -> Any:  # noqa: ANN401 (JSON)
     """Add what the manifest has in other forms: the state in words, shares refused, names in one text."""
-    facts: dict[str, Any] = _plain(record)
+    facts = _plain(record)
     refusal = dict(facts.get("refusal") or {})
     for kind, value in refusal.items():
         if (queries := _at(value, "queries")) is not None:

@@ -12,6 +12,10 @@ from taugate.retrieval.release.records import AbstentionRecord
 _LINE = re.compile(r"^(Certified|Checked) +(\S.*)$", re.MULTILINE)
 _COLUMNS = len("Certified") + 3
 _NOTHING = "nothing; --max-loss 0.02 asks for it"
+_SURE: dict[str | None, str] = {
+    "expected-loss": "on average",
+    "labels": "{:.4g} % confidence, estimated from few labels",
+}
 _WITHDRAWN = {
     "inherited": "nothing: the documents have changed since the calibration",
     "adjusted": "nothing: the threshold was given, not chosen",
@@ -66,10 +70,9 @@ def _loss(manifest: ReleaseManifest) -> Iterator[str]:
 
 def _evidence(policy: PolicyRecord) -> str:
     first = policy.certificates[0]
-    sure = "on average" if policy.statement == "expected-loss" else f"{100 * policy.confidence:.4g} % confidence"
+    sure = _SURE.get(policy.statement, "{:.4g} % confidence").format(100 * policy.confidence)
     cap = "" if first.count_at_most is None else f", at most {first.count_at_most:,} about a document"
-    labels = ", estimated from few labels" if policy.statement == "labels" else ""
-    return f"{sure}, {first.queries:,} questions{cap}{labels}"
+    return f"{sure}, {first.queries:,} questions{cap}"
 
 
 def _limit(certificate: Certificate, k: int, cause: str) -> str:
