@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from taugate.registry.catalog import calibration_state, unverified_manifest
-from taugate.retrieval.release.state import State, certified_loss, state_in_words
+from taugate.registry.catalog import unverified_manifest
+from taugate.retrieval.release.state import certified_loss, state_in_words
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     return ReleaseSummary(
         release=name,
         created=_created(name),
-        state=_state_in_words(manifest, calibration_state(releases, name)),
+        state=state_of(manifest) if manifest else None,
         data=_text(manifest, "data", "name"),
         split=_text(manifest, "data", "split"),
         policy=_text(manifest, "policy", "kind"),
@@ -90,10 +90,11 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     )
 
 
-def _state_in_words(manifest: object, state: State | None) -> str | None:
-    statement = _text(manifest, "policy", "statement")
+def state_of(manifest: object) -> str:
+    """Return the state in words of a manifest as plain JSON; without a record of it, a release is calibrated."""
+    state, statement = _text(manifest, "calibration", "state") or "calibrated", _text(manifest, "policy", "statement")
     tau, max_loss, confidence = (_number(manifest, "policy", field) for field in ("tau", "max_loss", "confidence"))
-    return state and state_in_words(state, certified_loss(state, statement, tau, max_loss, confidence))
+    return state_in_words(state, certified_loss(state, statement, tau, max_loss, confidence))
 
 
 def _created(name: str) -> datetime | None:

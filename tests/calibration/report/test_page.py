@@ -107,7 +107,10 @@ def test_page_without_holdout_or_threshold(sample: Path, encoder: Path, tmp_path
     none = studied(sample, encoder, tmp_path / "s", ThresholdRule.from_options(max_loss=[0.0001]), holdout=0.0)
     assert none.found.policy.kind == "none" and none.found.roles is not None
     page = check(none.page())
-    assert "No threshold" in page.text["headline"] and "no query is lost" in page.text["lost"]
+    assert (
+        "No threshold" in page.text["headline"]
+        and "0 of 271 calibration queries with a relevant document" in page.text["lost"]
+    )
     assert "no unanswerable queries" in page.text["abstaining"]
     assert "not fitted on" in page.text["kept"]
     assert not set(shown_queries(none.found).members.tolist()) & set(none.found.roles.fit.tolist())
@@ -123,7 +126,7 @@ def test_page_with_few_queries(sample: Path, encoder: Path, tmp_path: Path) -> N
     assert "no relevance model" in page.text["relevance"]
     relative = studied(few, encoder, tmp_path / "r", ThresholdRule.from_options(policy="relative", max_loss=[0.5]), k=1)
     page = check(relative.page())  # every decision score is 1
-    assert "None of the 20 answerable queries" in page.text["lost"]
+    assert "0 of 2 held-out queries with a relevant document among their top 1 keep none" in page.text["lost"]
 
 
 def test_page_with_equal_scores(papers: Studied) -> None:

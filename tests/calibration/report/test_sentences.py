@@ -58,7 +58,7 @@ def test_missing_threshold_is_first_warning(papers: Studied) -> None:
     first, *_ = page_warnings(papers.with_records(policy=policy).found)
     assert (first.title, first.text) == (
         "No threshold",
-        "The service keeps every result. Too few queries. Label more queries, or allow a larger loss with --max-loss.",
+        "Too few queries. Label more queries, or allow a larger loss with --max-loss.",
     )
 
 
@@ -84,8 +84,8 @@ def test_table_counts_refused_kinds_instead_of_headline(papers: Studied) -> None
     (refused,) = (line for line in lines if line.startswith("refused: "))
     assert refused == (
         "refused: 19 of 20 off-topic questions (at least 78.4\u00a0%), 14 of 20 near misses (at least "
-        "49.2\u00a0%), with ρ = 0.390625 (best_similarity). Off-topic questions are easy. Too few queries are labelled to "
-        "limit what ρ loses: ρ is provisional."
+        "49.2\u00a0%), with ρ = 0.390625 (best_similarity). Off-topic questions are easy. Too few queries are labelled "
+        "to limit what ρ loses: ρ is provisional."
     )
     assert before.splitlines()[0] not in lines
 

@@ -59,8 +59,8 @@ def checked_line(manifest: Manifest) -> str:
 def test_certified_release_has_both_lines(manifest: Manifest) -> None:
     assert summary_of(with_policy(manifest, **CERTIFIED)) == (
         "Certified   at most 2 of 100 questions lose their answer (95 % confidence, 264 questions)\n"
-        "Checked     1 of 124 held-out answers lost; 28 of 34 off-topic and 70 of 100 short questions refused; 4 % of the "
-        "results dropped"
+        "Checked     1 of 124 held-out answers lost; 28 of 34 off-topic and 70 of 100 short questions refused; 4 % of "
+        "the results dropped"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from taugate.calibration.charts.numbers import NOTHING, count, fixed, signed
+from taugate.registry.summary import state_of
 
 Value = str | int | float | None
 
@@ -214,8 +215,7 @@ def _with_derived(record: Any) -> Any:  # noqa: ANN401 (JSON)
         if (queries := _at(value, "queries")) is not None:
             refusal[kind] = value | {"share": value["refused"] / queries}
     components = ", ".join(_at(facts, "retriever.components") or ())
-    state = getattr(record, "state_in_words", None)
-    return facts | {"state": state, "refusal": refusal, "component_scores": components}
+    return facts | {"state": state_of(facts), "refusal": refusal, "component_scores": components}
 
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)

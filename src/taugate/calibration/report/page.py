@@ -181,10 +181,9 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
     if calibrated.policy.kind == "none":
         shortage, advice = calibrated.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
-        if shortage is not None and shortage.min_loss is not None:
-            advice = "Allow a larger loss with --max-loss."
-        advice = f"{calibrated.policy.guarantee} {advice}"
-        warnings.append(PageWarning("No threshold", f"The service keeps every result. {advice}"))
+        if shortage is not None and (shortage.min_loss is not None or shortage.options):
+            advice = f"Calibrate with {next(iter(shortage.options), 'a larger --max-loss')}."
+        warnings.append(PageWarning("No threshold", f"{calibrated.policy.guarantee} {advice}"))
     if (update := manifest.update) is not None:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):

@@ -102,7 +102,7 @@ def show_manifest(releases: Path, id: str | None) -> int:
     """Print the manifest as it is stored; stderr has its state, and what is certified and checked."""
     release = find(releases, id)
     shown, why = summarize(releases, release.name), _why(unverified_manifest(releases, release.name))
-    for line in (f"{release.name}: {shown.state}{why and f', because {why}'}", *(shown.summary or "").splitlines()):
+    for line in (f"{release.name} is {shown.state}{why and f': {why}'}", *(shown.summary or "").splitlines()):
         say(printable(line))
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
@@ -112,8 +112,10 @@ def _why(manifest: Mapping[str, Any]) -> str:
     """Return why a release, perhaps of another version, is provisional, and the remedy; empty if it is not."""
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
-    except (KeyError, TypeError, ValidationError):
+    except (KeyError, TypeError):
         return ""
+    except ValidationError:
+        return "see calibration.reasons"
 
 
 @action("verify")

@@ -31,6 +31,6 @@ def certified_loss(
     return CertifiedLoss(max_loss=max_loss, confidence=confidence)
 
 
-def state_in_words(state: State, certified: CertifiedLoss | None) -> str:
+def state_in_words(state: str, certified: CertifiedLoss | None) -> str:
     """Return the state as every screen shows it, such as "certified 2 %"."""
     return state if certified is None else f"certified {100 * certified.max_loss:.4g} %"
