@@ -148,7 +148,6 @@ def test_list_shows_kept_lost_and_refused(copy: Path, first: str, release: Relea
         ["refusals: ρ", "0.390625"],
         ["refusals: off-topic questions refused", "0.9500"],
         ["refusals: near misses refused", "0.7000"],
-        ["refusals: answers refused", "0.0066"],
     ]
 
 

@@ -30,7 +30,7 @@ def summary_of(manifest: ReleaseManifest) -> str:
 
 def summary_lines(summary: str) -> dict[str, str]:
     """Return both lines by their labels; the sentence of an earlier version is returned whole, as "Summary"."""
-    return dict(_LINE.findall(summary)) or {"Summary": summary}
+    return dict(_LINE.findall(summary)) or ({"Summary": summary} if summary else {})
 
 
 def certificate_cost(manifest: ReleaseManifest) -> str | None:
