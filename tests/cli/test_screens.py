@@ -20,8 +20,8 @@ from taugate.service.metrics import Metrics
 # How each screen writes a figure: of answers lost, of each kind refused, of results kept or dropped, and the state.
 FIGURES = {
     "lost": r"([\d,]+) of ([\d,]+) (?:held-out|calibration) (?:answers lost|queries with a relevant document)",
-    "off-topic": r"(?<!→ )([\d,]+) of ([\d,]+) off-topic",
-    "short": r"(?<!→ )([\d,]+) of ([\d,]+) short",
+    "off-topic": r"(?<!→ )(?<![\d,])([\d,]+) of ([\d,]+) off-topic",
+    "short": r"(?<!→ )(?<![\d,])([\d,]+) of ([\d,]+) short",
     "dropped": r"([\d.]+) % of the results dropped",
     "certified": r"at most ([\d.]+) of 100 questions lose their answer \((95) % confidence",
     "state": r"certified (\d+) %",

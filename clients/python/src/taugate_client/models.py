@@ -310,7 +310,7 @@ class GateResponse:
         policy: Kind of value that is compared with `threshold`.
         calibrated: True if the certificate of the threshold covers these results.
         why_not: Why `calibrated` is false, None if it is true: `fewer_than_k`, `not_sorted`,
-            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`.
+            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `no_threshold`, or `calibration`.
         calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is of other
             documents and is not shown to hold for these, `adjusted` if it was given.
         considered: Number of results before the threshold was applied.

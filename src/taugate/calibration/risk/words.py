@@ -107,8 +107,10 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
 
 def refused_answers(certificates: Sequence[Certificate]) -> Certificate | None:
     """Return the certificate that fails because ρ refuses answers, which every τ loses; None if queries are too few."""
-    enough = (each for each in certificates if each.loss > 0 and each.queries >= each.queries_needed)
-    return next(enough, None)
+    for certificate in certificates:
+        if certificate.loss > 0 and certificate.queries >= certificate.queries_needed:
+            return certificate
+    return None
 
 
 def impossible(

@@ -52,7 +52,7 @@ class Policy:
         tau: Threshold in units of the decision score, at most 0 for `gap`; None for `none`.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.
-        provisional: Whether τ rests on too few queries to say how good it is.
+        provisional: Whether τ is not calibrated: it rests on too few queries, or on other documents, or was given.
         strata: Thresholds of filtered searches; None without any.
         certified: Whether the calibration holds for the searched documents.
     """

@@ -110,7 +110,7 @@ def load_abstention(release: Path, path: Path, manifest: Manifest, corpus: Corpu
 
 def read_policy(manifest: Manifest) -> Policy:
     """Return the policy that a manifest describes."""
-    record, provisional = manifest.policy, manifest.state == "provisional"
+    record, provisional = manifest.policy, manifest.state != "calibrated"
     return Policy(record.kind, record.tau, record.k, record.metric, provisional, _stratum_thresholds(manifest))
 
 

@@ -51,8 +51,8 @@ def _certified(manifest: ReleaseManifest) -> str:
     policy = manifest.policy
     promises = [*_loss(manifest), *_refusals(manifest.abstention)]
     if not promises:
-        asked = f"nothing: these labels cannot show a loss of {_percent(policy.max_loss or 0)}"
-        return _NOTHING if policy.statement is None else asked
+        failed = f"nothing: these labels cannot show a loss of {_percent(policy.max_loss or 0)}"
+        return _NOTHING if policy.statement is None else failed
     of = "nothing about people's questions; of questions like these, " if manifest.state == "provisional" else ""
     return of + "; ".join(promises)
 
@@ -64,7 +64,7 @@ def _loss(manifest: ReleaseManifest) -> Iterator[str]:
         return
     # Estimates from few labels, and certificates beside limits of refusals, are of the cut alone.
     cut_alone = manifest.answer_threshold and (manifest.refusal is None or policy.statement == "labels")
-    limits = " and ".join(_limit(each, policy.k, " to τ" if cut_alone else "") for each in policy.certificates)
+    limits = " and ".join(_limit(limit, policy.k, " to τ" if cut_alone else "") for limit in policy.certificates)
     yield f"{limits} ({_evidence(policy)})"
 
 
@@ -89,9 +89,11 @@ def _refusals(record: AbstentionRecord | None) -> Iterator[str]:
     if record is None or not record.certified:
         return
     answered, refused = record.answered_unanswerable, record.empty_answerable
-    most, fewest = (_percent(limit.upper if limit.asked is None else limit.asked) for limit in (answered, refused))
+    max_answered, max_refused = (
+        _percent(limit.upper if limit.asked is None else limit.asked) for limit in (answered, refused)
+    )
     yield (
-        f"at most {most} of unanswerable questions answered and {fewest} of answerable ones refused "
+        f"at most {max_answered} of unanswerable questions answered and {max_refused} of answerable ones refused "
         f"({100 * record.confidence:.4g} % confidence, {answered.queries:,} and {refused.queries:,} questions)"
     )
 

@@ -132,7 +132,7 @@ class GateResponse(BaseModel):
     calibrated: bool = Field(description="true if the certificate of the threshold covers these results")
     why_not: str | None = Field(
         description="why `calibrated` is false, null if it is true: `fewer_than_k`, `not_sorted`, "
-        "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`"
+        "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `no_threshold`, or `calibration`"
     )
     calibration: State = Field(description=PROVISIONAL)
     certified: CertifiedLoss | None = Field(default=None, description=CERTIFIED)
