@@ -1,5 +1,6 @@
 """`taugate.open` searches a release in this process and returns what POST /search returns."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 import taugate
 from taugate.errors import InputError, ReleaseError
 from taugate.local import LocalRetriever
+from taugate.registry.catalog import find
+from tests.retrieval.release.clones import clone
 from tests.service_process import ServiceProcess
 
 QUESTION = "Do I need a building permit for a garage?"
@@ -37,9 +40,36 @@ def test_search_equals_service(options: dict[str, object], retriever: LocalRetri
     assert drop_defaults(retriever.search(QUESTION, **options).model_dump(mode="json")) == expected
 
 
+def certified(manifest: dict) -> None:
+    manifest["policy"] |= {"statement": "high-probability", "max_loss": 0.02}
+
+
+def adjusted(manifest: dict) -> None:
+    certified(manifest)
+    manifest["calibration"]["state"] = "adjusted"
+
+
+def test_certified_loss_is_in_covered_replies_alone(releases: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    with taugate.open(copy, clone(find(copy), 0, certified)) as retriever:
+        reply = retriever.search(QUESTION)
+        assert reply.certified is not None
+        assert reply.certified.model_dump() == {"max_loss": 0.02, "confidence": 0.95}
+        assert (reply.calibrated, reply.calibration) == (True, "calibrated")
+        for uncovered in ({"k": 100}, {"threshold": 0.1}, {"filter": {"category": "bygglov"}}):
+            assert retriever.search(QUESTION, **uncovered).certified is None
+
+
+def test_adjusted_release_certifies_nothing(releases: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    with taugate.open(copy, clone(find(copy), 0, adjusted)) as retriever:
+        reply = retriever.search(QUESTION)
+        assert (reply.calibrated, reply.calibration, reply.certified) == (False, "adjusted", None)
+
+
 def drop_defaults(fields: dict) -> dict:
     """Leave out the fields that replies have only if they are true, or not null."""
-    optional = {"truncated", "approximate", "explored", "refusal", "stage"}
+    optional = {"truncated", "approximate", "explored", "refusal", "stage", "certified"}
     optional |= {"parts", "matched_words", "first_stage_score"}  # of a result
     results = [
         {key: value for key, value in result.items() if value or key not in optional} for result in fields["results"]

@@ -39,8 +39,8 @@ def section(plan: DriftPlan) -> str:
             ]
             longer.append([f"by {groups[:-1]}", block, *(f"{begun} ({most:.2f})" for begun, most in found)])
     return f"""\
-Nothing drifts here, so every alarm is a false one. The queries were held out when the releases of {", ".join(SETS)} were calibrated, at
-the default settings but without ρ and shared words (`--no-refusal --lexical off`). They come in the orders in which real traffic comes. Except in the rows with off-topic queries, the
+Nothing drifts here, so every alarm is a false one. The queries were held out when the releases of {", ".join(SETS)} were calibrated.
+They come in the orders in which real traffic comes. Except in the rows with off-topic queries, the
 marginal distribution stays as it is.
 
 *Topics* are clusters of the queries' embeddings (k-means with 30 clusters, or fewer if a cluster would have fewer than 50 queries).

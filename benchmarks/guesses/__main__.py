@@ -19,8 +19,9 @@ PAGE = Page[GuessesPlan](
     title="# Thresholds that people set, and what they cost",
     introduction="""\
 A similarity threshold drops the results that score below it. Guides and defaults name a number for it, without having seen your
-data. This page measures these numbers on five public data sets with two encoders. Beside them stands the cut that
-`taugate calibrate --max-loss 0.02 --no-refusal --lexical off` chooses for each case.
+data. This page measures these numbers on five public data sets with two encoders. Beside them stand the cut that
+`taugate calibrate --max-loss 0.02 --no-refusal` chooses for each case, and τ and ρ of `taugate calibrate` alone. Both leave out shared
+words (`--lexical off`).
 
 All figures are shares of queries, in percent or from 0 to 1, with K = 5 results a query:
 

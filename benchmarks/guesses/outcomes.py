@@ -1,7 +1,7 @@
 """Measure what each rule keeps, loses and answers wrongly on one data set with one encoder."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.calibrated import IndexedSet
-from benchmarks.guesses.rules import CERTIFIED, GUESSES
+from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
 from taugate.calibration.metrics.clusters import ClusterIds, cluster_bootstrap, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
@@ -75,6 +75,8 @@ class SetOutcome:
             indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
             study, inputs = indexed.studied(settings)
             policy: PolicyRecord = decide(study, inputs)["policy"]
+            default, inputs = indexed.studied(CalibrationSettings(seed=seed, refusal=True))
+            papers: PolicyRecord = decide(default, inputs)["policy"]
         dataset = indexed.dataset
         labels = clusters(dataset.answerable + dataset.unanswerable)
         members = study.parts["heldout"].members
@@ -84,6 +86,10 @@ class SetOutcome:
         rules = {guess.name: judges.outcome(*map(guess.keeps, similarities)) for guess in GUESSES}
         certified = answerable.kept(kind, policy.threshold), answerable.unanswerable_kept(kind, policy.threshold)
         rules[CERTIFIED] = judges.outcome(*certified)
+        held = default.parts["heldout"].members  # single queries, where a certificate holds out whole documents
+        served, kind = default.scored.take(held), papers.kind
+        two_gates = served.kept(kind, papers.threshold), served.unanswerable_kept(kind, papers.threshold)
+        rules[DEFAULT] = replace(judges, judged=served.judged, labels=labels[held]).outcome(*two_gates)
         accuracy = float(answerable.judged.accuracy().mean())
         calibration = study.parts["calibration"].members
         nats = _nats(labels[calibration], study.scored.take(calibration).judged.accuracy(), policy)

@@ -72,3 +72,4 @@ GUESSES = (
     ),
 )
 CERTIFIED = "certified: `--max-loss 0.02 --no-refusal`"
+DEFAULT = "default, τ and ρ: `taugate calibrate`"

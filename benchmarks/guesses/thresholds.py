@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.guesses.outcomes import RuleOutcome, SetOutcome
-from benchmarks.guesses.rules import CERTIFIED, GUESSES
+from benchmarks.guesses.rules import CERTIFIED, DEFAULT, GUESSES
 from benchmarks.markdown import share, table
 from taugate.retrieval.release.evidence import Interval
 
@@ -52,8 +52,8 @@ With `--holdout 0` no question is held out, so this table could not judge the cu
 counts for less ([thresholds.md](../thresholds.md#one-document-with-many-queries)).
 
 A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
-some of them, and loses right answers on the way. Without `--no-refusal` Taugate also sets ρ, which refuses questions as a whole;
-[abstention.md](abstention.md) measures that.
+some of them, and loses right answers on the way. By default, ρ refuses questions as a whole: unanswerable ones of the user
+as far as few right answers are lost, and nearly all [off-topic ones](abstention.md).
 
 {detailed}
 
@@ -84,7 +84,9 @@ def summary(outcomes: Sequence[SetOutcome]) -> str:
     for name in names:
         rules = [outcome.rules[name] for outcome in outcomes]
         cells = [_range([found.mean for rule in rules if (found := column(rule)) is not None]) for column in columns]
-        rows.append([f"**{name}**", *(f"**{cell}**" for cell in cells)] if name == CERTIFIED else [name, *cells])
+        rows.append(
+            [f"**{name}**", *(f"**{cell}**" for cell in cells)] if name in {CERTIFIED, DEFAULT} else [name, *cells]
+        )
     return table(header, rows)
 
 

@@ -93,10 +93,8 @@ class LocalRetriever:
             raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
         search = replace(to_query(fields, self._release), with_parts=explain)
         (answer,) = self._release.retriever.search([search])
-        documents, manifest = answer.read(self._release.documents), self._release.manifest
-        return SearchResults.model_validate(
-            search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
-        )
+        documents = answer.read(self._release.documents)
+        return SearchResults.model_validate(search_fields(answer, documents, self.manifest))
 
     def close(self) -> None:
         """Close the release, so that it can be removed. A second call does nothing."""

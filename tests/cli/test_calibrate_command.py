@@ -18,7 +18,7 @@ from tests.retrieval.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
 Refused = Callable[..., list[str]]
-LABELS = ["Keeps", "Loses", "Refuses", "Measured", "Promotion", "Report"]
+LABELS = ["Certified", "Checked", "Measured", "Promotion", "Report"]
 RULE = ["--max-accuracy-drop", "0.1", "--max-kept-increase", "auto"]
 
 
@@ -49,7 +49,7 @@ def refused(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixtur
 
 def summary(error: str) -> dict[str, str]:
     """The lines for everybody, by their labels."""
-    lines = error[error.index("\nKeeps ") :].splitlines()[1:]
+    lines = error[error.index("\nState ") :].splitlines()[1:]
     labelled = {line.split()[0]: line for line in lines}
     assert [label for label in labelled if label in LABELS] == LABELS
     return labelled
@@ -57,7 +57,7 @@ def summary(error: str) -> dict[str, str]:
 
 def details(error: str) -> list[str]:
     """The lines before those."""
-    return error[: error.index("\nKeeps ")].splitlines()
+    return error[: error.index("\nState ")].splitlines()
 
 
 def test_satisfied_rule_promotes_release(copy: Path, first: str, calibrated: Run) -> None:

@@ -22,17 +22,14 @@ def first(releases: Path) -> CalibratedRelease:
     return CalibratedRelease("data", manifest, RELEASES / manifest.release_id, Promotion(), Published(True), None)
 
 
-def test_first_release_names_what_it_keeps_loses_and_refuses(first: CalibratedRelease) -> None:
+def test_first_release_names_state_both_lines_and_cut(first: CalibratedRelease) -> None:
     rows, tau, refusal = first.rows(), first.manifest.policy.tau, first.manifest.refusal
-    assert [*rows] == ["Keeps", "Loses", "Refuses", "Metrics", "Measured"]
+    assert [*rows] == ["State", "Certified", "Checked", "Cut", "Metrics", "Measured"]
     assert tau is not None
     assert refusal is not None
-    assert rows["Keeps"].endswith(f" of 5 results (τ = {tau:.3f})")
-    assert rows["Refuses"].endswith(f" (ρ = {refusal.rho:.3f})")
+    assert (rows["State"], rows["Cut"]) == ("calibrated", f"τ = {tau:.3f}; ρ = {refusal.rho:.3f}")
     assert rows["Measured"] == "503 labelled queries on 503 documents, 30 % held out to measure"
-    sentence = ", ".join(f"{verb.lower()} {text.rpartition(' (')[0]}" for verb, text in rows.items() if verb == "Keeps")
-    assert first.manifest.summary is not None
-    assert first.manifest.summary.lower().startswith(sentence)
+    assert first.manifest.summary == f"Certified   {rows['Certified']}\nChecked     {rows['Checked']}"
 
 
 def test_measured_threshold_leads_to_certified_one(first: CalibratedRelease) -> None:
@@ -73,7 +70,7 @@ def test_release_without_safe_threshold_refers_to_message(first: CalibratedRelea
     policy = first.manifest.policy.model_copy(update={"kind": "none", "tau": None})
     without = first.manifest.model_copy(update={"policy": policy})
     failed = replace(first, manifest=without, ending=Published(False, 3, "why", "no cut"))
-    assert failed.rows()["Keeps"].endswith(" (no threshold)")
+    assert failed.rows()["Cut"].startswith("no τ; ρ = ")
     assert failed.rows()["Promotion"] == "Not promoted, for the reason below. No release is current yet."
     assert failed.next_rows()["Next"] == "read the message below, and the report."
 
@@ -84,7 +81,7 @@ def test_provisional_release_leads_to_judging(first: CalibratedRelease) -> None:
     record = record.model_copy(update={"state": "provisional", "reasons": ["few_queries"], "human": 7})
     rows = replace(first, manifest=first.manifest.model_copy(update={"calibration": record}))
     assert next(iter(rows.rows())) == "State"
-    assert rows.rows()["State"].startswith("Provisional: ")
+    assert rows.rows()["State"].startswith("provisional: it has 7 answerable queries")
     assert rows.next_rows()["Next"].endswith("\ntaugate judge data --releases 'my releases'")
 
 
@@ -98,5 +95,18 @@ def test_measured_without_holdout_says_so(first: CalibratedRelease) -> None:
     )
 
 
-def test_manifest_without_summary_has_no_result(first: CalibratedRelease) -> None:
-    assert result(first.manifest.model_copy(update={"summary": None})) == {}
+def test_manifest_of_earlier_version_has_state_and_its_sentence(first: CalibratedRelease) -> None:
+    assert "Certified" not in (rows := result(first.manifest.model_copy(update={"summary": None})))
+    assert [*rows] == ["State", "Cut"]
+    assert result(first.manifest.model_copy(update={"summary": "Keeps all."}))["Summary"] == "Keeps all."
+
+
+def test_certified_release_prints_its_cost(first: CalibratedRelease) -> None:
+    refusal = first.manifest.refusal
+    assert refusal is not None
+    off_topic = refusal.off_topic.model_copy(update={"uncertified": refusal.off_topic.queries})
+    record = refusal.model_copy(update={"off_topic": off_topic})
+    cost = result(first.manifest.model_copy(update={"refusal": record}))["Cost"]
+    assert cost.startswith(
+        f"{off_topic.queries} → {off_topic.refused} of {off_topic.queries} off-topic questions refused"
+    )

@@ -118,12 +118,13 @@ def test_list_shows_release_facts(copy: Path, first: str, release: Release) -> N
     rows = [re.sub(r" \(lexical [\d.]+\)", "", line).split() for line in lines]
     assert [line.count("(lexical ") for line in lines] == [lexical, lexical, False]
     assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
-    tau, data, k = manifest["policy"]["tau"], manifest["data"]["name"][:16], manifest["policy"]["k"]
+    tau, data = manifest["policy"]["tau"], manifest["data"]["name"][:16]
     assert rows[0][4:7] == ["calibrated", data, f"{tau:.3f}"]
-    assert re.match(rf"    keeps \d\.\d of {k}, loses ", out.splitlines()[1])
+    assert out.splitlines()[1] == "    Certified   nothing; --max-loss 0.02 asks for it"
+    assert re.match(r"    Checked     \d+ of \d+ held-out answers lost; ", out.splitlines()[2])
     assert max(map(len, (out + error).splitlines())) <= 100
     assert rows[1][3:6] == ["calibrated", data, "none"]
-    assert "; differs in rule " in " ".join(out.split()), "of the second one from the first"
+    assert " Differs in rule " in " ".join(out.split()), "of the second one from the first"
     assert rows[2][3:6] == ["calibrated", "–", "–"]
 
 
@@ -133,21 +134,20 @@ def test_list_shows_kept_lost_and_refused(copy: Path, first: str, release: Relea
     code, out, error = release("list")
     assert code == 0
     lines = out.splitlines()
-    assert lines[-1] == "    keeps 4.7 of 5, loses 1 of 151 (≤ 3.2 %), refuses 19 of 20"
+    assert " ".join(map(str.strip, lines[-2:])) == SUMMARY, "the sentence of an earlier version"
     (before,) = (number for number, line in enumerate(lines) if older in line)
     assert newer in lines[before + 1], "a release without a summary has one line"
     summaries = {row["release"]: row["summary"] for row in json.loads(release("list", "--json")[1])["releases"]}
     assert (summaries[older], summaries[newer]) == (None, SUMMARY)
     _, out, error = release("show", newer)
-    assert (json.loads(out)["summary"], error) == (SUMMARY, "")
+    assert (json.loads(out)["summary"], error) == (SUMMARY, f"{newer} is calibrated\n{SUMMARY}\n")
     code, out, error = release("diff", older, newer)
-    assert (code, error) == (0, f"{newer}: {SUMMARY}\n")
+    assert (code, error) == (0, f"{newer} is calibrated\n{SUMMARY}\n")
     assert [re.split(r"\s{2,}", line)[::2] for line in out.splitlines()] == [
         ["refusals: score of ρ", "best_similarity"],
         ["refusals: ρ", "0.390625"],
         ["refusals: off-topic questions refused", "0.9500"],
         ["refusals: near misses refused", "0.7000"],
-        ["refusals: answers refused", "0.0066"],
     ]
 
 

@@ -19,7 +19,6 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -91,7 +90,7 @@ def run(options: RecalibrateOptions) -> int:
     releases = f"--releases {shlex.quote(str(options.releases))}"
     rows = {
         **result(done.manifest),
-        **_rows(done, done.manifest, promotion),
+        **_rows(done, promotion),
         "Next": f"taugate {'serve' if done.published.promoted else f'release diff {name}'} {releases}",
     }
     message = done.published.message
@@ -99,27 +98,16 @@ def run(options: RecalibrateOptions) -> int:
     return print_release(printed, rows, done.published, error)
 
 
-def _rows(done: "Recalibrated", manifest: Manifest, promotion: Promotion) -> dict[str, str]:
+def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     """Return the lines of the summary on what was done, by their labels."""
-    changes, loss, decision = done.changes or {}, done.loss, done.published.decision
+    changes, decision = done.changes or {}, done.published.decision
     gate = "No promotion rule was given." if promotion.rule is None else "Not checked."
     if decision is not None:
         gate = f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
-    cut = "None" if manifest.policy.tau is None else f"{manifest.policy.tau:.3f}"
-    cause = "it" if manifest.answer_threshold is None else "it or to a refusal"
     listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
     why = "no promotion rule was given." if decision is None else "the promotion rule holds."
-    lost = (
-        ""
-        if loss is None
-        else (
-            f" {100 * loss.mean:.1f} % of the queries lose their answer to {cause} ({100 * loss.lower:.1f} % to "
-            f"{100 * loss.upper:.1f} %)."
-        )
-    )
     rows = {
         "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
-        "Threshold": f"{cut}.{lost}",
         **({"Withdrawn": " ".join(done.withdrawn)} if done.withdrawn else {}),
         "Gate": gate,
         "Shadow": _shadow(done.trial),

@@ -5,14 +5,14 @@ Reading takes no lock and verifies nothing: the code that opens or promotes a re
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.directory import check_releases_exist
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
-from taugate.retrieval.release.records import State
+from taugate.retrieval.release.state import State
 from taugate.storage.files import read_bounded
 
 _MAX_LISTED = 5  # releases listed in an error; users usually look for one of the newest
@@ -164,7 +164,7 @@ def scorer_record(releases: Path, name: str | None) -> dict[str, Any]:
 
 
 def calibration_state(releases: Path, name: str | None) -> State | None:
-    """Return the state of a release, as `ReleaseManifest.state`; None if its manifest cannot be read.
+    """Return the state of a release's calibration, None if its manifest cannot be read.
 
     Manifests of earlier versions, without such a record, count as calibrated.
     """
@@ -174,8 +174,8 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
     if manifest.get("withdrawn"):
         return "inherited"
     calibration = manifest.get("calibration")
-    is_provisional = isinstance(calibration, dict) and calibration.get("state") == "provisional"
-    return "provisional" if is_provisional else "calibrated"
+    state = calibration.get("state") if isinstance(calibration, dict) else None
+    return next((known for known in get_args(State) if known == state), "calibrated")
 
 
 def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:

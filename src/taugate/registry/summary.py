@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from taugate.registry.catalog import calibration_state, unverified_manifest
+from taugate.registry.catalog import unverified_manifest
+from taugate.retrieval.release.state import certified_loss, state_in_words
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class ReleaseSummary:
     Attributes:
         release: Id of the release.
         created: When it was written.
-        state: Calibrated or provisional.
+        state: State in words, such as "certified 2 %".
         data: Name of the data set.
         split: Name of the qrels file.
         policy: Kind of the policy.
@@ -27,7 +28,7 @@ class ReleaseSummary:
         lexical: Weight of the lexical part of the score, if it has one.
         k: Number of documents retrieved for a query.
         accuracy: Mean accuracy at K without a cut, on the held-out queries if there are any.
-        summary: What the release keeps, loses and refuses, as one sentence.
+        summary: What is certified and checked, in two lines.
         basis: What the release was made with, such as data and encoder, to compare with other releases.
     """
 
@@ -69,7 +70,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     return ReleaseSummary(
         release=name,
         created=_created(name),
-        state=calibration_state(releases, name),
+        state=state_of(manifest) if manifest else None,
         data=_text(manifest, "data", "name"),
         split=_text(manifest, "data", "split"),
         policy=_text(manifest, "policy", "kind"),
@@ -87,6 +88,13 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
             "index": _dig(manifest, "index", "kind"),
         },
     )
+
+
+def state_of(manifest: object) -> str:
+    """Return the state in words of a manifest as plain JSON; without a record of it, a release is calibrated."""
+    state, statement = _text(manifest, "calibration", "state") or "calibrated", _text(manifest, "policy", "statement")
+    tau, max_loss, confidence = (_number(manifest, "policy", field) for field in ("tau", "max_loss", "confidence"))
+    return state_in_words(state, certified_loss(state, statement, tau, max_loss, confidence))
 
 
 def _created(name: str) -> datetime | None:

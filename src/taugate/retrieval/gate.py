@@ -150,7 +150,7 @@ class Gate:
             abstention = AnswerRule(score, threshold)
         return cls(
             manifest,
-            Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state == "provisional"),
+            Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state != "calibrated"),
             Reference.load(release / REFERENCE),
             ScoreRelevance.load(release / RELEVANCE, components) if has_model else None,
             abstention,
@@ -241,7 +241,7 @@ class Gate:
         missing = (name for name, values in components.items() if np.isnan(values[0, : self.policy.k]).all())
         reasons = {
             "no_threshold": self.policy.kind == "none",
-            "provisional": self.policy.provisional,
+            self.manifest.state: self.policy.provisional,
             "fewer_than_k": len(scores) < self.policy.k,
             "not_sorted": not ordered,
             "other_k": not self.policy.covers(considered),

@@ -158,7 +158,9 @@ class Metrics(MetricGroup):
         "Unix time at which an API key expires, by its name; NaN for a key that was removed.",
         "key",
     )
-    release_info = gauge(RELEASE_INFO, "The release in service.", "release", "encoder", "policy", mode="livemax")
+    release_info = gauge(
+        RELEASE_INFO, "The release in service.", "release", "encoder", "policy", "state", mode="livemax"
+    )
     release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
     release_rho = gauge("taugate_release_rho", "Threshold ρ of the release in service; NaN if it refuses no query.")
     release_provisional = gauge(
@@ -260,7 +262,12 @@ class Metrics(MetricGroup):
             self.release_info.labels(*self._release_labels).set(0)
             if SHARED_FOLDER not in os.environ:  # a series that is shared by workers cannot be removed
                 self.release_info.remove(*self._release_labels)
-        self._release_labels = (manifest.release_id, manifest.scorer.name, manifest.policy.kind)
+        self._release_labels = (
+            manifest.release_id,
+            manifest.scorer.name,
+            manifest.policy.kind,
+            manifest.state_in_words,
+        )
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_rho.set(math.nan if manifest.answer_threshold is None else manifest.answer_threshold[1])

@@ -138,7 +138,7 @@ def test_impossible_limits_are_not_promoted(
 def test_missing_labels_are_counted(plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture) -> None:
     code, _, error = calibrate(near, tmp_path / "r", plain[1], "--max-answered", "0.01")
     assert code == 4
-    assert "cannot be certified even without an error; 368 are needed" in error
+    assert "--max-answered 0.01 takes 368 certifying unanswerable queries, and there are " in error
 
 
 def test_no_unanswerable_queries_are_refused(

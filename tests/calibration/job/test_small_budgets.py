@@ -49,10 +49,17 @@ CASES = [
     (29, (), 0, "provisional", "label 1 more", ""),
     (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
     (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
-    (50, CERTIFIED, 3, "calibrated", "59 are needed", "with 59 in all, --holdout 0 --no-refusal is enough"),
+    (
+        50,
+        CERTIFIED,
+        3,
+        "calibrated",
+        "59 are needed",
+        "Label 34 more queries with `taugate judge` (9 with --holdout 0 --no-refusal)",
+    ),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
-    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0 --no-refusal; "),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "Give --holdout 0 --no-refusal, or label "),
     (300, ("--max-loss", "0.01", *EVERY_QUERY), 0, "calibrated", "at most 1 %", ""),
 ]
 
@@ -72,7 +79,8 @@ def test_label_count_decides_outcome(case: tuple, tmp_path: Path, calibrate: Cap
     assert promoted == (expected == 0)
     if not promoted:
         assert last in message(error)
-        assert "not promoted" in message(error)
+        assert "not promoted" in message(error) or "nothing was promoted" in message(error)
+        assert expected != 3 or len(message(error)) <= 300
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
     header = report[: report.index("</header>")].replace("\u00a0", " ")  # between a number and its %
     assert ("<b>Provisional.</b>" in header) == (state == "provisional")
@@ -192,4 +200,4 @@ def test_minimum_labels_to_certify(
     code, _, error = calibrate(data, tmp_path / "r", encoder, *options)
     assert code == (3 if missing else 0)
     if missing:
-        assert f"needs about {fewest:,}" in message(error)
+        assert "abel 1 more queries with `taugate judge`" in message(error)

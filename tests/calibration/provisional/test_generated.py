@@ -65,8 +65,8 @@ def test_bias_is_recorded_and_printed(tmp_path: Path, calibrate: Capture) -> Non
     (at,) = (row for row, line in enumerate(lines) if line.startswith("PROVISIONAL: "))
     assert "For questions that people ask, expect 80.0\u00a0% (30.3\u00a0% to 100.0\u00a0%)." in lines[at]
     assert at < next(row for row, line in enumerate(lines) if line.startswith("accuracy@5"))
-    assert any(line.startswith("State      Provisional: all 60") for line in lines)
-    assert any(line.startswith("Measured   60 generated queries ") for line in lines)
+    assert any(line.startswith("State       provisional: all 60") for line in lines)
+    assert any(line.startswith("Measured    60 generated queries ") for line in lines)
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
     assert check(report).text["headline"].index("Provisional") < check(report).text["headline"].index("95 % prediction")
     assert (
@@ -115,7 +115,7 @@ def test_calibrated_release_omits_bias(tmp_path: Path, calibrate: Capture) -> No
     assert manifest["calibration"]["bias"] is None
     assert manifest["calibration"].keys() == {"state", "reasons", "human", "generated", "bias", "accuracy"}
     assert "PROVISIONAL" not in error
-    assert "State " not in error
+    assert "State       calibrated\n" in error
 
 
 @pytest.mark.usefixtures("measured")

@@ -99,6 +99,12 @@ def test_chance_accuracy_needs_no_queries() -> None:
     assert (record.shown, record.queries_needed) == (False, None)
 
 
+@pytest.mark.parametrize(("queries", "state"), [(40, "adjusted"), (12, "provisional")])
+def test_given_threshold_makes_release_adjusted(queries: int, state: str) -> None:
+    evidence = AvailableEvidence(human=queries, generated=0, documents=1000, k=5)
+    assert calibration_record(np.ones(queries, dtype=bool), evidence, adjusted=True).state == state
+
+
 def test_unproven_encoder_makes_release_provisional() -> None:
     evidence = AvailableEvidence(human=400, generated=0, documents=1000, k=5, encoder_unproven=True)
     record = calibration_record(np.ones(400, dtype=bool), evidence)

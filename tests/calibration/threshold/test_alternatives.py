@@ -23,7 +23,7 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_alternatives_are_other_rules(known: CalibrationQueries, name: str) -> None:
     rule = RULES[name]
-    result = alternatives(rule, known, known.calibration)
+    result = alternatives(rule, known, known.scored.take(known.calibration))
     expected = [("bootstrap", None), ("risk-control", 0.1), ("risk-control", 0.1)]
     if name in {"papers", "high", "expected", "named"}:
         del expected[0 if name == "papers" else 1]
@@ -42,7 +42,7 @@ def test_alternatives_are_other_rules(known: CalibrationQueries, name: str) -> N
 
 def test_alternatives_record_kept_and_lost(known: CalibrationQueries) -> None:
     judged_on = np.arange(0, QUERIES, 3)
-    for item in alternatives(RULES["paired"], known, judged_on):
+    for item in alternatives(RULES["paired"], known, known.scored.take(judged_on)):
         kept = decisions(known, item.policy)[judged_on] >= np.float32(item.tau)
         relevant = known.scored.judged.grades[judged_on] >= 1
         assert item.kept_fraction == pytest.approx(kept.mean())
@@ -50,13 +50,13 @@ def test_alternatives_record_kept_and_lost(known: CalibrationQueries) -> None:
 
 
 def test_uncertified_alternative_keeps_everything(known: CalibrationQueries) -> None:
-    result = alternatives(replace(RULES["papers"], max_loss=0.01), known, known.calibration)
+    result = alternatives(replace(RULES["papers"], max_loss=0.01), known, known.scored.take(known.calibration))
     assert [(item.policy, item.tau, item.kept_fraction, item.loss) for item in result] == [("none", None, 1.0, 0.0)] * 2
 
 
 def test_few_queries_give_relative_alternatives() -> None:
     few = evidence(World(), np.arange(25))
-    result = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.calibration)
+    result = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.scored.take(few.calibration))
     assert [item.policy for item in result] == ["relative", "relative"]
 
 
@@ -64,4 +64,4 @@ def test_impossible_rules_are_no_alternatives() -> None:
     world = World()
     zero(world, np.arange(QUERIES))
     given = evidence(world)
-    assert alternatives(RULES["papers"], given, given.calibration) == []
+    assert alternatives(RULES["papers"], given, given.scored.take(given.calibration)) == []

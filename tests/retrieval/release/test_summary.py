@@ -1,49 +1,177 @@
-"""The one sentence on what a release keeps, loses and refuses."""
+"""The two lines on what a release certifies and what was checked."""
 
-from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
-from taugate.retrieval.release.summary import LostAnswers, summary_parts, summary_sentence
+from pathlib import Path
+from typing import Any
 
-OFF_TOPIC = RefusedQuestions(queries=20, refused=19, lower=0.78)
-LOST = LostAnswers(1, 151, 0.03101)
+import pytest
+
+from taugate.registry.catalog import find
+from taugate.retrieval.release.evidence import Certificate, EvidenceRecord
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.records import (
+    AbstentionRecord,
+    CheckedAnswers,
+    ErrorLimit,
+    NoAnswerRecord,
+    RefusedQuestions,
+)
+from taugate.retrieval.release.summary import certificate_cost, summary_lines, summary_of
+from taugate.retrieval.release.verify import verify_searchable
+
+LIMIT: dict[str, Any] = {"queries": 264, "effective_queries": 264, "loss": 0.004, "bound": 0.018, "queries_needed": 149}
+LOSS = Certificate(limit="accuracy", most=0.02, **LIMIT)
+CERTIFIED: dict[str, Any] = {"statement": "high-probability", "max_loss": 0.02, "certificates": [LOSS]}
+OFF_TOPIC = RefusedQuestions(queries=34, refused=28, lower=0.68, uncertified=30)
+SHORT = RefusedQuestions(queries=100, refused=70, lower=0.62, uncertified=96)
+CHECKED = CheckedAnswers(mean=1 / 124, lower=0.0, upper=0.038, heldout=True, answers=124, lost=1)
 
 
-def refusal(*, provisional: bool = False, **kinds: RefusedQuestions) -> RefusalRecord:
-    lost = Interval(mean=0.0, lower=0.0, upper=0.02)
-    return RefusalRecord(
-        score="best_similarity", rho=0.3, provisional=provisional, off_topic=OFF_TOPIC, lost=lost, **kinds
+@pytest.fixture(scope="module")
+def manifest(releases: Path) -> Manifest:
+    """The sample's manifest, with round figures."""
+    found = verify_searchable(find(releases))
+    metrics = {"heldout": found.metrics["heldout"].model_copy(update={"kept_fraction": 0.96})}
+    refusal = found.refusal
+    assert refusal is not None
+    kinds = {"off_topic": OFF_TOPIC, "request": SHORT, "provisional": False}
+    return found.model_copy(
+        update={"metrics": metrics, "checked": CHECKED, "refusal": refusal.model_copy(update=kinds)}
     )
 
 
-def test_summary_names_every_kind() -> None:
-    near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
-    request = RefusedQuestions(queries=100, refused=90, lower=0.83)
-    refused = LostAnswers(3, 503, 0.0154)
-    assert summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, request=request), refused) == (
-        "Keeps 4.7 of 5 results, loses 1 of 151 answers to τ (at most 3.2 %) and 3 of 503 to ρ (at most 1.6 %), "
-        "refuses 19 of 20 off-topic questions, 90 of 100 short requests, 14 of 20 near misses."
+def with_policy(manifest: Manifest, **changed: Any) -> Manifest:
+    return manifest.model_copy(update={"policy": manifest.policy.model_copy(update=changed)})
+
+
+def in_state(manifest: Manifest, state: str) -> Manifest:
+    assert manifest.calibration is not None
+    return manifest.model_copy(update={"calibration": manifest.calibration.model_copy(update={"state": state})})
+
+
+def certified_line(manifest: Manifest) -> str:
+    return summary_lines(summary_of(manifest))["Certified"]
+
+
+def checked_line(manifest: Manifest) -> str:
+    return summary_lines(summary_of(manifest))["Checked"]
+
+
+def test_certified_release_has_both_lines(manifest: Manifest) -> None:
+    assert summary_of(with_policy(manifest, **CERTIFIED)) == (
+        "Certified   at most 2 of 100 questions lose their answer (95 % confidence, 264 questions)\n"
+        "Checked     1 of 124 held-out answers lost; 28 of 34 off-topic and 70 of 100 short questions refused; 4 % of "
+        "the results dropped"
     )
 
 
-def test_summary_says_that_refusals_are_provisional() -> None:
-    assert summary_sentence(5, 5, LOST, refusal(provisional=True)).endswith("off-topic questions (provisional).")
+def test_release_without_certificate_names_option(manifest: Manifest) -> None:
+    assert certified_line(manifest) == "nothing; --max-loss 0.02 asks for it"
+    assert manifest.state_in_words == "calibrated"
 
 
-def test_summary_without_refusals_or_answers_is_short() -> None:
-    assert summary_sentence(5, 5, LOST, None) == "Keeps 5.0 of 5 results, loses 1 of 151 answers (at most 3.2 %)."
-    assert summary_sentence(2.5, 5, None, None) == "Keeps 2.5 of 5 results."
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"statement": "expected-loss"}, "lose their answer (on average, 264 questions)"),
+        ({"statement": "labels"}, "lose their answer to τ (95 % confidence, estimated from few labels, 264 questions)"),
+        (
+            {"certificates": [LOSS.model_copy(update={"count_at_most": 9})]},
+            "264 questions, at most 9 about a document)",
+        ),
+        (
+            {"certificates": [LOSS, LOSS.model_copy(update={"limit": "empty", "most": 0.005})]},
+            "and at most 0.5 of 100 questions with an answer get no result (95 % confidence, 264 questions)",
+        ),
+        (
+            {"certificates": [LOSS.model_copy(update={"limit": "ndcg"})]},
+            "NDCG@5 falls by at most 0.02 (95 % confidence",
+        ),
+        ({"kind": "none", "tau": None}, "nothing: these labels cannot show a loss of 2 %"),
+    ],
+)
+def test_certified_line_names_kind_of_limit(manifest: Manifest, changed: dict[str, Any], said: str) -> None:
+    assert said in certified_line(with_policy(manifest, **CERTIFIED | changed))
 
 
-def test_parts_of_summary_are_its_clauses() -> None:
-    near_miss = RefusedQuestions(queries=20, refused=14, lower=0.49)
-    sentence = summary_sentence(4.71, 5, LOST, refusal(near_miss=near_miss, provisional=True))
-    assert summary_parts(sentence) == {
-        "Keeps": "4.7 of 5 results",
-        "Loses": "1 of 151 answers (at most 3.2 %)",
-        "Refuses": "19 of 20 off-topic questions, 14 of 20 near misses (provisional)",
+def test_certified_refusals_are_named(manifest: Manifest) -> None:
+    evidence = EvidenceRecord(unit="query", units=300, design_effect=1.0)
+    limits = [
+        ErrorLimit(asked=asked, upper=0.1, found=0.06, queries=queries, queries_needed=29, evidence=evidence)
+        for asked, queries in ((0.1, 240), (0.3, 199))
+    ]
+    abstention = AbstentionRecord(
+        score="model",
+        tau=0.2,
+        certified=True,
+        answered_unanswerable=limits[0],
+        empty_answerable=limits[1],
+        confidence=0.95,
+        guarantee="",
+        least_empty=None,
+        candidates=[],
+        tradeoff=[],
+    )
+    asked = manifest.model_copy(update={"abstention": abstention, "refusal": None})
+    assert certified_line(asked) == (
+        "at most 10 % of unanswerable questions answered and 30 % of answerable ones refused (95 % confidence, 240 and "
+        "199 questions)"
+    )
+    failed = asked.model_copy(update={"abstention": abstention.model_copy(update={"certified": False})})
+    assert certified_line(failed).startswith("nothing")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("inherited", "nothing: the documents have changed"),
+        ("adjusted", "nothing: the threshold was given"),
+        ("provisional", "nothing about people's questions; of questions like these, at most 2 of 100"),
+    ],
+)
+def test_other_states_certify_nothing(manifest: Manifest, state: str, said: str) -> None:
+    release = in_state(with_policy(manifest, **CERTIFIED), state)
+    assert certified_line(release).startswith(said)
+    assert (release.certified, release.state_in_words) == (None, state)
+
+
+def test_certified_loss_is_part_of_state(manifest: Manifest) -> None:
+    release = with_policy(manifest, **CERTIFIED | {"max_loss": 0.025})
+    assert release.certified is not None
+    assert (release.certified.model_dump(), release.state_in_words) == (
+        {"max_loss": 0.025, "confidence": 0.95},
+        "certified 2.5 %",
+    )
+    assert with_policy(release, statement="expected-loss").certified is None
+    assert with_policy(release, kind="none", tau=None).certified is None
+
+
+def test_checked_line_without_refusals_says_so(manifest: Manifest) -> None:
+    without = manifest.model_copy(update={"refusal": None})
+    relative = with_policy(without, kind="relative", tau=0.5)
+    assert "; refuses nothing: every question gets a result; 4 % of" in checked_line(relative)
+    assert checked_line(without) == "1 of 124 held-out answers lost; 4 % of the results dropped"
+    evidence = EvidenceRecord(unit="query", units=34, design_effect=1.0)
+    counted = NoAnswerRecord(asked="off_topic", queries=34, answered=0.5, upper=0.7, evidence=evidence)
+    assert "17 of 34 off-topic questions refused" in checked_line(without.model_copy(update={"no_answer": counted}))
+
+
+def test_checked_line_names_queries_that_chose(manifest: Manifest) -> None:
+    chose = manifest.model_copy(update={"checked": CHECKED.model_copy(update={"heldout": False})})
+    assert checked_line(chose).startswith("1 of 124 calibration answers lost; ")
+    assert checked_line(manifest.model_copy(update={"checked": None})).startswith("28 of 34 off-topic")
+
+
+def test_certificate_cost_is_before_and_after(manifest: Manifest) -> None:
+    assert certificate_cost(manifest) == (
+        "30 → 28 of 34 off-topic and 96 → 70 of 100 short questions refused, without → with the certificate"
+    )
+    assert manifest.refusal is not None
+    usual = {
+        kind: record.model_copy(update={"uncertified": None})
+        for kind, record in {"off_topic": OFF_TOPIC, "request": SHORT}.items()
     }
-    assert summary_parts(summary_sentence(2.5, 5, None, None)) == {"Keeps": "2.5 of 5 results"}
+    assert certificate_cost(manifest.model_copy(update={"refusal": manifest.refusal.model_copy(update=usual)})) is None
 
 
-def test_sentence_of_another_version_is_one_part() -> None:
-    assert summary_parts("All is well.") == {"Result": "All is well."}
+def test_sentence_of_earlier_version_is_one_line() -> None:
+    assert summary_lines("Keeps 5.0 of 5 results.") == {"Summary": "Keeps 5.0 of 5 results."}

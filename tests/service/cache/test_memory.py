@@ -57,7 +57,7 @@ def reply(releases: Path) -> Callable[[], SearchRecord]:
     query = Query("Do I need a building permit?", 5)
     (answer,) = release.retriever.search([query])
     documents, manifest = answer.read(release.documents), release.manifest
-    fields = search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
+    fields = search_fields(answer, documents, manifest)
     random = np.zeros(4, dtype=np.float32)
     return lambda: SearchRecord.of(query, answer, random, write_body(SearchForm(include_text=False), fields))
 

@@ -108,6 +108,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class CertifiedLoss:
+    """A certified limit of the share of answerable queries that lose their answer, whether dropped or refused.
+
+    Attributes:
+        max_loss: Largest share of the answerable queries that lose their answer.
+        confidence: Confidence of that limit.
+    """
+
+    max_loss: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The score of the query as a whole, and ρ: a query that scores below ρ is refused, with no result.
 
@@ -142,14 +155,15 @@ class SearchResponse:
         threshold: Threshold in force; None if there is none.
         policy: Kind of value that is compared with `threshold`.
         calibrated: True if a calibrated threshold was applied, and every result passed it.
-        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
-            documents and a promise is withdrawn.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is of other
+            documents and is not shown to hold for these, `adjusted` if it was given.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
         best_score: Highest score, kept or not; None without a result.
         reason: Why `results` is empty; None if it is not.
         release: Id of the release.
         query_id: Id of this reply, for /feedback.
+        certified: The loss that is certified for this reply; None if none is.
         truncated: True if the query is longer than the encoder can read: only its beginning was searched for, and
             `calibrated` is false.
         approximate: True if an engine searched its graph within a filter: a document that belongs in the top k may be
@@ -163,7 +177,7 @@ class SearchResponse:
     threshold: float | None
     policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
-    calibration: Literal["calibrated", "provisional", "inherited"]
+    calibration: Literal["calibrated", "provisional", "inherited", "adjusted"]
     considered: int
     dropped: int
     best_score: float | None
@@ -171,6 +185,7 @@ class SearchResponse:
     release: str
     drift: Drift
     query_id: str
+    certified: CertifiedLoss | None = None
     truncated: bool = False
     approximate: bool = False
     stage: Literal["first", "second"] | None = None
@@ -295,9 +310,9 @@ class GateResponse:
         policy: Kind of value that is compared with `threshold`.
         calibrated: True if the certificate of the threshold covers these results.
         why_not: Why `calibrated` is false, None if it is true: `fewer_than_k`, `not_sorted`,
-            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`.
-        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
-            documents and a promise is withdrawn.
+            `outside_calibrated_range`, `missing_score:NAME`, `other_k`, `no_threshold`, or `calibration`.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is of other
+            documents and is not shown to hold for these, `adjusted` if it was given.
         considered: Number of results before the threshold was applied.
         dropped: Number of results below the threshold.
         best_score: Score of the best result, kept or not; None without a result.
@@ -305,6 +320,7 @@ class GateResponse:
         refuses: Whether a rule refuses queries as a whole; if false, off-topic ones get results.
         release: Id of the release.
         query_id: Id of this reply, for /feedback.
+        certified: The loss that is certified for this reply; None if none is.
         refusal: None if the release refuses no query as a whole.
     """
 
@@ -313,7 +329,7 @@ class GateResponse:
     policy: Literal["similarity", "relative", "gap", "probability", "none"]
     calibrated: bool
     why_not: str | None
-    calibration: Literal["calibrated", "provisional", "inherited"]
+    calibration: Literal["calibrated", "provisional", "inherited", "adjusted"]
     considered: int
     dropped: int
     best_score: float | None
@@ -322,6 +338,7 @@ class GateResponse:
     release: str
     drift: Drift
     query_id: str
+    certified: CertifiedLoss | None = None
     refusal: Refusal | None = None
 
 
@@ -368,21 +385,23 @@ class ReleaseResponse:
 
     Attributes:
         release: Id of the release.
-        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other
-            documents and a promise is withdrawn.
+        calibration: `provisional` if the threshold rests on too little evidence, `inherited` if it is of other
+            documents and is not shown to hold for these, `adjusted` if it was given.
         shadow: Id of the shadow release; None if there is none.
         loaded_at: Time at which the release was loaded, in ISO 8601.
         precision: Precision of the encoder; None if the release has none.
         manifest: The manifest of the release, see docs/calibration.md.
+        certified: The certified loss; None if none is.
         drift: Alarms and live overlap; None if drift detection is off.
     """
 
     release: str
-    calibration: Literal["calibrated", "provisional", "inherited"]
+    calibration: Literal["calibrated", "provisional", "inherited", "adjusted"]
     shadow: str | None
     loaded_at: str
     precision: Literal["float32", "bfloat16", "int8"] | None
     manifest: Mapping[str, Any]
+    certified: CertifiedLoss | None = None
     drift: LiveDrift | None = None
 
     def __repr__(self) -> str:

@@ -196,11 +196,12 @@ class RefusalEvidence:
         )
         return refused
 
-    def record(self, *, provisional: bool) -> RefusalRecord:
+    def record(self, *, provisional: bool, uncertified: Self | None = None) -> RefusalRecord:
         """Record how many questions of each kind are refused, and how many right answers.
 
         Args:
             provisional: Whether labelled queries are too few, or generated, to limit the share of lost answers.
+            uncertified: The evidence as it would choose ρ if no loss were certified; None if none is.
         """
         lost = Interval(mean=0.0, lower=0.0, upper=1.0)
         if self.right is not None:
@@ -214,19 +215,25 @@ class RefusalEvidence:
             score="best_similarity",
             rho=self.rho,
             provisional=provisional,
-            off_topic=self._count(self.off_topic),
-            request=self._count(self.request) if self.request else None,
-            near_miss=self._count(self.near_miss) if self.near_miss else None,
-            unanswerable=self._count(self.unanswerable) if self.unanswerable else None,
+            off_topic=self._count(self.off_topic, uncertified),
+            request=self._count(self.request, uncertified) if self.request else None,
+            near_miss=self._count(self.near_miss, uncertified) if self.near_miss else None,
+            unanswerable=self._count(self.unanswerable, uncertified) if self.unanswerable else None,
             lost=lost,
             left_out=self.left_out,
         )
 
-    def _count(self, questions: ScoredQuestions) -> RefusedQuestions:
+    def _count(self, questions: ScoredQuestions, uncertified: Self | None) -> RefusedQuestions:
         refused, units = self.refused(questions), questions.units
         lower = 1 - share_at_most(~refused, units)
         evidence = units.record if units.unit == "document" else None
-        return RefusedQuestions(queries=len(refused), refused=int(refused.sum()), lower=lower, evidence=evidence)
+        return RefusedQuestions(
+            queries=len(refused),
+            refused=int(refused.sum()),
+            lower=lower,
+            evidence=evidence,
+            uncertified=None if uncertified is None else int(uncertified.refused(questions).sum()),
+        )
 
 
 def share_at_most(happened: Mask, units: SamplingUnits) -> float:

@@ -79,26 +79,23 @@ def remedy(record: AbstentionRecord, data: DataRecord) -> str:
     """
     answered, refused = record.answered_unanswerable, record.empty_answerable
     labels = [
-        f"with {limit.queries:,} certifying {kind} queries {name} {limit.asked:g} cannot be certified even without an "
-        f"error; {limit.queries_needed:,} are needed, so label about {_labels_needed(limit, total):,}"
+        f"{name} {limit.asked:g} takes {limit.queries_needed:,} certifying {kind} queries, and there are "
+        f"{limit.queries:,}: label about {_labels_needed(limit, total):,} in all with `taugate judge`"
         for limit, kind, name, total in (
             (answered, "unanswerable", "--max-answered", data.unanswerable),
             (refused, "answerable", "--max-empty", data.answerable),
         )
         if limit.asked is not None and limit.queries_needed is not None and limit.queries_needed > limit.queries
     ]
-    table = ", ".join(f"{100 * pair.empty:.4g} % → {percent_at_most(pair.answered)}" for pair in record.tradeoff)
     if labels:
-        shown = f" What these show, largest share refused → smallest share answered: {table}." if table else ""
-        return f"{'; '.join(labels)}.{shown}"
+        return f"{'; '.join(labels)}."
     larger = f"--max-answered {_rounded_up(answered.upper):g}"
     if record.least_empty is not None and record.least_empty < 1:
         larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
     return (
         f"the two limits cannot both hold: with at most {percent_at_most(refused.upper)} of answerable queries "
-        f"refused, the smallest share of unanswerable ones answered that can be certified is "
-        f"{percent_at_most(answered.upper)}. Largest share refused → smallest share answered: {table}. "
-        f"Allow {larger}, or use an encoder that separates the two kinds better."
+        f"refused, {percent_at_most(answered.upper)} of unanswerable ones are answered. Allow {larger}, or use an "
+        "encoder that separates the two kinds better; the report has the trade-off."
     )
 
 

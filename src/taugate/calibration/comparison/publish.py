@@ -186,9 +186,8 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
             policy.shortage,
             refuses=manifest.refusal is not None,
         )
-        refusals = "" if advice is None else f" Refusals: {advice}"
-        nothing = policy.guarantee.removesuffix(".")
-        message = f"{nothing}, so the release keeps every result and was not promoted. {ways}{refusals}"
+        nothing = policy.guarantee.replace("Nothing is certified", "Nothing is certified, and nothing was promoted", 1)
+        message = f"{nothing} {ways}"
         possible = policy.shortage is None or policy.shortage.min_loss is None
         return Published(code=NO_CUT if possible else IMPOSSIBLE, message=message, reason="no cut")
     return None if advice is None else Published.refused(advice, "abstention")

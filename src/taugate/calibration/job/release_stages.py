@@ -13,13 +13,14 @@ from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.decide import decide
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.outcomes import Calibrated, drift_reference, seen_hits, summary
+from taugate.calibration.study.outcomes import Calibrated, checked_answers, drift_reference, seen_hits
 from taugate.calibration.study.search import StudiedSearch
 from taugate.calibration.study.study import Study, study
 from taugate.drift.sensitivity import sensitivity
 from taugate.registry import writer
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.summary import summary_of
 
 ManifestT = TypeVar("ManifestT", bound=ReleaseManifest)
 InputsT = TypeVar("InputsT", bound=StudyInputs)
@@ -77,8 +78,10 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
         chance = chance_of_a_hit(dataset.answerable, dataset.parents, dataset.passages, k)
         reference = drift_reference(self.studied, policy)
         self.records |= decided | {
-            "calibration": calibration_record(seen_hits(self.studied), evidence, chance),
-            "summary": summary(self.studied, policy),
+            "calibration": calibration_record(
+                seen_hits(self.studied), evidence, chance, adjusted=self.settings.rule.tau is not None
+            ),
+            "checked": checked_answers(self.studied, policy),
             "drift": sensitivity(reference, self.settings.overlap_percentile),
         }
         return self
@@ -87,7 +90,8 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
     def calibrated(self) -> Calibrated:
         """The study with the manifest so far, which lacks id, times and files."""
         draft = self.schema(release_id="", created_at="", parent=None, files={}, **self.records)
-        return Calibrated(**vars(self.studied), manifest=draft)
+        manifest = draft.model_copy(update={"summary": summary_of(draft)})
+        return Calibrated(**vars(self.studied), manifest=manifest)
 
     def write(self) -> ManifestT:
         """Write the release, without promoting it; returns its manifest.
@@ -99,7 +103,8 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
             calibrated = self.calibrated
             fill = partial(self._write_files, calibrated, render(calibrated, self.parent, self.job.command))
             parent = None if self.parent is None else self.parent.release_id
-            return writer.write(self.releases, self.schema, self.records, fill, parent=parent)
+            records = self.records | {"summary": calibrated.manifest.summary}
+            return writer.write(self.releases, self.schema, records, fill, parent=parent)
 
     @abstractmethod
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:

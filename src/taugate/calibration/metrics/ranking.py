@@ -212,13 +212,17 @@ class ScoredQueries:
         return decision_scores(kind, self.judged.top.scores, self.relevance)
 
     def certifying(self, kind: PolicyKind) -> Float32:
+        """Return the decision scores that certify a loss, (n, K) float32: with refusals if the loss includes them."""
+        return self.served(kind) if self.answering and self.answering.certified else self.decisions(kind)
+
+    def served(self, kind: PolicyKind) -> Float32:
         """Return decision scores by which the loss of a cut includes refusals, (n, K) float32.
 
         They are −∞ for all results of a refused query, and the largest of all for the best result of an answered one,
         which is always kept (`keep_answered`). So comparing them with any of them gives the results that users get.
         """
         decisions = self.decisions(kind)
-        if self.answering is None or not self.answering.certified:
+        if self.answering is None:
             return decisions
         answered = self.answering.answerable >= self.answering.threshold
         served = np.where(answered[:, None], decisions, np.float32(-np.inf))

@@ -88,20 +88,21 @@ def count_generated(queries: Sequence[LabelledQuery]) -> int:
 
 
 def calibration_record(
-    hits: NDArray[np.bool_], evidence: AvailableEvidence, chance: float | None = None
+    hits: NDArray[np.bool_], evidence: AvailableEvidence, chance: float | None = None, *, adjusted: bool = False
 ) -> CalibrationRecord:
-    """Record whether a release is calibrated or provisional, its bias, and its comparison with chance.
+    """Record the state of a release, its bias, and its comparison with chance.
 
     Args:
         hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut.
         evidence: Evidence of the data set.
         chance: Accuracy of random results, in 0…1; by default K/N, which assumes that each document is one passage.
+        adjusted: Whether the threshold was given.
     """
     reasons = evidence.reasons
     if chance is None:
         chance = min(1.0, evidence.k / evidence.documents)
     return CalibrationRecord(
-        state="provisional" if reasons else "calibrated",
+        state="provisional" if reasons else "adjusted" if adjusted else "calibrated",
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from taugate.calibration.charts.numbers import NOTHING, count, fixed, signed
+from taugate.registry.summary import state_of
 
 Value = str | int | float | None
 
@@ -69,7 +70,7 @@ _FACTS: dict[str, dict[str, str]] = {
         "first stage τ": "second_stage.first.policy.tau",
     },
     "policy": {
-        "state": "calibration.state",
+        "state": "state",
         "kind": "policy.kind",
         "τ": "policy.tau",
         "ψ": "policy.psi",
@@ -79,6 +80,8 @@ _FACTS: dict[str, dict[str, str]] = {
         "loss allowed": "policy.max_loss",
         "empty allowed": "policy.max_empty",
         "confidence": "policy.confidence",
+        "answers checked": "checked.answers",
+        "answers lost": "checked.lost",
     },
     "refusals": {
         "score": "abstention.score",
@@ -91,7 +94,6 @@ _FACTS: dict[str, dict[str, str]] = {
         "short requests refused": "refusal.request.share",
         "near misses refused": "refusal.near_miss.share",
         "unanswerable queries refused": "refusal.unanswerable.share",
-        "answers refused": "refusal.lost.mean",
     },
     "measured by": {
         "bootstraps": "bootstrap.bootstraps",
@@ -113,7 +115,6 @@ _METRICS = {
     "NDCG@K at τ": "ndcg_at_tau.mean",
     "COE": "coe.mean",
     "ROE": "roe.mean",
-    "answers lost": "lost",
     "results kept": "kept_fraction",
     "answerable empty": "abstention.answerable_empty",
     "unanswerable empty": "abstention.unanswerable_empty",
@@ -190,7 +191,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
         old: A manifest, or the facts of one.
         new: A manifest, or the facts of one.
     """
-    before, after = (_with_derived(_plain(facts)) for facts in (old, new))
+    before, after = (_with_derived(facts) for facts in (old, new))
     return [
         _row(group, label, path, before, after)
         for group, facts in _FACTS.items()
@@ -206,17 +207,15 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
-def _with_derived(facts: dict[str, Any]) -> dict[str, Any]:
-    """Add what the manifest has in other forms: shares refused, the share of the answers lost, names in one text."""
-    metrics, refusal = dict(facts.get("metrics") or {}), dict(facts.get("refusal") or {})
-    for part, values in metrics.items():
-        before_cut, kept = _at(values, "accuracy.mean"), _at(values, "accuracy_at_tau.mean")
-        metrics[part] = values if before_cut is None or kept is None else values | {"lost": before_cut - kept}
+def _with_derived(record: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Add what the manifest has in other forms: the state in words, shares refused, names in one text."""
+    facts = _plain(record)
+    refusal = dict(facts.get("refusal") or {})
     for kind, value in refusal.items():
         if (queries := _at(value, "queries")) is not None:
             refusal[kind] = value | {"share": value["refused"] / queries}
     components = ", ".join(_at(facts, "retriever.components") or ())
-    return facts | {"metrics": metrics, "refusal": refusal, "component_scores": components}
+    return facts | {"state": state_of(facts), "refusal": refusal, "component_scores": components}
 
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)

@@ -27,19 +27,18 @@ from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.questions import OUTCOMES, question_table, sorting_script
 from taugate.calibration.report.table_lines import drift_lines, metric_lines, paper_lines, query_set_lines
 from taugate.calibration.report.terminal import (
-    cost,
-    promise,
     refusal_sentence,
     refusal_warning,
     refused_kinds,
     statement,
 )
-from taugate.calibration.report.tradeoff import MAX_LOST, lost_queries, rule_standings, tradeoff_figures
+from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, UpdateRecord
+from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
 _TEMPLATE = "page.html.j2"
 
@@ -69,7 +68,6 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         scores=SCORES,
         most_refused=MAX_EMPTY,
         percent_at_most=percent_at_most,
-        most_lost=MAX_LOST,
         script=sorting_script(),
         **sections,
     )
@@ -84,12 +82,12 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
     return {
         "keeps": KEEPS[policy.kind].format(score=calibrated.search.score_name),
         "last": last,
-        "cost": cost(policy, manifest.metrics[last], refusing=calibrated.abstention is not None),
-        "promise": promise(policy, refusing=refusal is not None and policy.statement != "labels"),
         "shown": shown,
         "rules": rules,
         "tradeoff": tradeoff_figures(calibrated, shown, rules),
-        "summary": manifest.summary,
+        "summary": summary_lines(manifest.summary or ""),
+        "certificate_cost": certificate_cost(manifest),
+        "checked": manifest.checked,
         "measured": metrics_line(manifest),
         "refusal": refusal,
         "refusal_sentence": refusal and refusal_sentence(refusal),
@@ -183,10 +181,9 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
     if calibrated.policy.kind == "none":
         shortage, advice = calibrated.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
-        if shortage is not None and shortage.min_loss is not None:
-            advice = "Allow a larger loss with --max-loss."
-        advice = f"{calibrated.policy.guarantee} {advice}"
-        warnings.append(PageWarning("No threshold", f"The service keeps every result. {advice}"))
+        if shortage is not None and (shortage.min_loss is not None or shortage.options):
+            advice = f"Calibrate with {next(iter(shortage.options), 'a larger --max-loss')}."
+        warnings.append(PageWarning("No threshold", f"{calibrated.policy.guarantee} {advice}"))
     if (update := manifest.update) is not None:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):

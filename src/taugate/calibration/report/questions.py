@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,7 +11,7 @@ from markupsafe import Markup
 from taugate.calibration.report.tradeoff import shortened
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.calibration.study.questions import calibration_questions
-from taugate.retrieval.release.questions import CalibrationQuestion, Outcome, QuestionKind
+from taugate.retrieval.release.questions import CalibrationQuestion, Outcome
 
 # More than anybody reads, few enough for a page that opens from a mail (60 kB); the playground lists all.
 MAX_ROWS = 300
@@ -49,12 +48,10 @@ class QuestionTable:
 
     Attributes:
         rows: At most MAX_ROWS rows; of more, those that are closest to another outcome.
-        counts: Number of questions by kind and outcome, in the order of OUTCOMES.
         total: Number of questions.
     """
 
     rows: list[QuestionRow]
-    counts: dict[tuple[QuestionKind, Outcome], int]
     total: int
 
 
@@ -69,9 +66,7 @@ def question_table(calibrated: Calibrated) -> QuestionTable:
         order = len(OUTCOMES) if is_right else [*OUTCOMES].index(outcome)
         rows.append(QuestionRow(shortened(question.text), question, outcome, order))
     rows.sort(key=lambda row: (row.order, row.question.distance(threshold, rho)))
-    counted = Counter((row.question.kind, row.outcome) for row in rows)
-    counts = {key: counted[key] for key in sorted(counted, key=lambda key: (key[0], [*OUTCOMES].index(key[1])))}
-    return QuestionTable(rows[:MAX_ROWS], counts, len(rows))
+    return QuestionTable(rows[:MAX_ROWS], len(rows))
 
 
 @cache

@@ -1,15 +1,14 @@
 """The result of a calibration in plain sentences, and as a table for the terminal."""
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
+from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
 from taugate.calibration.report import few_labels
-from taugate.calibration.risk.words import capped
 from taugate.calibration.settings.rules import MAX_EMPTY
-from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
+from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import ReleaseManifest
-from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.
@@ -23,67 +22,6 @@ _KINDS = {
 _EVERY_CANDIDATE = (
     "ψ = 100: no percentile of Γ lowers the metric, so this threshold depends on the number and size of bootstraps."
 )
-
-
-def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:
-    """Say in two sentences what the threshold keeps, drops and loses.
-
-    Args:
-        policy: The policy in force.
-        metrics: Metrics of the held-out queries, or of the calibration queries if none are held out.
-        refusing: Whether queries are refused as a whole before the threshold applies; the metrics include this.
-    """
-    results = f"{policy.k} {'result' if policy.k == 1 else 'results'}"
-    first = "the first result" if policy.k == 1 else f"the first {results}"
-    without, left = percent(metrics.accuracy.mean), percent(metrics.accuracy_at_tau.mean)
-    subject, it, keep, drop = "The threshold", "it", "keeps", "drops"
-    if refusing:
-        subject, it, keep, drop = (
-            "The refusals and the threshold" if policy.tau is not None else "The refusals",
-            "them",
-            "keep",
-            "drop",
-        )
-    elif policy.tau is None:
-        return f"{without} of the questions find their answer in {first}. Nothing is dropped."
-    return (
-        f"{subject} {keep} {metrics.kept_fraction * policy.k:.1f} of {results} per question on average and {drop} "
-        f"{percent(1 - metrics.kept_fraction)} of all results. Without {it}, {without} of the questions find their "
-        f"answer in {first}; with {it}, {left} do."
-    )
-
-
-def promise(policy: PolicyRecord, *, refusing: bool) -> str:
-    """State the guarantee in one or two plain sentences; `statement` has the exact form.
-
-    Args:
-        policy: The policy in force.
-        refusing: Whether the guarantee includes answers that are lost because a query is refused as a whole.
-    """
-    if policy.tau is None:
-        return "No threshold could be shown to be safe with these labels."
-    if policy.statement is None:
-        return (
-            "This loss is measured, not guaranteed: other questions can lose more. For a guarantee, calibrate with "
-            "--max-loss, such as --max-loss 0.02."
-        )
-    cause = "a refusal or the threshold" if refusing else "the threshold"
-    limits = " and ".join(_limit(certificate, policy.k, cause) for certificate in policy.certificates)
-    limits = (capped(policy.certificates[0]) if policy.certificates else "") + limits
-    if policy.statement == "labels":
-        return f"Estimated from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
-    if policy.statement == "expected-loss":
-        return f"Guaranteed on average over calibrations like this one: {limits}."
-    return f"Guaranteed with {100 * policy.confidence:.4g} % confidence: {limits}."
-
-
-def _limit(certificate: Certificate, k: int, cause: str) -> str:
-    share = f"{100 * certificate.most:.4g} %"
-    return {
-        "accuracy": f"at most {share} of the questions lose their answer to {cause}",
-        "ndcg": f"the quality of the ranking, NDCG@{k}, falls by at most {certificate.most:.4g}",
-        "empty": f"at most {share} of the questions with an answer get no result",
-    }[certificate.limit]
 
 
 def statement(rule: PolicyRecord | Alternative) -> str:
@@ -144,8 +82,7 @@ def table(manifest: ReleaseManifest) -> str:
     if manifest.refusal is not None:
         lines.append(_refusal(manifest.refusal))
     lines += [_level(level) for level in manifest.policy.levels[1:]]
-    refusing = "" if manifest.answer_threshold is None else ", before any query is refused"
-    lines += [_alternative(other) + refusing for other in manifest.alternatives]
+    lines += [_alternative(other) for other in manifest.alternatives]
     if manifest.drift is not None:
         lines.append(_drift(manifest.drift))
     return "\n".join(lines)
@@ -187,12 +124,8 @@ def _refusal(record: RefusalRecord) -> str:
         f"{refused.refused:,} of {refused.queries:,} {name} (at least {percent(refused.lower)})"
         for name, refused in refused_kinds(record).items()
     )
-    lost = f"{percent(record.lost.mean)} of the answers (at most {percent_at_most(record.lost.upper)})"
-    provisional = " Too few queries are labelled to limit that share: ρ is provisional." if record.provisional else ""
-    return (
-        f"refused: {shares}, and {lost}, with ρ = {record.rho:.6f} ({record.score}). Off-topic questions are "
-        f"easy cases.{provisional}"
-    )
+    provisional = " Too few queries are labelled to limit what ρ loses: ρ is provisional." if record.provisional else ""
+    return f"refused: {shares}, with ρ = {record.rho:.6f} ({record.score}). Off-topic questions are easy.{provisional}"
 
 
 def _level(level: Level) -> str:

@@ -13,7 +13,7 @@ from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
@@ -63,7 +63,7 @@ def rule_standings(calibrated: Calibrated, shown: ShownQueries) -> list[RuleStan
 
 
 def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
-    kept = keep(queries.decisions(kind), None if tau is None else np.float32(tau))
+    kept = queries.kept(kind, None if tau is None else np.float32(tau))
     return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
 
 
@@ -116,7 +116,7 @@ def _figure(
 def min_kept(
     queries: ScoredQueries, kind: PolicyKind, metric: Metric, max_loss: float
 ) -> tuple[list[float], list[float]]:
-    """Return losses from 0 to `max_loss`, and the smallest share of results that a threshold keeps at each loss.
+    """Return losses up to `max_loss`, and the smallest share of results that a threshold keeps at each, with refusals.
 
     Args:
         queries: Queries with their results.
@@ -124,12 +124,13 @@ def min_kept(
         metric: Metric of the loss.
         max_loss: Largest loss, 0…1.
     """
-    decisions = queries.decisions(kind)
+    decisions = queries.served(kind)
     steps = loss_steps(queries.judged, decisions, metric)
     ascending = np.sort(decisions.ravel())
-    kept = 1 - np.searchsorted(ascending, steps.candidates, side="left") / len(ascending)
+    lowest = int(np.isneginf(steps.candidates).sum())  # 1 if a refused query loses its answer, which every τ does
+    kept = 1 - np.searchsorted(ascending, steps.candidates[lowest:], side="left") / len(ascending)
     kept = np.concatenate([kept, [0.0]])  # above the last candidate, nothing is left to lose
-    losses: NDArray[np.float64] = steps.losses / steps.queries
+    losses: NDArray[np.float64] = steps.losses[lowest:] / steps.queries
     reach = int(np.searchsorted(losses, max_loss * (1 + 1e-9), side="right"))
     if reach > _LEVELS:  # the last step at or below each of evenly spaced losses
         levels = np.linspace(0, losses[reach - 1], _LEVELS)
@@ -164,12 +165,13 @@ class RetrievedDocument:
 
 @dataclass(frozen=True)
 class LostQuery:
-    """A query that loses its answer to the threshold.
+    """A query that loses its answer.
 
     Attributes:
         id: Id of the query.
         text: Text, shortened.
         part: "calibration" or "heldout".
+        cause: "refused" or "dropped".
         lost: Its most similar relevant document.
         top: The first result, if it is another document.
     """
@@ -177,57 +179,38 @@ class LostQuery:
     id: str
     text: str
     part: str
+    cause: str
     lost: RetrievedDocument
     top: RetrievedDocument | None
 
 
-@dataclass(frozen=True)
-class LostQueries:
-    """The queries that lose their answer to the threshold.
+def lost_queries(calibrated: Calibrated) -> list[LostQuery]:
+    """Return at most MAX_LOST queries that lose their answer to the threshold or to a refusal, held-out ones first.
 
-    Attributes:
-        total: Number of all of them.
-        first: Those with the most similar relevant documents, MAX_LOST at most.
+    Those of each part are ordered by the similarity of their best relevant document, highest first.
     """
-
-    total: int
-    first: list[LostQuery]
-
-
-def lost_queries(calibrated: Calibrated) -> LostQueries:
-    """Find the lost queries among all answerable ones, calibration and held-out."""
-    positions, ranks = lost_positions(calibrated)
-    heldout = set(calibrated.parts["heldout"].members.tolist()) if "heldout" in calibrated.parts else set()
-    first = []
-    for row, rank in zip(positions[:MAX_LOST].tolist(), ranks[:MAX_LOST].tolist(), strict=True):
+    judged = calibrated.scored.judged
+    kept = calibrated.scored.kept(calibrated.policy.kind, calibrated.threshold)
+    positions = np.flatnonzero(judged.lost("accuracy", kept) > 0)
+    ranks = (judged.grades[positions] >= 1).argmax(axis=1)
+    heldout = np.isin(positions, calibrated.parts["heldout"].members if "heldout" in calibrated.parts else [])
+    order = np.lexsort((-judged.top.scores[positions, ranks], ~heldout))[:MAX_LOST]
+    answering = calibrated.scored.answering
+    lost = []
+    for row, rank, out in zip(positions[order].tolist(), ranks[order].tolist(), heldout[order], strict=True):
         query = calibrated.search.dataset.answerable[row]
-        first.append(
+        refused = answering is not None and answering.answerable[row] < answering.threshold
+        lost.append(
             LostQuery(
                 query.id,
                 shortened(query.text),
-                "heldout" if row in heldout else "calibration",
+                "heldout" if out else "calibration",
+                "refused" if refused else "dropped",
                 retrieved_document(calibrated, row, rank),
                 retrieved_document(calibrated, row, 0) if rank else None,
             )
         )
-    return LostQueries(len(positions), first)
-
-
-def lost_positions(calibrated: Calibrated) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions of the lost queries, and the rank, from 0, of each query's best relevant document.
-
-    Ordered by the similarity of that document, highest first. A query that is refused as a whole is not lost to the
-    threshold.
-    """
-    judged = calibrated.scored.judged
-    kept = calibrated.scored.kept(calibrated.policy.kind, calibrated.threshold)
-    lost = judged.lost("accuracy", kept) > 0
-    if calibrated.scored.answering is not None:
-        lost &= kept.any(axis=1)
-    positions = np.flatnonzero(lost)
-    ranks = (judged.grades[positions] >= 1).argmax(axis=1)
-    order = np.argsort(-judged.top.scores[positions, ranks], kind="stable")
-    return positions[order], ranks[order]
+    return lost
 
 
 def retrieved_document(calibrated: Calibrated, row: int, rank: int) -> RetrievedDocument:

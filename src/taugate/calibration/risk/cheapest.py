@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from taugate.calibration.metrics.splits import FIT_SHARE, MIN_CALIBRATING, held_out
-from taugate.calibration.risk import bounds
-from taugate.calibration.risk.words import EMPTY
+from taugate.calibration.risk.words import EMPTY, refused_answers
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Shortage
 
 _MAX_LOSS = 0.5  # a cut that may lose half of the queries is no advice
 # A policy that all calibration queries certify; it keeps fewer results than `similarity` (docs/thresholds.md).
 _NAMED: PolicyChoice = "relative"
-_LOWEST = "The labels with the lowest scores hold the threshold down; check them first:"
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def remedy(
     *,
     refuses: bool = False,
 ) -> str:
-    """Advise which options to use, or how many queries to label, if nothing could be certified.
+    """Name in one sentence the cheapest ways out if nothing could be certified: an option, labels, a larger limit.
 
     Args:
         labels: Number of answerable queries.
@@ -81,43 +79,48 @@ def remedy(
         shortage: What is missing, None if unknown.
         refuses: As in `RuleVariant`.
     """
-    request = RuleVariant(holdout, rule, refuses=refuses)
-    requested, *alternatives = _variants(request)
+    requested, *alternatives = _variants(RuleVariant(holdout, rule, refuses=refuses))
     needed = max(certificate.queries_needed for certificate in certificates)
-    options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed][:2]
-    if shortage is not None:
-        options = [*shortage.options, *(() if _by_document(certificates) else options)]
-    options += _on_average(request, certificates, labels)
-    options += _larger(rule, certificates, [requested, *alternatives], labels)
-    certified = f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(options)}. "
-    lowest = "" if shortage is None else f" {_LOWEST} {', '.join(shortage.lowest)}."
-    if shortage is not None and (missing := _missing(shortage, certificates)) is not None:
-        return f"{certified if options else ''}{missing}{lowest}"
-    frugal = (alternatives or [requested])[-1]
-    advice = f"the request as it is needs about {requested.labels_needed(needed):,}"
-    if frugal is not requested and (enough := frugal.labels_needed(needed)) > labels:
-        advice = f"with {enough:,} in all, {frugal.options} is enough; {advice}"
-    if not options:
-        on = ", about other documents" if _by_document(certificates) else ""
-        return f"Label more queries{on}, with `taugate judge`: {advice}.{lowest}"
-    return f"{certified}Label more with `taugate judge`: {advice}.{lowest}"
+    options = [] if shortage is None else shortage.options
+    if not options and refused_answers(certificates):
+        options = ["--no-refusal"]
+    elif not options and not _by_document(certificates):
+        options = [variant.options for variant in alternatives if variant.certifying(labels) >= needed]
+    larger = [f"give {_larger(certificates)}"] if _larger(certificates) else []
+    ways = [f"give {option}" for option in options[:1]]
+    if shortage is not None and shortage.min_loss is not None:
+        strictest = min(certificates, key=lambda certificate: certificate.most)
+        ways.append(f"give {_option(strictest)} {_up(shortage.min_loss)}, which these documents allow")
+    elif refused_answers(certificates):  # more labels lose as many answers
+        ways += larger
+    else:
+        ways += [_labels(requested, alternatives, needed, labels, shortage, by_document=_by_document(certificates))]
+        ways += larger
+    sentence = ", or ".join(ways[:2])
+    return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
-def _missing(shortage: Shortage, certificates: Sequence[Certificate]) -> str | None:
-    """State how many queries about further documents are likely to be enough, or what these documents allow."""
-    strictest = min(certificates, key=lambda certificate: certificate.most)
-    if shortage.min_loss is not None:
+def _labels(
+    requested: RuleVariant,
+    alternatives: Sequence[RuleVariant],
+    needed: int,
+    labels: int,
+    shortage: Shortage | None,
+    *,
+    by_document: bool,
+) -> str:
+    """Say how many more queries to label for the request, and with options if it takes fewer then."""
+    if shortage is not None and shortage.queries is not None and shortage.documents is not None:
+        about = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
         return (
-            f"With more labels, these documents allow {_option(strictest)} {_up(shortage.min_loss)}; --count-at-most "
-            "auto may allow less, and so does --drawn queries, if single queries were drawn."
+            f"label {shortage.queries:,} more queries with `taugate judge`, about {about} that have none, for a chance "
+            "of 8 in 10"
         )
-    if shortage.queries is None or shortage.documents is None:
-        return None
-    documents = "documents" if shortage.queries == shortage.documents else f"{shortage.documents:,} documents"
-    return (
-        f"Label {shortage.queries:,} more queries with `taugate judge`, about {documents} that have none: 8 in 10 "
-        f"chance to certify {100 * strictest.most:.4g} %."
-    )
+    more = max(1, requested.labels_needed(needed) - labels)
+    advice = f"label {more:,} more queries{' about other documents' if by_document else ''} with `taugate judge`"
+    frugal = (alternatives or [requested])[-1]
+    fewer = frugal.labels_needed(needed) - labels
+    return advice if by_document or not 0 < fewer < more else f"{advice} ({fewer:,} with {frugal.options})"
 
 
 def _variants(request: RuleVariant) -> Iterator[RuleVariant]:
@@ -139,32 +142,12 @@ def all_certify(holdout: float, *, refuses: bool) -> str:
     return " ".join(option for option, is_needed in needed.items() if is_needed)
 
 
-def _on_average(request: RuleVariant, certificates: Sequence[Certificate], labels: int) -> Iterator[str]:
-    """Yield the first variant whose expected loss can be certified, unless requested or judged by document."""
-    rule = request.rule
-    if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
-        return
-    needed = max(bounds.queries_for_expected(certificate.most) for certificate in certificates)
-    for variant in _variants(replace(request, rule=replace(rule, guarantee="expected-loss"))):
-        if variant.certifying(labels) >= needed:
-            yield f"--guarantee expected-loss {variant.options}".rstrip() + " (on average)"
-            return
-
-
-def _larger(
-    rule: ThresholdRule, certificates: Sequence[Certificate], variants: Sequence[RuleVariant], labels: int
-) -> Iterator[str]:
-    """Yield the smallest larger limits that can be certified: as requested, and if all labelled queries certify."""
-    failed = [certificate for certificate in certificates if certificate.queries_needed > certificate.queries]
-    if all(certificate.bound < _MAX_LOSS for certificate in failed):
-        yield " ".join(f"{_option(certificate)} {_up(certificate.bound)}" for certificate in failed)
-    frugal = variants[-1]
-    if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
-        return
-    smallest = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
-    short = [certificate for certificate in failed if certificate.most < smallest]
-    if short and smallest < _MAX_LOSS:
-        yield " ".join([*(f"{_option(certificate)} {_up(smallest)}" for certificate in short), frugal.options])
+def _larger(certificates: Sequence[Certificate]) -> str:
+    """Return the options with the smallest limits that these queries certify; empty if they allow too large a loss."""
+    failed = [certificate for certificate in certificates if certificate.bound > certificate.most]
+    if any(certificate.bound >= _MAX_LOSS for certificate in failed):
+        return ""
+    return " ".join(f"{_option(certificate)} {_up(certificate.bound)}" for certificate in failed)
 
 
 def _by_document(certificates: Sequence[Certificate]) -> bool:

@@ -82,6 +82,9 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     """
     worst = max(certificates, key=lambda certificate: certificate.queries_needed - certificate.queries)
     quantity = _quantity(worst)
+    if (failed := refused_answers(certificates)) is not None:
+        refused = f"ρ refuses the answers to {100 * failed.loss:.2g} % of the {_queries(failed.queries)} that certify"
+        return f"{refused}, which is too many for {_quantity(failed)} of {100 * failed.most:.4g} %"
     if rule.statement == "expected-loss":
         quantity, sure = f"an expected {quantity.removeprefix('a ')}", ""
     else:
@@ -100,6 +103,14 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
+
+
+def refused_answers(certificates: Sequence[Certificate]) -> Certificate | None:
+    """Return the certificate that fails because ρ refuses answers, which every τ loses; None if queries are too few."""
+    for certificate in certificates:
+        if certificate.loss > 0 and certificate.queries >= certificate.queries_needed:
+            return certificate
+    return None
 
 
 def impossible(
@@ -124,8 +135,8 @@ def impossible(
     reason = "they are too few" if largest is None else f"one of them has {100 * largest:.3g} % of the queries"
     return (
         f"Nothing is certified: with the {documents:,} documents of this corpus, {test} certify {_quantity(worst)} of "
-        f"{100 * worst.most:.4g} % at {100 * rule.confidence:.4g} %, however many queries are labelled: all queries "
-        f"about one document may be lost together, and {reason}."
+        f"{100 * worst.most:.4g} % at {100 * rule.confidence:.4g} %, however many queries are labelled: a document may "
+        f"lose all its queries, and {reason}."
     )
 
 

@@ -115,7 +115,7 @@ def _alternatives(study: Study, inputs: StudyInputs, queries: CalibrationQueries
     usable = study.scored if study.fitted else replace(study.scored, relevance=None, unanswerable_relevance=None)
     # Queries that chose ρ may certify an alternative, so alternatives do not refuse any.
     queries = replace(queries, scored=replace(usable, answering=None))
-    others = alternatives(inputs.settings.rule, queries, _unseen_by_fit(study))
+    others = alternatives(inputs.settings.rule, queries, study.scored.take(_unseen_by_fit(study)))
     if study.few_labels is None:
         return others
     # A certificate counts every judged query once, which is wrong for queries sampled with weights.

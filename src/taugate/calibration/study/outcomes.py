@@ -1,4 +1,4 @@
-"""What a policy does to the queries of a study: the summary, the reference of drift, and the outcome of each query."""
+"""What a policy does to the queries of a study: answers lost, the reference of drift, and each query's outcome."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
-from taugate.retrieval.release.summary import LostAnswers, summary_sentence
+from taugate.retrieval.release.records import CheckedAnswers
 
 # Enough to reveal a wrong encoder, index or retriever, few enough to run at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -42,30 +42,23 @@ class Calibrated(Study):
         return self.policy.threshold
 
 
-def summary(study: Study, policy: PolicyRecord) -> str:
-    """Write the release's summary.
-
-    What the cut loses is counted on held-out queries, else on the calibration queries. What ρ refuses is counted on
-    all, because those that choose ρ are counted by the ρ of others (`abstention.refusal`).
-    """
+def checked_answers(study: Study, policy: PolicyRecord) -> CheckedAnswers | None:
+    """Count the answers that are lost, on held-out queries if any are; None if no query finds an answer."""
     members = study.measured.members
     queries = study.scored.take(members)
-    kept = queries.kept(policy.kind, policy.threshold)
-    answered: Mask = np.any(kept, axis=1)
     found = np.flatnonzero(queries.judged.accuracy() > 0)
-    lost = queries.judged.accuracy(kept)[found] == 0
-    if study.refusal is not None:  # a query that is not refused keeps its best result
-        lost = lost & answered[found]
-    answers = refused = None
-    if len(found):
-        limit = share_at_most(lost, study.search.units.take(members[found]))
-        answers = LostAnswers(int(lost.sum()), len(found), limit)
-    mean = float(kept[answered].sum(axis=1).mean()) if answered.any() else 0.0
-    refusal = None if study.refusal is None else study.refusal.record
-    total = int((study.scored.judged.accuracy() > 0).sum())
-    if refusal is not None and total:
-        refused = LostAnswers(round(refusal.lost.mean * total), total, refusal.lost.upper)
-    return summary_sentence(mean, policy.k, answers, refusal, refused)
+    if not len(found):
+        return None
+    lost: Mask = queries.judged.accuracy(queries.kept(policy.kind, policy.threshold))[found] == 0
+    units = study.search.units.take(members[found])
+    return CheckedAnswers(
+        mean=float(lost.mean()),
+        lower=1 - share_at_most(~lost, units),
+        upper=share_at_most(lost, units),
+        heldout="heldout" in study.parts,
+        answers=len(found),
+        lost=int(lost.sum()),
+    )
 
 
 def drift_reference(study: Study, policy: PolicyRecord) -> Reference:

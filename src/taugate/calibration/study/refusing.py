@@ -1,7 +1,7 @@
 """Sets the default refusal of a study: collects the questions that no document answers, chooses ρ and measures it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -144,12 +144,17 @@ def refuse_by_default(
     limits = parts.limits[found] & (not provisional or rule.statement is not None)
     right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
     evidence = RefusalEvidence(right, **questions._asdict(), lost=LostShares.under(rule), kept=rho)
+    uncertified = None
+    if right is not None and rule.statement is not None and rho is None:
+        usual = parts.certifies if settings.holdout else parts.limits | parts.certifies
+        usual_right = replace(right, chooses=usual[found] & (not provisional))
+        uncertified = replace(evidence, right=usual_right, lost=LostShares(MAX_LOST, MAX_LOST))
     fitted = roles is not None and bool(parts.certifies.any() and parts.limits[roles.fit].all())
     answering = AnsweredQueries(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
     )
     rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
-    return DefaultRefusal(rule_served, evidence.record(provisional=provisional), answering)
+    return DefaultRefusal(rule_served, evidence.record(provisional=provisional, uncertified=uncertified), answering)
 
 
 def _unanswerable(

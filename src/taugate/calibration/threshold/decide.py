@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taugate.calibration.metrics.measure import Rows, bootstrapped
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import ThresholdRule
@@ -136,15 +135,13 @@ def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **requested, **facts})
 
 
-def alternatives(
-    rule: ThresholdRule, evidence: CalibrationQueries, measured_on: NDArray[np.int64]
-) -> list[Alternative]:
+def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: ScoredQueries) -> list[Alternative]:
     """Apply the papers' rule and the two statements of risk control, except the rule in force.
 
     Args:
         rule: Rule in force.
         evidence: The queries.
-        measured_on: Positions of the queries on which kept results and losses are measured, held out if possible.
+        measured_on: Queries on which kept results and losses are measured, held out if possible.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
@@ -160,13 +157,12 @@ def alternatives(
     ]
 
 
-def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: ScoredQueries) -> Alternative | None:
     try:
         policy = decide_policy(rule, evidence)
     except InputError:  # a rule that cannot be applied is not an alternative
         return None
-    queries = evidence.scored.take(measured_on)
-    kept = keep(queries.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
+    kept = measured_on.kept(policy.kind, policy.threshold)
     return Alternative(
         method=policy.method,
         statement=policy.statement,
@@ -177,5 +173,5 @@ def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: NDA
         max_empty=policy.max_empty,
         guarantee=policy.guarantee,
         kept_fraction=float(kept.mean()),
-        loss=float(queries.judged.lost(rule.metric, kept).mean()),
+        loss=float(measured_on.judged.lost(rule.metric, kept).mean()),
     )

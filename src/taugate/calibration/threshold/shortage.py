@@ -107,7 +107,8 @@ def with_shortage(
     rule, units = settings.rule, evidence.units
     if policy.kind != "none" or policy.statement != "high-probability":
         return policy
-    missing: dict[str, object] = {"lowest": _lowest(dataset, evidence, settings)}
+    lowest = [] if words.refused_answers(policy.certificates) else _lowest(dataset, evidence, settings)
+    missing: dict[str, object] = {"lowest": lowest}
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)

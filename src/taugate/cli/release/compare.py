@@ -29,7 +29,8 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     old, new = map(verify, folders)
     for manifest in (old, new):
         if manifest.summary is not None:
-            say(f"{manifest.release_id}: {printable(manifest.summary)}")
+            for line in (f"{manifest.release_id} is {manifest.state_in_words}", *manifest.summary.splitlines()):
+                say(printable(line))
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")

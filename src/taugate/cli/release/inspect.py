@@ -17,7 +17,6 @@ from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history, signing
 from taugate.registry.catalog import (
-    calibration_state,
     current_id,
     find,
     match_id,
@@ -38,7 +37,7 @@ _WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set
 def list_releases(releases: Path, as_json: bool) -> int:
     """List releases, oldest first; * marks the current one, ~ the shadow.
 
-    The line below a release says what it keeps, loses and refuses, and what differs from the release above. The header
+    The lines below a release say what is certified and checked, and what differs from the release above. The header
     goes to stderr.
     """
     try:
@@ -66,13 +65,10 @@ def list_releases(releases: Path, as_json: bool) -> int:
 
 
 def _outcome(release: ReleaseSummary, differences: list[str]) -> list[str]:
-    """Return what a release keeps, loses and refuses, and what differs, on lines of the width of a terminal."""
-    text = (release.summary or "").partition(" off-topic")[0].removesuffix(".")
-    for words, shorter in (("at most", "≤"), (" answers", ""), (" results", "")):
-        text = text.replace(words, shorter)
-    differing = f"differs in {', '.join(differences)}" if differences else ""
-    text = "; ".join(filter(None, (text[:1].lower() + text[1:], differing)))
-    return textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+    """Return what is certified and checked, and what differs, on lines of the width of a terminal."""
+    lines = [*(release.summary or "").splitlines(), *([f"Differs in {', '.join(differences)}"] if differences else [])]
+    wrapper = textwrap.TextWrapper(_WIDTH, initial_indent="    ", subsequent_indent="      ")
+    return [part for line in lines for part in wrapper.wrap(line)]
 
 
 def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: datetime) -> tuple[str, ...]:
@@ -103,19 +99,22 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 @action("show")
 @release_id("the current one")
 def show_manifest(releases: Path, id: str | None) -> int:
-    """Print the manifest as it is stored; stderr says whether the release is provisional, and why."""
+    """Print the manifest as it is stored; stderr has its state, and what is certified and checked."""
     release = find(releases, id)
-    if calibration_state(releases, release.name) == "provisional":
-        say(f"{release.name} is provisional: {_why(unverified_manifest(releases, release.name))}")
+    shown, why = summarize(releases, release.name), _why(unverified_manifest(releases, release.name))
+    for line in (f"{release.name} is {shown.state}{why and f': {why}'}", *(shown.summary or "").splitlines()):
+        say(printable(line))
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 
 
 def _why(manifest: Mapping[str, Any]) -> str:
-    """Return why a release, perhaps of another version, is provisional, and what would make it calibrated."""
+    """Return why a release, perhaps of another version, is provisional, and the remedy; empty if it is not."""
     try:
         return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
-    except (KeyError, TypeError, ValidationError):
+    except (KeyError, TypeError):
+        return ""
+    except ValidationError:
         return "see calibration.reasons"
 
 

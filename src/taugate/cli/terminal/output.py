@@ -20,7 +20,8 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {
     "taugate:": {"fg": "red", "bold": True},
 }
 _COPIED = ("Open", "Report")  # labels of commands, addresses and paths
-_LABEL_COLUMNS = len("Promotion")  # so that rows that are written one after another are aligned
+# So that rows that are written one after another are aligned, as both lines of a release's summary are.
+_LABEL_COLUMNS = len("Certified") + 3
 _JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner
 
 
@@ -67,7 +68,7 @@ def say_labelled(rows: Mapping[str, str]) -> None:
     Args:
         rows: Lines of text by their label.
     """
-    margin = max(_LABEL_COLUMNS, *map(len, rows)) + 2
+    margin = max(_LABEL_COLUMNS, *(len(label) + 2 for label in rows))
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
     separator = f"\n{'':{margin}}"
     for label, text in rows.items():

@@ -1,4 +1,4 @@
-"""The last lines of the commands that write a release: what it keeps, loses and refuses, and what to do next."""
+"""The last lines of the commands that write a release: what is certified and checked, and what to do next."""
 
 import shlex
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
-from taugate.retrieval.release.summary import summary_parts
+from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
 # The threshold of each kind of policy.
 _THRESHOLDS = {
@@ -58,11 +58,8 @@ class CalibratedRelease:
 
     def rows(self) -> dict[str, str]:
         """Return what was measured, and whether the release was promoted, by labels."""
-        lines = {}
-        if self.manifest.calibration is not None and self.manifest.state == "provisional":
-            reason = self.manifest.calibration.because(self.manifest.policy.k)
-            lines["State"] = f"Provisional: {reason.partition(';')[0]}."  # the remedy is the next step
-        lines |= result(self.manifest) | {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
+        lines = result(self.manifest)
+        lines |= {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
             lines["Before"] = before
@@ -128,18 +125,17 @@ def print_release(
 
 
 def result(manifest: ReleaseManifest) -> dict[str, str]:
-    """Return what the release keeps, loses and refuses by these verbs, with its thresholds; empty without a summary."""
-    if manifest.summary is None:
-        return {}
-    parts, policy = summary_parts(manifest.summary), manifest.policy
-    thresholds = {
-        "Keeps": _THRESHOLDS[policy.kind].format(tau=policy.tau) if policy.tau is not None else "no threshold",
-        "Refuses": None if manifest.refusal is None else f"ρ = {manifest.refusal.rho:.3f}",
-    }
-    rows = {verb: f"{text} ({value})" if (value := thresholds.get(verb)) else text for verb, text in parts.items()}
-    if isinstance(manifest, RunManifest) and manifest.answer_threshold is None:
-        rows["Refuses"] = "nothing: every question gets a result"
-    return rows
+    """Return the state, what is certified at which cost, what was checked, and both thresholds, by labels."""
+    record, policy, cost = manifest.calibration, manifest.policy, certificate_cost(manifest)
+    state = manifest.state_in_words
+    if record is not None and (why := record.because(policy.k)):
+        state += f": {why.partition(';')[0]}"  # the remedy is the next step
+    rows = {"State": state, **summary_lines(manifest.summary or "")}
+    if cost is not None:
+        rows["Cost"] = cost
+    tau = "no τ" if policy.tau is None else _THRESHOLDS[policy.kind].format(tau=policy.tau)
+    rho = "" if manifest.refusal is None else f"; ρ = {manifest.refusal.rho:.3f}"
+    return rows | {"Cut": tau + rho}
 
 
 def _measured(manifest: ReleaseManifest) -> str:

@@ -15,6 +15,8 @@ from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.vectors.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "gap", "probability", "none"]
+# Policies that never drop the best result, so that without a rule that refuses queries every query gets one.
+KEEP_BEST: frozenset[PolicyKind] = frozenset({"relative", "gap", "none"})
 Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
 
@@ -50,8 +52,7 @@ class Policy:
         tau: Threshold in units of the decision score, at most 0 for `gap`; None for `none`.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.
-        provisional: Whether τ rests on too few queries to say how good it is, or is kept from other documents for which
-            more was promised.
+        provisional: Whether τ is not calibrated: it rests on too few queries, or on other documents, or was given.
         strata: Thresholds of filtered searches; None without any.
         certified: Whether the calibration holds for the searched documents.
     """

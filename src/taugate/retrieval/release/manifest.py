@@ -32,15 +32,16 @@ from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRe
 from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
+    CheckedAnswers,
     EncoderFitRecord,
     NoAnswerRecord,
     QuerySetRecord,
     RefusalRecord,
-    State,
     WithdrawnRecord,
 )
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord
+from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss, state_in_words
 
 SCHEMA_VERSION: Literal[2] = 2
 # What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
@@ -185,7 +186,9 @@ class ReleaseManifest(Record):
         calibration: Amount of evidence behind the release.
         abstention: Rule that refuses queries as a whole; None if there is none.
         refusal: Rule that refuses queries by default; None, and not written, without one.
-        summary: What the release keeps, loses and refuses, as one sentence; None, and not written, by older versions.
+        checked: Answers that are lost; None, and not written, by older versions, and if no query finds an answer.
+        summary: What is certified and what was checked, in two lines (`summary.py`); a sentence, or None and not
+            written, by older versions.
         no_answer: Share of queries without an answer that still get a result; None if `refusal` counts them.
         drift: Smallest shift of the traffic that an alarm detects.
         update: None, and not written, unless an update made the release.
@@ -213,6 +216,7 @@ class ReleaseManifest(Record):
     calibration: CalibrationRecord | None = None
     abstention: AbstentionRecord | None = None
     refusal: Annotated[RefusalRecord | None, UNLESS_NONE] = None
+    checked: Annotated[CheckedAnswers | None, UNLESS_NONE] = None
     summary: Annotated[str | None, UNLESS_NONE] = None
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
@@ -247,10 +251,21 @@ class ReleaseManifest(Record):
 
     @property
     def state(self) -> State:
-        """Calibrated, provisional or inherited; releases of versions without this record count as calibrated."""
+        """State of the calibration; releases of versions without this record count as calibrated."""
         if self.withdrawn:
             return "inherited"
         return "calibrated" if self.calibration is None else self.calibration.state
+
+    @property
+    def certified(self) -> CertifiedLoss | None:
+        """The certified limit of lost answers; None without one, and if the evidence is not of people's questions."""
+        policy = self.policy
+        return certified_loss(self.state, policy.statement, policy.tau, policy.max_loss, policy.confidence)
+
+    @property
+    def state_in_words(self) -> str:
+        """The state as every screen shows it: that of the calibration, or "certified" with the certified loss."""
+        return state_in_words(self.state, self.certified)
 
     @field_validator("metrics")
     @classmethod

@@ -12,8 +12,8 @@ from taugate.errors import ReleaseError
 from taugate.storage.files import read_bounded
 
 QuestionKind = Literal["answerable", "unanswerable", "off_topic"]
-# Kept or lost: the relevant results of a question with an answer; missed: it has none in its top K. Refused: no result.
-# Answered: at least one result, for a question without an answer.
+# Kept or lost: the relevant results of a question with an answer, lost to τ or to ρ; missed: it has none in its top K.
+# Refused: no result, for a question that has no answer or misses it. Answered: a result, for one without an answer.
 Outcome = Literal["kept", "lost", "missed", "refused", "answered"]
 # More than a person reads, few enough for a browser to count again while a threshold is dragged (10 ms).
 MAX_QUESTIONS = 10_000
@@ -43,7 +43,7 @@ class CalibrationQuestion(BaseModel):
             rho: ρ; with one, a question that is not refused keeps its first result.
         """
         if rho is not None and np.float32(self.best if self.refusal is None else self.refusal) < np.float32(rho):
-            return "refused"
+            return "refused" if self.right is None else "lost"
         if self.kind != "answerable":
             return "answered" if rho is not None or any(_passes(value, tau) for value in self.values) else "refused"
         if self.right is None:

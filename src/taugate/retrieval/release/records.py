@@ -8,8 +8,8 @@ from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.state import State
 
-State = Literal["calibrated", "provisional", "inherited"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
 # With 30 queries, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)), more than encoders differ.
 MIN_QUERIES = 30
@@ -140,12 +140,14 @@ class RefusedQuestions(Record):
         refused: Number of these that get no result, whether refused as a whole or cut.
         lower: One-sided 95 % lower limit of the refused share.
         evidence: Unit of evidence; None if each question is its own unit.
+        uncertified: Number that would be refused if no loss were certified; None, and not written, if none is.
     """
 
     queries: int = Field(ge=1)
     refused: int = Field(ge=0)
     lower: float
     evidence: EvidenceRecord | None = None
+    uncertified: Annotated[int | None, UNLESS_NONE] = None
 
 
 class RefusalRecord(Record):
@@ -176,6 +178,22 @@ class RefusalRecord(Record):
     unanswerable: RefusedQuestions | None = None
     lost: Interval
     left_out: int = 0
+
+
+class CheckedAnswers(Interval):
+    """The share of answers that are lost, to τ or to ρ, with one-sided 95 % limits.
+
+    An answer is a relevant document in the top K of a query. It is lost if the query keeps no relevant result.
+
+    Attributes:
+        heldout: Whether the queries are held-out ones; else they are those that chose the thresholds.
+        answers: Number of queries that find an answer.
+        lost: Number of these that lose it.
+    """
+
+    heldout: bool
+    answers: int
+    lost: int
 
 
 TrainedSimilarity = Literal["dot", "euclidean", "manhattan"]
@@ -284,7 +302,7 @@ class CalibrationRecord(Record):
     """The amount of evidence behind a release.
 
     Attributes:
-        state: Calibrated, or provisional if there is any reason; inherited if a promise is withdrawn.
+        state: State of the release: provisional if there is any reason, inherited if a promise is withdrawn.
         reasons: Reasons for a provisional state.
         human: Number of answerable queries of people.
         generated: Number of generated answerable queries.

@@ -1,78 +1,134 @@
-"""The summary of a release: what it keeps, loses and refuses, in one sentence that is the same everywhere."""
+"""The two lines on a release that are the same on every screen: what is certified, and what was checked."""
 
-import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from taugate.retrieval.release.records import RefusalRecord, RefusedQuestions
+from taugate.retrieval.policy.policy import KEEP_BEST
+from taugate.retrieval.release.evidence import Certificate
+from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.records import AbstentionRecord
 
-_CLAUSE = re.compile(r"(?:^|, )(keeps|loses|refuses) ", re.IGNORECASE)
+_LINE = re.compile(r"^(Certified|Checked) +(\S.*)$", re.MULTILINE)
+_COLUMNS = len("Certified") + 3
+_NOTHING = "nothing; --max-loss 0.02 asks for it"
+_SURE: dict[str | None, str] = {
+    "expected-loss": "on average",
+    "labels": "{:.4g} % confidence, estimated from few labels",
+}
+_WITHDRAWN = {
+    "inherited": "nothing: the documents have changed since the calibration",
+    "adjusted": "nothing: the threshold was given, not chosen",
+}
 
 
-@dataclass(frozen=True)
-class LostAnswers:
-    """Right answers that no user gets.
-
-    Attributes:
-        lost: Number of queries with a relevant document in their top K that keep none.
-        answers: Number of queries with a relevant document in their top K.
-        upper: One-sided 95 % limit of the share lost.
-    """
-
-    lost: int
-    answers: int
-    upper: float
+def summary_of(manifest: ReleaseManifest) -> str:
+    """Write both lines, from records that hold no summary yet."""
+    lines = {"Certified": _certified(manifest), "Checked": _checked(manifest)}
+    return "\n".join(f"{label:{_COLUMNS}}{text}" for label, text in lines.items())
 
 
-def summary_sentence(
-    kept: float, k: int, lost: LostAnswers | None, refusal: RefusalRecord | None, refused: LostAnswers | None = None
-) -> str:
-    """Write the summary, from queries that did not influence the figure that they count for.
+def summary_lines(summary: str) -> dict[str, str]:
+    """Return both lines by their labels; the sentence of an earlier version is returned whole, as "Summary"."""
+    return dict(_LINE.findall(summary)) or ({"Summary": summary} if summary else {})
 
-    Args:
-        kept: Mean number of results of an answerable query that is answered.
-        k: K, the number of results before the threshold.
-        lost: Answers lost although the query is answered; None if no query finds an answer.
-        refusal: Record of the default refusal, None without one.
-        refused: Answers lost because the query is refused; None without a refusal, or if no query finds an answer.
-    """
-    clauses = [f"keeps {kept:.1f} of {k} results"]
-    if lost is not None:
-        cut = f"loses {lost.lost:,} of {lost.answers:,} answers"
-        if refused is None:
-            clauses.append(f"{cut} {_at_most(lost)}")
-        else:
-            ending = f"{refused.lost:,} of {refused.answers:,} to ρ {_at_most(refused)}"
-            clauses.append(f"{cut} to τ {_at_most(lost)} and {ending}")
+
+def certificate_cost(manifest: ReleaseManifest) -> str | None:
+    """Say how many questions fewer are refused because a loss is certified, before → after; None without a loss."""
+    refusal = manifest.refusal
+    counted = {} if refusal is None else {"off-topic": refusal.off_topic, "short": refusal.request}
+    shown = [
+        f"{kind.uncertified:,} → {kind.refused:,} of {kind.queries:,} {name}"
+        for name, kind in counted.items()
+        if kind is not None and kind.uncertified is not None
+    ]
+    return f"{_listed(shown)} questions refused, without → with the certificate" if shown else None
+
+
+def _certified(manifest: ReleaseManifest) -> str:
+    if manifest.state in _WITHDRAWN:
+        return _WITHDRAWN[manifest.state]
+    policy = manifest.policy
+    promises = [*_loss(manifest), *_refusals(manifest.abstention)]
+    if not promises:
+        failed = f"nothing: these labels cannot show a loss of {_percent(policy.max_loss or 0)}"
+        return _NOTHING if policy.statement is None else failed
+    of = "nothing about people's questions; of questions like these, " if manifest.state == "provisional" else ""
+    return of + "; ".join(promises)
+
+
+def _loss(manifest: ReleaseManifest) -> Iterator[str]:
+    """Yield the certified limit of lost answers, and of empty replies if it was requested."""
+    policy = manifest.policy
+    if policy.statement is None or policy.tau is None:
+        return
+    # Estimates from few labels, and certificates beside limits of refusals, are of the cut alone.
+    cut_alone = manifest.answer_threshold and (manifest.refusal is None or policy.statement == "labels")
+    limits = " and ".join(_limit(limit, policy.k, " to τ" if cut_alone else "") for limit in policy.certificates)
+    yield f"{limits} ({_evidence(policy)})"
+
+
+def _evidence(policy: PolicyRecord) -> str:
+    first = policy.certificates[0]
+    sure = _SURE.get(policy.statement, "{:.4g} % confidence").format(100 * policy.confidence)
+    cap = "" if first.count_at_most is None else f", at most {first.count_at_most:,} about a document"
+    return f"{sure}, {first.queries:,} questions{cap}"
+
+
+def _limit(certificate: Certificate, k: int, cause: str) -> str:
+    share = f"at most {100 * certificate.most:.4g} of 100 questions"
+    return {
+        "accuracy": f"{share} lose their answer{cause}",
+        "ndcg": f"NDCG@{k} falls by at most {certificate.most:.4g}",
+        "empty": f"{share} with an answer get no result",
+    }[certificate.limit]
+
+
+def _refusals(record: AbstentionRecord | None) -> Iterator[str]:
+    """Yield the certified limits of both errors of refusing queries."""
+    if record is None or not record.certified:
+        return
+    answered, refused = record.answered_unanswerable, record.empty_answerable
+    max_answered, max_refused = (
+        _percent(limit.upper if limit.asked is None else limit.asked) for limit in (answered, refused)
+    )
+    yield (
+        f"at most {max_answered} of unanswerable questions answered and {max_refused} of answerable ones refused "
+        f"({100 * record.confidence:.4g} % confidence, {answered.queries:,} and {refused.queries:,} questions)"
+    )
+
+
+def _checked(manifest: ReleaseManifest) -> str:
+    checked, clauses = manifest.checked, []
+    if checked is not None:
+        queries = "held-out" if checked.heldout else "calibration"
+        clauses.append(f"{checked.lost:,} of {checked.answers:,} {queries} answers lost")
+    if refused := _refused(manifest):
+        clauses.append(refused)
+    dropped = 1 - [*manifest.metrics.values()][-1].kept_fraction
+    return "; ".join([*clauses, f"{_percent(dropped)} of the results dropped"])
+
+
+def _refused(manifest: ReleaseManifest) -> str | None:
+    """Count the refused questions of each kind that should be; near misses are in the report alone."""
+    refusal, counted = manifest.refusal, manifest.no_answer
+    if manifest.answer_threshold is None and manifest.policy.kind in KEEP_BEST:
+        return "refuses nothing: every question gets a result"
+    kinds = []
     if refusal is not None:
-        clauses.append(f"refuses {_count(refusal.off_topic)} off-topic questions")
-        others = {
-            "short requests": refusal.request,
-            "near misses": refusal.near_miss,
-            "unanswerable questions": refusal.unanswerable,
-        }
-        clauses += [f"{_count(counted)} {name}" for name, counted in others.items() if counted is not None]
-        if refusal.provisional:
-            clauses[-1] += " (provisional)"
-    sentence = ", ".join(clauses)
-    return f"{sentence[0].upper()}{sentence[1:]}."
+        named = {"off-topic": refusal.off_topic, "short": refusal.request, "unanswerable": refusal.unanswerable}
+        kinds = [f"{kind.refused:,} of {kind.queries:,} {name}" for name, kind in named.items() if kind is not None]
+    elif counted is not None:
+        refused = counted.queries - round(counted.answered * counted.queries)
+        kinds = [f"{refused:,} of {counted.queries:,} {counted.asked.replace('_', '-')}"]
+    provisional = " (provisional)" if refusal is not None and refusal.provisional else ""
+    return f"{_listed(kinds)} questions refused{provisional}" if kinds else None
 
 
-def summary_parts(sentence: str) -> dict[str, str]:
-    """Return the clauses of a summary by their verbs, such as {"Keeps": "4.8 of 5 results", "Loses": …, "Refuses": …}.
-
-    A sentence of another version that has no such clauses is returned whole, as the only part.
-    """
-    parts = _CLAUSE.split(sentence.removesuffix("."))
-    if parts[0] or len(parts) == 1:
-        return {"Result": sentence}
-    return {verb.capitalize(): text for verb, text in zip(parts[1::2], parts[2::2], strict=True)}
+def _listed(clauses: list[str]) -> str:
+    *first, last = clauses
+    return f"{', '.join(first)} and {last}" if first else last
 
 
-def _at_most(lost: LostAnswers) -> str:
-    percent = math.ceil(round(1000 * lost.upper, 6)) / 10  # an upper limit is never rounded down
-    return f"(at most {percent:.1f} %)"
-
-
-def _count(counted: RefusedQuestions) -> str:
-    return f"{counted.refused:,} of {counted.queries:,}"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 or share == 0 else f"{100 * share:.2g} %"

@@ -143,6 +143,7 @@ def _counted_text(body: GateRequest) -> str:
 
 def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
     """Return the fields of GateResponse, except those that depend on the request."""
+    certified = active.gate.manifest.certified if reply.calibrated else None
     return {
         "results": [
             {"id": kept.id, "rank": kept.rank, "score": kept.score, "relevance": kept.relevance}
@@ -153,6 +154,7 @@ def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
         "calibrated": reply.calibrated,
         "why_not": reply.why_not,
         "calibration": active.gate.manifest.state,
+        **({} if certified is None else {"certified": certified.model_dump()}),
         "considered": reply.considered,
         "dropped": reply.dropped,
         "best_score": reply.best_score,

@@ -7,8 +7,9 @@ from pydantic.dataclasses import dataclass
 
 from taugate.retrieval.gate import MAX_RESULTS, MAX_SCORES, GateReason, ScoredResult
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.records import State
+from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import (
+    CERTIFIED,
     MAX_FLOAT32,
     PROVISIONAL,
     RELEASE_ID,
@@ -131,9 +132,10 @@ class GateResponse(BaseModel):
     calibrated: bool = Field(description="true if the certificate of the threshold covers these results")
     why_not: str | None = Field(
         description="why `calibrated` is false, null if it is true: `fewer_than_k`, `not_sorted`, "
-        "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `provisional` or `no_threshold`"
+        "`outside_calibrated_range`, `missing_score:NAME`, `other_k`, `no_threshold`, or `calibration`"
     )
     calibration: State = Field(description=PROVISIONAL)
+    certified: CertifiedLoss | None = Field(default=None, description=CERTIFIED)
     considered: int = Field(ge=0, description="number of results before the threshold was applied")
     dropped: int = Field(ge=0, description="number of results below the threshold")
     best_score: float | None = Field(description="score of the best result, kept or not; null without a result")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.records import State
+from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.service.api.schemas import PROVISIONAL, RELEASE_ID, Drift
 from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady
@@ -42,6 +42,7 @@ class ReleaseResponse(BaseModel):
 
     release: str = Field(description=RELEASE_ID)
     calibration: State = Field(description=PROVISIONAL)
+    certified: CertifiedLoss | None = Field(default=None, description="the certified loss; null if none is")
     shadow: str | None = Field(description="id of the shadow release; null if there is none")
     loaded_at: str = Field(
         json_schema_extra={"format": "date-time"}, description="time at which the release was loaded, in ISO 8601"
@@ -87,6 +88,7 @@ class OperatorHandlers:
             ReleaseResponse(
                 release=manifest.release_id,
                 calibration=manifest.state,
+                certified=manifest.certified,
                 shadow=serving.shadowing.release_id,
                 loaded_at=serving.loaded_at.isoformat(),
                 precision=None if active.pipeline is None else active.pipeline.release.precision,

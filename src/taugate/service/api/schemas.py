@@ -18,7 +18,7 @@ from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason, Stage
-from taugate.retrieval.release.records import State
+from taugate.retrieval.release.state import CertifiedLoss, State
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.service.settings import MAX_QUERIES
@@ -28,9 +28,10 @@ _MAX_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 RELEASE_ID = "id of the release"
 PROVISIONAL = (
-    "`provisional` if the threshold rests on too little evidence, `inherited` if it is kept from other documents and a "
-    "promise is withdrawn"
+    "`provisional` if the threshold rests on too little evidence, `inherited` if it is of other documents and is not "
+    "shown to hold for these, `adjusted` if it was given"
 )
+CERTIFIED = "the loss that is certified for this reply; absent if none is"
 MAX_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so are the thresholds they are compared with
 
 
@@ -198,6 +199,7 @@ class SearchResults(BaseModel):
     policy: PolicyKind = Field(description="kind of value that is compared with `threshold`")
     calibrated: bool = Field(description="true if a calibrated threshold was applied, and every result passed it")
     calibration: State = Field(description=PROVISIONAL)
+    certified: CertifiedLoss | None = Field(default=None, description=CERTIFIED)
     truncated: bool = Field(
         default=False,
         description="true if the query is longer than the encoder can read: only its beginning was searched for, and "

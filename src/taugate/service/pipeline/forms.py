@@ -8,7 +8,7 @@ import orjson
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
-from taugate.retrieval.release.records import State
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
@@ -50,8 +50,9 @@ def write_body(form: ReplyForm, fields: dict[str, Any]) -> bytes:
     return bytes(memoryview(orjson.dumps(form.write(fields | _CHANGING))))
 
 
-def search_fields(answer: Answer, documents: Sequence[Document], *, release: str, state: State) -> dict[str, Any]:
+def search_fields(answer: Answer, documents: Sequence[Document], manifest: Manifest) -> dict[str, Any]:
     """Return the fields of a reply to a search, except those that depend on the service: `drift` and `query_id`."""
+    certified = (manifest.first_stage if answer.stage == "first" else manifest).certified if answer.calibrated else None
     results = [
         {
             "id": document.id,
@@ -84,7 +85,8 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         "threshold": _shortest(answer.threshold),
         "policy": answer.policy,
         "calibrated": answer.calibrated,
-        "calibration": state,
+        "calibration": manifest.state,
+        **({} if certified is None else {"certified": certified.model_dump()}),
         **(_TRUNCATED if answer.truncated else {}),
         **(_APPROXIMATE if answer.approximate else {}),
         **({} if answer.stage is None else {"stage": answer.stage}),
@@ -93,7 +95,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         "best_score": _shortest(answer.best_score),
         "reason": answer.reason,
         **_refusal(answer),
-        "release": release,
+        "release": manifest.release_id,
     }
 
 

@@ -228,7 +228,7 @@ class SearchPipeline:
             if answer.stage is not None:
                 self._two_stages.observe(answer)
             results = answer.read(documents)
-            fields = search_fields(answer, results, release=manifest.release_id, state=manifest.state)
+            fields = search_fields(answer, results, manifest)
             body = write_body(pending.form, fields)
             records.append(SearchRecord.of(pending.query, answer, similarities, body))
         return records

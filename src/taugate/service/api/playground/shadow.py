@@ -37,5 +37,4 @@ def shadow_operation(settings: Settings, serving: Serving) -> Operation:
 def _search(release: "Release", query: Query) -> dict[str, object]:
     (answer,) = release.retriever.search([query])
     documents = answer.read(release.documents)
-    manifest = release.manifest
-    return search_fields(answer, documents, release=manifest.release_id, state=manifest.state)
+    return search_fields(answer, documents, release.manifest)

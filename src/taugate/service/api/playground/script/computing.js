@@ -70,34 +70,31 @@ export function isKept(result, reply, handles) {
 
 /** Tell what becomes of a calibration question at thresholds; null for one that is not in force. @param {Question} question */
 export function outcomeOf(question, { tau, rho }) {
-  if (rho !== null && Math.fround(question.refusal ?? question.best) < Math.fround(rho)) return "refused";
+  if (rho !== null && Math.fround(question.refusal ?? question.best) < Math.fround(rho)) return question.rank === null ? "refused" : "lost";
   const passes = (value) => tau === null || Math.fround(value) >= Math.fround(tau);
   if (question.kind !== "answerable") return rho !== null || question.values.some(passes) ? "answered" : "refused";
   if (question.rank === null) return "missed";
   return passes(question.right) || (rho !== null && question.rank === 1) ? "kept" : "lost";
 }
 
-/** Count the results that a question keeps at thresholds, unless it is refused. */
-const keptOf = ({ values }, { tau, rho }) =>
-  values.filter((value, i) => tau === null || (rho !== null && i === 0) || Math.fround(value) >= Math.fround(tau)).length;
+/** Count the results that a question keeps at thresholds. */
+const keptOf = ({ values, refusal, best }, { tau, rho }) => (rho !== null && Math.fround(refusal ?? best) < Math.fround(rho) ? 0
+  : values.filter((value, i) => tau === null || (rho !== null && i === 0) || Math.fround(value) >= Math.fround(tau)).length);
 
-/** Say in a sentence what thresholds do to the questions. What τ keeps and loses is counted on held-out ones, if any are. */
-export function effectOf(questions, handles, k) {
-  const outcomes = new Map(questions.map((question) => [question, outcomeOf(question, handles)]));
+/** Say in a sentence what thresholds do to the questions, of which held-out ones, if any are, tell what is lost and dropped. */
+export function effectOf(questions, handles) {
   const answerable = questions.filter((question) => question.kind === "answerable");
   const heldout = answerable.filter((question) => question.heldout), measured = heldout.length ? heldout : answerable;
-  const served = measured.filter((question) => outcomes.get(question) !== "refused");
-  const kept = served.reduce((sum, question) => sum + keptOf(question, handles), 0) / (served.length || 1);
-  const found = measured.filter((question) => question.rank !== null);
-  const among = (group, outcome) => group.filter((question) => outcomes.get(question) === outcome).length;
-  const all = answerable.filter((question) => question.rank !== null);
-  const parts = [`Keeps ${kept.toFixed(1)} of ${k} results`, `loses ${among(found, "lost")} of ${found.length} answers${
-    handles.rho === null ? "" : ` to τ and ${among(all, "refused")} of ${all.length} to ρ`}`];
-  for (const [kind, name] of [["off_topic", "off-topic"], ["unanswerable", "unanswerable"]]) {
+  const count = (group, outcome) => group.filter((question) => outcomeOf(question, handles) === outcome).length;
+  const found = measured.filter((question) => question.rank !== null), sum = (of) => measured.reduce((total, question) => total + of(question), 0);
+  const kept = sum((question) => keptOf(question, handles)) / (sum(({ values }) => values.length) || 1);
+  const refused = [["off_topic", "off-topic"], ["unanswerable", "unanswerable"]].flatMap(([kind, name]) => {
     const group = questions.filter((question) => question.kind === kind);
-    if (group.length) parts.push(`refuses ${among(group, "refused")} of ${group.length} ${name} questions`);
-  }
-  return `${parts.join(", ")}.`;
+    return group.length ? [`${count(group, "refused")} of ${group.length} ${name}`] : [];
+  });
+  return [`${count(found, "lost")} of ${found.length} ${heldout.length ? "held-out" : "calibration"} answers lost`,
+    ...(refused.length ? [`${refused.join(" and ")} questions refused`] : []),
+    `${Math.round(100 * (1 - kept))} % of the results dropped`].join("; ");
 }
 
 /** Return round numbers for an axis. */

@@ -81,7 +81,7 @@ function showRelease(release) {
   const { manifest } = release, { calibration, heldout } = manifest.metrics;
   const { tau, kind, k, method, guarantee } = manifest.policy, second = manifest.second_stage;
   const facts = {
-    State: chip(release.calibration, release.calibration === "provisional" ? "warn" : "good"),
+    State: chip(stateInWords(release), release.calibration === "calibrated" ? "good" : "warn"),
     Release: release.release, "Shadow release": release.shadow, Documents: manifest.data.documents.toLocaleString("en"),
     Threshold: tau === null ? "none" : `${tauIs(tau)}, on ${kind}, for K = ${k}`,
     Refusals: manifest.refusal && `below ρ = ${fixed(manifest.refusal.rho)}`,

@@ -1,7 +1,7 @@
 // ---- The calibration questions at the thresholds of the drawing ----
 
 const OUTCOMES = {
-  lost: "Lost: its answer is dropped", refused: "Refused", answered: "Answered, though it has no answer", missed: "Not found in the top K",
+  lost: "Lost: its answer is dropped or refused", refused: "Refused", answered: "Answered, though it has no answer", missed: "Not found in the top K",
   kept: "Kept",
 };
 const PAGE = 50; // rows at first, and with every further press

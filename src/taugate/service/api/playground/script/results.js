@@ -38,13 +38,16 @@ function verdict(reply, all, kept) {
   return `Nothing passes the threshold ${tauIs(tau)}. The best of ${n} has ${fixed(best)}, ${distance(best, tau)} below it.`;
 }
 
+/** Return the state as every screen shows it, of a reply or a release. */
+const stateInWords = ({ calibration, certified }) => (certified ? `certified ${+(100 * certified.max_loss).toPrecision(4)} %` : calibration);
+
 function stateOf(reply) {
   if (reply.drift.alarm) return chip("Drift alarm", "bad");
-  if (reply.calibration === "provisional") return chip("Provisional", "warn");
+  if (reply.calibration !== "calibrated") return chip(reply.calibration, "warn");
   if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder can read", "warn");
   if (reply.reason === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
   if (isMoved()) return chip(`Not calibrated: ${state.tau === null ? "ρ" : "τ"} was moved`);
-  if (reply.calibrated) return chip("Calibrated", "good");
+  if (reply.calibrated) return chip(stateInWords(reply), "good");
   const { filter, k } = state.search;
   return chip(`Not covered by the calibration${filter ? ": a filter is set" : k ? ": another k is set" : ""}`);
 }

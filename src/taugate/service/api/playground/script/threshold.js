@@ -58,10 +58,10 @@ function showThreshold() {
   if (tau !== null) effect = `At ${tauIs(tau)}, this release does not record what is kept and lost.`;
   if (point) effect = `At ${tauIs(tau)} you keep ${percent(point.kept)} of the results, and lose the answers to ${
     percent(point.loss)} of the calibration queries.${refusal() ? " Refused queries are not counted." : ""}`;
-  if (questions.length) effect = effectOf(questions, handles(), policy().k);
+  if (questions.length) effect = `At these thresholds: ${effectOf(questions, handles())}.`;
   const summary = state.release?.manifest.summary ?? "";
   if (summary && !isMoved()) effect = summary; // whose counts did not choose the thresholds
-  part("summary").textContent = summary && isMoved() ? `Calibrated: ${summary}` : "";
+  part("summary").textContent = summary && isMoved() ? `As calibrated:\n${summary}` : "";
   part("effect").textContent = effect;
   part("scales").hidden = !ownScale();
   part("scales").textContent = `Top: similarities. Bottom: ${ownScale()}, which are compared with τ.`;
