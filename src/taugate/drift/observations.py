@@ -72,17 +72,39 @@ def calibration_observations(reference: Reference) -> Observations:
 
 @dataclass(frozen=True)
 class Judgements(Columns):
-    """Judgements that shown documents are relevant.
+    """Judgements that shown documents are relevant, the first of each reply.
 
     Attributes:
         correct: (n,) float32 similarities of the queries with these documents.
+        weight: (n,) float32 inverse probabilities that the reply shows the document: 1 if the policy keeps it.
     """
 
     correct: Float32
+    weight: Float32
 
     @classmethod
     def none(cls) -> Self:
         """Return no judgements."""
+        nothing = np.zeros(0, dtype=np.float32)
+        return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), nothing, nothing)
+
+
+@dataclass(frozen=True)
+class JudgedReplies(Columns):
+    """Replies that were judged so far that it is known whether the kept results hold a relevant one.
+
+    It is known as soon as one of them is judged relevant, or all are judged irrelevant. If some are judged irrelevant,
+    one of the others may be relevant, so the reply does not count.
+
+    Attributes:
+        relevant: (n,) float32, 1 if a kept result is relevant, else 0.
+    """
+
+    relevant: Float32
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no replies."""
         return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.float32))
 
 
@@ -99,14 +121,6 @@ def query_key(text: str) -> int:
 def query_keys(texts: Iterable[str]) -> Keys:
     """Return the keys of many texts, (n,) uint64."""
     return np.frombuffer(b"".join(map(_digest, texts)), dtype=">u8").astype(np.uint64)
-
-
-def judgement_key(document_id: str, similarity: float) -> int:
-    """Return the key of a judgement, equal if the same query is judged with the same document.
-
-    The similarity stands for the query: for the same query and document it is the same.
-    """
-    return query_key(f"{document_id}\n{similarity!r}")
 
 
 def _digest(text: str) -> bytes:

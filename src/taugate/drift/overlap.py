@@ -29,7 +29,9 @@ def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile:
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
 
 
-def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+def share_above(
+    sample: Float32, thresholds: NDArray[np.float64], weights: Float32 | None = None
+) -> NDArray[np.float64]:
     """Return the share of a sample strictly above each threshold, (m,) float64 in 0…1: 1 − ECDF.
 
     With S_corr this is COE at each θ_j, with S_rand it is ROE.
@@ -37,7 +39,13 @@ def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.
     Args:
         sample: (s,) float32, s ≥ 1.
         thresholds: (m,) float64.
+        weights: (s,) float32; None counts all alike.
     """
+    if weights is not None:
+        order = np.argsort(sample)
+        below = np.cumsum(np.append(0.0, weights[order].astype(np.float64)))
+        share: Float64 = 1.0 - below[np.searchsorted(sample[order], thresholds, side="right")] / below[-1]
+        return share
     below_or_equal = np.searchsorted(np.sort(sample).astype(np.float64), thresholds, side="right")
     return 1.0 - below_or_equal / len(sample)
 
@@ -69,20 +77,23 @@ def live_overlap(
     rows = np.random.default_rng(drawn.seed).integers(0, len(queries), size=(drawn.bootstraps, drawn.sample_size))
     thetas = overlap_thresholds(queries.top, rows, drawn.overlap_percentile)
     return LiveOverlap(
-        coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
+        coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged, reference, thetas)),
         expected_coe=Interval.of_bootstraps(share_above(reference.correct, thetas)),
         roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)) if queries.random.size else None,
     )
 
 
-def _coe(correct: Float32, reference: Reference, thetas: Float64) -> Float64:
+def _coe(judged: Judgements, reference: Reference, thetas: Float64) -> Float64:
     """Return COE at each θ, (m,) float64.
 
     Users can judge only documents that are shown. Those score higher, so that judgements alone would give too high a
-    COE. The share that is not shown, and its similarities, are taken from the calibration.
+    COE. Explored results stand for what is not shown, by their weights. Without any, its share and its similarities are
+    taken from the calibration.
     """
+    if (judged.weight > 1).any():
+        return share_above(judged.correct, thetas, judged.weight)
     shown = float(reference.correct_kept.mean())
-    coe = shown * share_above(correct, thetas)
+    coe = shown * share_above(judged.correct, thetas)
     if shown < 1:
         coe = coe + (1 - shown) * share_above(reference.correct[~reference.correct_kept], thetas)
     return coe

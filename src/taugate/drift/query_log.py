@@ -16,12 +16,14 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.drift.observations import hashed, query_key
 from taugate.errors import InputError
+from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.query import Stage
 
 VERSION = 2
 _LATEST = 253_370_764_799.0  # the last second of 9998, so that the ends of chart axes are valid dates as well
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _MAX_LINE_BYTES = 64 << 20  # a query has some thousand characters at most, and a reply some hundred results
-_HASHED = re.compile(r"[0-9a-f]{16}")
+_HASHED = re.compile(r"^[0-9a-f]{16}$")
 _REMEDY = "the service did not write this line; remove it"
 _MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
 # Other files that match `queries.log*`: logs that logrotate compressed, and the page of an earlier replay.
@@ -65,13 +67,13 @@ class LoggedQuery:
         threshold: Threshold of the request, used instead of the calibrated one.
         group_by: Grouping of the request.
         kept: How many of the calibration's K results the policy keeps.
-        topk: Similarities of the calibration's K results, best first. Empty if a filter, of the request or of the key,
-            was in force, or if the encoder did not read the whole query.
+        topk: Similarities of the calibration's K results, best first. Empty if they are not comparable.
         random: Similarities with random documents. Empty if `topk` is, or if the release has no documents.
         components: Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
         shown: The results in the reply, in its order.
-        truncated: Whether the encoder read only the beginning of the query.
-        unreadable: Whether the encoder does not know most of the query's text.
+        stage: Stage that ranked the results; None if the release has one.
+        not_comparable: Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for
+            lines of earlier versions.
     """
 
     v: Literal[2] = 2
@@ -89,8 +91,8 @@ class LoggedQuery:
     topk: list[_Similarity]
     random: list[_Similarity]
     shown: list[ShownResult]
-    truncated: Annotated[bool, Field(strict=True)] = False
-    unreadable: Annotated[bool, Field(strict=True)] = False
+    stage: Stage | None = None
+    not_comparable: NotComparable | None = None
     components: list[_Similarity] = field(default_factory=list)
 
     @property
@@ -104,13 +106,8 @@ class LoggedQuery:
         return _key(self.query)
 
     @property
-    def filtered(self) -> bool:
-        """True if a filter, of the request or of the API key, was in force."""
-        return not (self.topk or self.truncated or self.unreadable)
-
-    @property
     def is_comparable(self) -> bool:
-        """True if drift compares the query with the calibration: not within a filter, and read completely."""
+        """True if drift compares the query's similarities with the calibration."""
         return bool(self.topk)
 
 
@@ -129,6 +126,11 @@ class LoggedJudgement:
         key: Name of the API key that sent the judgement, None without keys.
         collection: Name of the data set of the release.
         release: Id of the release.
+        stage: Stage that ranked the results; None if the release has one.
+        not_comparable: Why the reply cannot be compared with the calibration; None if it can.
+        kept: Whether the policy keeps the passage; False for one that is shown for another reason.
+        of: Number of results of the reply that the policy keeps; 0 in lines of earlier versions.
+        query_hash: Hash of the query, also if there is a query_id; None in lines of earlier versions.
     """
 
     v: Literal[2] = 2
@@ -142,6 +144,11 @@ class LoggedJudgement:
     key: _Text | None
     collection: _Text
     release: _Text
+    stage: Stage | None = None
+    not_comparable: NotComparable | None = None
+    kept: Annotated[bool, Field(strict=True)] = False
+    of: _Count = 0
+    query_hash: Annotated[str, Field(strict=True, pattern=_HASHED)] | None = None
 
     @property
     def query_key(self) -> int | None:
@@ -222,11 +229,27 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
     if version != VERSION:
         raise ValueError(f'"v" is {"missing" if version is None else repr(version)[:20]}, not {VERSION}')
     try:
-        return _JUDGEMENT.validate_python(record) if "relevant" in record else _QUERY.validate_python(record)
+        if "relevant" in record:
+            return _JUDGEMENT.validate_python(record)
+        return _QUERY.validate_python(record if "not_comparable" in record else record | _guessed(record))
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, fault["loc"]))
         raise ValueError(f'"{name}": {fault["msg"][0].lower()}{fault["msg"][1:]}') from error
+
+
+def _guessed(record: dict[str, Any]) -> dict[str, NotComparable | None]:
+    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter."""
+    top = record.get("topk")
+    applies = {
+        NotComparable.UNREADABLE: record.get("unreadable"),
+        NotComparable.TRUNCATED: record.get("truncated"),
+        NotComparable.FILTERED: not top,
+        NotComparable.THRESHOLD: record.get("threshold") is not None,
+        NotComparable.K: isinstance(top, list) and record.get("k") != len(top),
+        NotComparable.GROUPED: record.get("group_by") is not None,
+    }
+    return {"not_comparable": next((reason for reason, holds in applies.items() if holds), None)}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

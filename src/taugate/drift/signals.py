@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.observations import Float64, JudgedReplies, Observations, calibration_observations
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -24,7 +24,7 @@ _UNLUCKY = 0.05
 _OTHER_VARIABLES = 4  # of the other signals
 _MAX_VARIABLES = 2 * len(_PERCENTILES) + _OTHER_VARIABLES  # unless scores are tied
 
-Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
+Sample = TypeVar("Sample")  # Observations, or judged replies
 
 
 def cohens_h(share: Float64, reference: Float64) -> Float64:
@@ -70,12 +70,15 @@ class Signal(Generic[Sample]):
         variables: Computes the variables of n observations, (n, V) float64 in 0…1.
         means: (V,) float64, the means at calibration.
         queries: Number of calibration queries behind the means.
+        judged: Whether it is of judged replies, whose blocks are smaller. Only a lower mean of them is drift: the qrels
+            of a calibration may lack relevant documents, and users may be readier to judge what helps them.
     """
 
     name: str
     variables: Callable[[Sample], Float64]
     means: Float64
     queries: int
+    judged: bool = False
 
     @property
     def calibrated(self) -> Bounds:
@@ -85,7 +88,8 @@ class Signal(Generic[Sample]):
         """
         variables = max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
         quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * variables))
-        return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
+        bounds = Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
+        return bounds._replace(upper=np.ones_like(self.means)) if self.judged else bounds
 
 
 def theta_of(reference: Reference, percentile: float) -> float:
@@ -140,15 +144,15 @@ def _frequent_scores(scores: Float32) -> Float32:
     return values[frequent] if counts[frequent].sum() >= _MOST * len(scores) else values[:0]
 
 
-def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
-    """Return the signal of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
+def quality_signal(reference: Reference) -> Signal[JudgedReplies]:
+    """Return the signal of judged replies: the share that hold a relevant result.
 
-    Users judge only documents that were shown, so the reference is the correct documents that the policy keeps.
+    A reply without a result cannot be judged, so the reference is the calibration's share among replies with one.
     """
+    shown = reference.correct_kept[reference.kept > 0]
+    means = np.array([shown.mean() if len(shown) else 1.0])
 
-    def coe(correct: Float32) -> Float64:
-        return (correct > theta)[:, None].astype(np.float64)
+    def relevant(replies: JudgedReplies) -> Float64:
+        return replies.relevant[:, None].astype(np.float64)
 
-    shown = reference.correct[reference.correct_kept]
-    means = coe(shown).mean(axis=0) if len(shown) else np.ones(1)
-    return Signal("coe", coe, means, max(1, len(shown)))
+    return Signal("quality", relevant, means, max(1, len(shown)), judged=True)

@@ -85,6 +85,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], *, release: str
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": state,
+        **({} if answer.not_comparable is None else {"not_comparable": answer.not_comparable}),
         **(_TRUNCATED if answer.truncated else {}),
         **(_APPROXIMATE if answer.approximate else {}),
         **({} if answer.stage is None else {"stage": answer.stage}),

@@ -1,0 +1,43 @@
+"""Why a reply cannot be compared with the calibration: decided when the reply is made, and carried by all that follows.
+
+Labels, drift detection, explanations and clients read this reason, and guess nothing from what a reply lacks.
+"""
+
+from enum import StrEnum
+
+NOT_COMPARABLE = "why the reply is compared with no calibration, by drift detection and by labels; absent if it is"
+
+
+class NotComparable(StrEnum):
+    """A reason; of several that apply, the first of this list is given. Names are those of replies and of the log."""
+
+    UNREADABLE = "unreadable"  # the encoder does not know most of the text
+    TRUNCATED = "truncated"  # the encoder reads only the beginning of the text
+    FILTERED = "filtered"  # a filter, of the request or of the API key, selects the documents
+    VECTOR = "vector"  # the query is a vector of the client, and the calibration encoded its queries
+    PRECISION = "precision"  # the encoder in use has another precision than the calibrated one
+    FALLBACK = "fallback"  # the first stage's results, because the second stage did not answer
+    FEWER_RESULTS = "fewer_than_k"  # another retriever gave fewer results than the calibration's K
+    THRESHOLD = "threshold"  # the request has its own threshold
+    K = "k"  # the request considers more or fewer results than the calibration's K
+    GROUPED = "grouped"  # results are grouped by document, which reach further down the list
+
+    @property
+    def changes_scores(self) -> bool:
+        """True if even the scores of the calibration's K results are others; else only other ones of them are shown."""
+        return self not in _OTHER_SELECTION
+
+    @property
+    def uncovers(self) -> bool:
+        """True if no calibration covers the reply; for others a stratum, the first stage or the policy may."""
+        return self in _UNCOVERED
+
+
+_OTHER_SELECTION = {NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED}
+_UNCOVERED = {
+    NotComparable.UNREADABLE,
+    NotComparable.TRUNCATED,
+    NotComparable.VECTOR,
+    NotComparable.PRECISION,
+    NotComparable.THRESHOLD,
+}
