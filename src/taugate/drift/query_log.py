@@ -231,7 +231,7 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
     try:
         if "relevant" in record:
             return _JUDGEMENT.validate_python(record)
-        return _QUERY.validate_python(record if "not_comparable" in record else record | _guessed(record))
+        return _QUERY.validate_python(record if record.get("not_comparable") else record | _guessed(record))
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, fault["loc"]))
@@ -239,14 +239,16 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
 
 
 def _guessed(record: dict[str, Any]) -> dict[str, NotComparable | None]:
-    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter."""
+    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter.
+
+    Its K is not known, so what it says of a request for more results is used.
+    """
     top = record.get("topk")
     applies = {
         NotComparable.UNREADABLE: record.get("unreadable"),
         NotComparable.TRUNCATED: record.get("truncated"),
         NotComparable.FILTERED: not top,
         NotComparable.THRESHOLD: record.get("threshold") is not None,
-        NotComparable.K: isinstance(top, list) and record.get("k") != len(top),
         NotComparable.GROUPED: record.get("group_by") is not None,
     }
     return {"not_comparable": next((reason for reason, holds in applies.items() if holds), None)}

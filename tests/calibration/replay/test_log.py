@@ -23,7 +23,7 @@ def test_hashed_query_matches_text(service: Service, tmp_path: Path) -> None:
 
 
 def test_replies_are_decided_as_in_the_service(service: Service, tmp_path: Path) -> None:
-    """By one relevant result, or by all that are kept; what is not comparable, or of an earlier version, says nothing."""
+    """By one relevant result, or by all that are kept; what is not comparable, or of an old log, says nothing."""
     queries = service.queries([START])
     no, other = {"relevant": False, "document_id": "first"}, {"relevant": False, "document_id": "second"}
     named = {"query_id": None, "query": "Which?", "query_hash": hashed("Which?")}

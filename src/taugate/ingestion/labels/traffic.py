@@ -308,7 +308,7 @@ def _unusable(query: LoggedQuery, collection: str) -> str | None:
     if query.collection != collection:
         return "other_collection"
     fewer = query.not_comparable is NotComparable.K and query.k < len(query.topk)  # a part of the same list
-    return None if fewer else query.not_comparable
+    return None if fewer or query.not_comparable is None else query.not_comparable.value
 
 
 def _lines(rows: Mapping[str, Sequence[_Row]]) -> Iterator[JudgementLine]:
