@@ -18,8 +18,8 @@ _PERCENTILES = (0.1, 5, 50, 95, 99.9)
 # 2 / 61 to 2 / 62. About as many as before are at or below a percentile. So frequent values, which at least a hundredth
 # of the queries have, are watched as well, if most queries have one. Others are equal to them by rounding at most.
 _FREQUENT, _MOST, _ROUNDING = 0.01, 0.5, 1e-5
-# Probability that, by sampling alone, any variable's mean at calibration is further from the truth than its confidence
-# bounds allow, as with every interval of a release.
+# Probability that, by sampling alone, the mean at calibration of any variable of queries is further from the truth than
+# its confidence bounds allow, as with every interval of a release; the same for that of judged replies.
 _UNLUCKY = 0.05
 _OTHER_VARIABLES = 4  # of the other signals
 _MAX_VARIABLES = 2 * len(_PERCENTILES) + _OTHER_VARIABLES  # unless scores are tied
@@ -84,12 +84,13 @@ class Signal(Generic[Sample]):
     def calibrated(self) -> Bounds:
         """Confidence bounds of the true means, from the means at calibration.
 
-        The standard deviation of a mean of q queries is 1/√q in Cohen's h.
+        The standard deviation of a mean of q queries is 1/√q in Cohen's h. A signal of judged replies is one variable
+        with one bound, of a confidence of its own; those of queries share theirs.
         """
-        variables = max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
-        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * variables))
-        bounds = Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
-        return bounds._replace(upper=np.ones_like(self.means)) if self.judged else bounds
+        bounds = 1 if self.judged else 2 * max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
+        error = float(NormalDist().inv_cdf(1 - _UNLUCKY / bounds) / np.sqrt(self.queries))
+        both = Bounds(self.means, self.means).shifted(error)
+        return both._replace(upper=np.ones_like(self.means)) if self.judged else both
 
 
 def theta_of(reference: Reference, percentile: float) -> float:
