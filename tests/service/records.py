@@ -11,7 +11,7 @@ from taugate.service.pipeline.record import RESULT, SearchRecord, ShownReply
 def record(similarities: Sequence[float], kept: int = 0) -> SearchRecord:
     """A record of a reply that shows nothing."""
     compared = np.array(similarities, dtype=np.float32)
-    return SearchRecord(b"{}", np.empty(0, RESULT), compared, kept, 0, 0, None, truncated=False)
+    return SearchRecord(b"{}", np.empty(0, RESULT), compared, kept, 0, 0, None)
 
 
 def shown(positions: Sequence[int], **fields: Any) -> ShownReply:

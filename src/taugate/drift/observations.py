@@ -39,6 +39,15 @@ class Columns:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
+    def none(cls) -> Self:
+        """Return no rows; not for columns of several values a row."""
+        types: dict[str, type[np.generic]] = {"at": np.float64, "key": np.uint64}
+        columns: dict[str, NDArray[Any]] = {
+            field.name: np.zeros(0, dtype=types.get(field.name, np.float32)) for field in fields(cls)
+        }
+        return cls(**columns)
+
+    @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Concatenate at least one part; a time that is earlier than the one before it becomes the same."""
         columns = {field.name: np.concatenate([part.columns()[field.name] for part in parts]) for field in fields(cls)}
@@ -82,12 +91,6 @@ class Judgements(Columns):
     correct: Float32
     weight: Float32
 
-    @classmethod
-    def none(cls) -> Self:
-        """Return no judgements."""
-        nothing = np.zeros(0, dtype=np.float32)
-        return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), nothing, nothing)
-
 
 @dataclass(frozen=True)
 class JudgedReplies(Columns):
@@ -101,11 +104,6 @@ class JudgedReplies(Columns):
     """
 
     relevant: Float32
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return no replies."""
-        return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.float32))
 
 
 def hashed(text: str) -> str:

@@ -29,9 +29,7 @@ def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile:
     return np.percentile(pooled, percentile, axis=1).astype(np.float64)
 
 
-def share_above(
-    sample: Float32, thresholds: NDArray[np.float64], weights: Float32 | None = None
-) -> NDArray[np.float64]:
+def share_above(sample: Float32, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of a sample strictly above each threshold, (m,) float64 in 0…1: 1 − ECDF.
 
     With S_corr this is COE at each θ_j, with S_rand it is ROE.
@@ -39,13 +37,7 @@ def share_above(
     Args:
         sample: (s,) float32, s ≥ 1.
         thresholds: (m,) float64.
-        weights: (s,) float32; None counts all alike.
     """
-    if weights is not None:
-        order = np.argsort(sample)
-        below = np.cumsum(np.append(0.0, weights[order].astype(np.float64)))
-        share: Float64 = 1.0 - below[np.searchsorted(sample[order], thresholds, side="right")] / below[-1]
-        return share
     below_or_equal = np.searchsorted(np.sort(sample).astype(np.float64), thresholds, side="right")
     return 1.0 - below_or_equal / len(sample)
 
@@ -91,7 +83,8 @@ def _coe(judged: Judgements, reference: Reference, thetas: Float64) -> Float64:
     taken from the calibration.
     """
     if (judged.weight > 1).any():
-        return share_above(judged.correct, thetas, judged.weight)
+        above = np.array([judged.weight[judged.correct > theta].sum() for theta in thetas], dtype=np.float64)
+        return above / float(judged.weight.sum())
     shown = float(reference.correct_kept.mean())
     coe = shown * share_above(judged.correct, thetas)
     if shown < 1:

@@ -5,7 +5,7 @@ The service appends one JSON object per line (TAUGATE_QUERY_LOG): queries with w
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -52,16 +52,35 @@ class ShownResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class LoggedQuery:
-    """A line for an answered query.
+class _Line:
+    """What the lines of queries and of judgements have in common.
 
     Attributes:
         at: Unix time in seconds.
-        query_id: Id of the reply.
-        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
-        key: Name of the API key, None without keys.
+        key: Name of the API key that sent the query, or the judgement; None without keys.
         collection: Name of the data set of the release.
         release: Id of the release.
+        stage: Stage that ranked the results; None if the release has one.
+        not_comparable: Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for
+            queries of earlier versions.
+    """
+
+    v: Literal[2] = 2
+    at: _Time
+    key: _Text | None
+    collection: _Text
+    release: _Text
+    stage: Stage | None = None
+    not_comparable: NotComparable | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LoggedQuery(_Line):
+    """A line for an answered query.
+
+    Attributes:
+        query_id: Id of the reply.
+        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
         filter: Filter of the request, as JSON, or its hash if the service writes no texts; without the key's filter.
         k: Number of results considered.
         threshold: Threshold of the request, used instead of the calibrated one.
@@ -71,18 +90,10 @@ class LoggedQuery:
         random: Similarities with random documents. Empty if `topk` is, or if the release has no documents.
         components: Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
         shown: The results in the reply, in its order.
-        stage: Stage that ranked the results; None if the release has one.
-        not_comparable: Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for
-            lines of earlier versions.
     """
 
-    v: Literal[2] = 2
-    at: _Time
     query_id: _Text
     query: _Text
-    key: _Text | None
-    collection: _Text
-    release: _Text
     filter: dict[str, Any] | _Text | None
     k: _Rank
     threshold: _Similarity | None
@@ -91,8 +102,6 @@ class LoggedQuery:
     topk: list[_Similarity]
     random: list[_Similarity]
     shown: list[ShownResult]
-    stage: Stage | None = None
-    not_comparable: NotComparable | None = None
     components: list[_Similarity] = field(default_factory=list)
 
     @property
@@ -112,40 +121,27 @@ class LoggedQuery:
 
 
 @dataclass(slots=True, kw_only=True)
-class LoggedJudgement:
+class LoggedJudgement(_Line):
     """A line for a judgement by a user.
 
     Attributes:
-        at: Unix time in seconds.
         query_id: Id of the judged reply, whose own line has the text; None if the judgement names the query itself.
         query: Text or hash of the query if there is no query_id, else None.
         document_id: Id of the passage.
         relevant: Whether it answers the query.
         rank: Rank among the results, from 1, None if unknown.
         score: Similarity with the query.
-        key: Name of the API key that sent the judgement, None without keys.
-        collection: Name of the data set of the release.
-        release: Id of the release.
-        stage: Stage that ranked the results; None if the release has one.
-        not_comparable: Why the reply cannot be compared with the calibration; None if it can.
         kept: Whether the policy keeps the passage; False for one that is shown for another reason.
         of: Number of results of the reply that the policy keeps; 0 in lines of earlier versions.
         query_hash: Hash of the query, also if there is a query_id; None in lines of earlier versions.
     """
 
-    v: Literal[2] = 2
-    at: _Time
     query_id: _Text | None
     query: _Text | None
     document_id: _Text
     relevant: Annotated[bool, Field(strict=True)]
     rank: _Rank | None
     score: _Similarity
-    key: _Text | None
-    collection: _Text
-    release: _Text
-    stage: Stage | None = None
-    not_comparable: NotComparable | None = None
     kept: Annotated[bool, Field(strict=True)] = False
     of: _Count = 0
     query_hash: Annotated[str, Field(strict=True, pattern=_HASHED)] | None = None
@@ -238,7 +234,7 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
         raise ValueError(f'"{name}": {fault["msg"][0].lower()}{fault["msg"][1:]}') from error
 
 
-def _guessed(record: dict[str, Any]) -> dict[str, NotComparable | None]:
+def _guessed(record: Mapping[str, object]) -> dict[str, NotComparable | None]:
     """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter.
 
     Its K is not known, so what it says of a request for more results is used.

@@ -30,14 +30,8 @@ class NotComparable(StrEnum):
     @property
     def uncovers(self) -> bool:
         """True if no calibration covers the reply; for others a stratum, the first stage or the policy may."""
-        return self in _UNCOVERED
+        return self not in _CALIBRATED_APART
 
 
 _OTHER_SELECTION = {NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED}
-_UNCOVERED = {
-    NotComparable.UNREADABLE,
-    NotComparable.TRUNCATED,
-    NotComparable.VECTOR,
-    NotComparable.PRECISION,
-    NotComparable.THRESHOLD,
-}
+_CALIBRATED_APART = {NotComparable.FILTERED, NotComparable.FALLBACK, NotComparable.K, NotComparable.GROUPED}

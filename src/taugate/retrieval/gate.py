@@ -12,7 +12,6 @@ from typing import Literal, Self
 import numpy as np
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
 from taugate.retrieval.policy.component_signals import Components, component_means
@@ -82,7 +81,6 @@ class GateReply:
         policy: What is compared with τ.
         calibrated: Whether the certificate of the threshold covers these results.
         why_not: Why it does not; None if it does.
-        not_comparable: Why the results cannot be compared with those of the calibration; None if they can.
         reason: Why nothing is kept; None if any result is.
         refuses: Whether the release has a rule that refuses queries.
         refusal: Score of the query as a whole and the threshold ρ; None if no rule refuses queries.
@@ -99,7 +97,6 @@ class GateReply:
     policy: PolicyKind
     calibrated: bool
     why_not: str | None
-    not_comparable: NotComparable | None
     reason: GateReason | None
     refuses: bool
     refusal: RefusalScore | None
@@ -207,7 +204,6 @@ class Gate:
             policy=self.policy.kind,
             calibrated=why_not is None,
             why_not=why_not,
-            not_comparable=self._not_comparable(considered, len(k_results)),
             reason=_reason(kept, answered),
             refuses=self.abstention is not None,
             refusal=refusal,
@@ -224,15 +220,9 @@ class Gate:
     def _nothing(self) -> GateReply:
         """Return the reply to a query without results."""
         policy, refuses = self.policy.kind, self.abstention is not None
-        few = NotComparable.FEWER_RESULTS
         return GateReply(
-            [], 0, 0, None, self._threshold, policy, False, few.value, few, "no_results", refuses, None, None, 0
+            [], 0, 0, None, self._threshold, policy, False, "fewer_than_k", "no_results", refuses, None, None, 0
         )
-
-    def _not_comparable(self, considered: int, results: int) -> NotComparable | None:
-        if results < self.policy.k:
-            return NotComparable.FEWER_RESULTS
-        return None if considered == self.policy.k else NotComparable.K
 
     def _refusal(self, scores: Float32, components: Components) -> tuple[RefusalScore | None, Mask | None]:
         """Return the score of the query as a whole, and whether it is answered, (1,) bool; None without a rule."""

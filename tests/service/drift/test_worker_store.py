@@ -143,8 +143,7 @@ STRANGE = {
     "no similarity": GOOD.replace(np.float32(0.9).tobytes(), np.float32(np.nan).tobytes()),
     "a counter": GOOD.replace(np.float32(0.9).tobytes(), np.float32(1e19).tobytes()),
     "no probability": GOOD.replace(np.float32(1).tobytes(), np.float32(0).tobytes()),
-    "another stage": GOOD[:8] + b"\x03" + GOOD[9:],
-    "another reason": GOOD[:9] + b"\xff" + GOOD[10:],
+    "another reason": GOOD[:8] + b"\xff" + GOOD[9:],
 }
 
 

@@ -71,10 +71,8 @@ class LiveWindow:
     def add_judgements(self, correct: Judgements, replies: JudgedReplies) -> None:
         """Add documents that were judged relevant, and judged replies."""
         self._gauges.observe_judgements(correct, replies)
-        if len(correct):
-            self._correct.append(correct)
-        if len(replies):
-            self._replies.append(replies)
+        self._correct.append(correct)
+        self._replies.append(replies)
 
     def show(self, now: float) -> None:
         """Set the gauges and `overlap` from the window at `now`, a Unix time in seconds."""
@@ -200,10 +198,8 @@ class TrafficAnalysis:
         served, judged = self._to_log, self._judged
         correct, replies = judgements(judged)
         self._queries, self._to_log, self._judged = [], [], []
-        if len(queries):
-            self.live.add_queries(queries)
-        if judged:
-            self.live.add_judgements(correct, replies)
+        self.live.add_queries(queries)
+        self.live.add_judgements(correct, replies)
         self.alarms.update(queries, replies)
         if self.questions is not None:
             self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])

@@ -152,9 +152,8 @@ class DriftGauges(MetricGroup):
         """Count the similarities of judged documents, and judged replies."""
         self._similarity.labels("correct").observe_all(judged.correct)
         self._compare("correct", judged.correct)
-        relevant = int(replies.relevant.sum())
-        for outcome, count in zip(_OUTCOMES, (relevant, len(replies) - relevant), strict=True):
-            self._replies.labels(outcome).inc(count)
+        for outcome, relevant in zip(_OUTCOMES, (1, 0), strict=True):
+            self._replies.labels(outcome).inc(np.count_nonzero(replies.relevant == relevant))
 
     def _compare(self, name: str, similarities: Float32) -> None:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))

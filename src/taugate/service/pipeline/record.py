@@ -7,6 +7,7 @@ read may have been written by others.
 import hashlib
 import struct
 from dataclasses import dataclass, replace
+from itertools import product
 from sys import getsizeof
 from typing import NamedTuple, Self
 
@@ -25,14 +26,15 @@ from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 RANDOM_DOCUMENTS = 4
 # A result that was shown: the position of its document, or `id_number` if the release has no documents, its score, its
 # rank among the results considered, from 1, the probability that the query shows it, and whether the policy keeps it.
-_FIELDS = {"position": np.int32, "score": np.float32, "rank": np.int32, "propensity": np.float32, "kept": np.bool_}
-RESULT = np.dtype([*_FIELDS.items()])
+RESULT = np.dtype(
+    {"names": ["position", "score", "rank", "propensity", "kept"], "formats": ["i4", "f4", "i4", "f4", "?"]}
+)
 Results = NDArray[np.void]
 
 MAX_NUMBER = 1 << 31  # of `id_number`
-_HEAD = struct.Struct("<QBB")  # of a reply's bytes: the key of its query, and the places of the other two here
+_HEAD = struct.Struct("<QB")  # of a reply's bytes: the key of its query, and the place of the other two in this list
 _STAGES: tuple[Stage | None, ...] = (None, "first", "second")
-_REASONS = (None, *NotComparable)
+_CODES = [*product(_STAGES, (None, *NotComparable))]
 NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
 # The square of a vector's length: queries have unit length, or 0 if a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
@@ -54,7 +56,6 @@ class SearchRecord:
         considered: Number of documents considered.
         explored: Number of results that only exploration shows.
         reason: Why no document is kept.
-        truncated: See Query.
         stage: See Answer.
         not_comparable: See Answer.
         ids: Ids of the results if the release has no documents, so that `results` cannot lead to them; else None.
@@ -68,7 +69,6 @@ class SearchRecord:
     considered: int
     explored: int
     reason: Reason | GateReason | None
-    truncated: bool
     stage: Stage | None = None
     not_comparable: NotComparable | None = None
     ids: tuple[str, ...] | None = None
@@ -96,7 +96,6 @@ class SearchRecord:
             answer.considered,
             int(np.count_nonzero(answer.propensities < 1)),
             answer.reason,
-            query.truncated,
             answer.stage,
             answer.not_comparable,
             passing=answer.skipped is not None,
@@ -119,6 +118,7 @@ def gate_record(reply: GateReply) -> SearchRecord:
     results["rank"] = [kept.rank for kept in reply.results]
     results["propensity"], results["kept"] = 1.0, True
     similarities = NOT_COMPARED if reply.top is None else reply.top
+    other = NotComparable.FEWER_RESULTS if reply.top is None else NotComparable.K
     if reply.top is not None and reply.component_means is not None:
         similarities = np.concatenate([reply.top, reply.component_means])
     return SearchRecord(
@@ -129,9 +129,7 @@ def gate_record(reply: GateReply) -> SearchRecord:
         considered=reply.considered,
         explored=0,
         reason=reply.reason,
-        truncated=False,
-        stage=None,
-        not_comparable=reply.not_comparable,
+        not_comparable=None if reply.top is not None and reply.considered == len(reply.top) else other,
         ids=tuple(kept.id for kept in reply.results),
     )
 
@@ -176,8 +174,7 @@ class ShownReply(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the reply as bytes; `read` parses them."""
-        codes = _STAGES.index(self.stage), _REASONS.index(self.not_comparable)
-        return _HEAD.pack(self.key, *codes) + self.results.tobytes()
+        return _HEAD.pack(self.key, _CODES.index((self.stage, self.not_comparable))) + self.results.tobytes()
 
     @classmethod
     def read(cls, stored: bytes, documents: int, max_score: float) -> Self:
@@ -189,9 +186,9 @@ class ShownReply(NamedTuple):
             ValueError: If no reply shows such results.
         """
         try:
-            key, stage, reason = _HEAD.unpack_from(stored)
+            key, code = _HEAD.unpack_from(stored)
             shown = np.frombuffer(stored[_HEAD.size :], dtype=RESULT)
-            reply = cls(shown, key, _STAGES[stage], _REASONS[reason])
+            reply = cls(shown, key, *_CODES[code])
         except (struct.error, IndexError) as error:
             raise ValueError("not a reply") from error
         positions, shares = shown["position"], shown["propensity"]
