@@ -1,18 +1,19 @@
 """Observations of answered queries and of judgements, as columns in chronological order."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]
 Keys = NDArray[np.uint64]
+_TYPES: Mapping[str, DTypeLike] = {"at": np.float64, "key": np.uint64}
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,7 @@ class Columns:
     @classmethod
     def none(cls) -> Self:
         """Return no rows; not for columns of several values a row."""
-        types: dict[str, type[np.generic]] = {"at": np.float64, "key": np.uint64}
-        columns: dict[str, NDArray[Any]] = {
-            field.name: np.zeros(0, dtype=types.get(field.name, np.float32)) for field in fields(cls)
-        }
-        return cls(**columns)
+        return cls(*(np.zeros(0, dtype=_TYPES.get(field.name, np.float32)) for field in fields(cls)))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:

@@ -4,8 +4,9 @@ Labels, drift detection, explanations and clients read this reason, and guess no
 """
 
 from enum import StrEnum
+from typing import Annotated
 
-NOT_COMPARABLE = "why the reply is compared with no calibration, by drift detection and by labels; absent if it is"
+from pydantic import Field, WithJsonSchema
 
 
 class NotComparable(StrEnum):
@@ -35,3 +36,8 @@ class NotComparable(StrEnum):
 
 _OTHER_SELECTION = {NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED}
 _CALIBRATED_APART = {NotComparable.FILTERED, NotComparable.FALLBACK, NotComparable.K, NotComparable.GROUPED}
+
+_SCHEMA = {"anyOf": [{"enum": [reason.value for reason in NotComparable], "type": "string"}, {"type": "null"}]}
+_ABOUT = "why drift detection and labels do not compare the reply with the calibration; absent if they do"
+# A field of a reply, whose schema lists the reasons in place, as those of other fields do.
+NotComparableField = Annotated[NotComparable | None, Field(description=_ABOUT), WithJsonSchema(_SCHEMA)]

@@ -153,7 +153,7 @@ class DriftGauges(MetricGroup):
         self._similarity.labels("correct").observe_all(judged.correct)
         self._compare("correct", judged.correct)
         for outcome, relevant in zip(_OUTCOMES, (1, 0), strict=True):
-            self._replies.labels(outcome).inc(np.count_nonzero(replies.relevant == relevant))
+            self._replies.labels(outcome).inc(int((replies.relevant == relevant).sum()))
 
     def _compare(self, name: str, similarities: Float32) -> None:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))
