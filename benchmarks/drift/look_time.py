@@ -73,8 +73,7 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
     seen = ordinary.draw(rate, rng)
     rows, nothing, now = np.concatenate([seen.top, seen.random], axis=1), np.empty(0, dtype=RESULT), time.time()
     records = [
-        SearchRecord(b"", nothing, row, int(kept), 5, 0, None, truncated=False, unreadable=False)
-        for kept, row in zip(seen.kept, rows, strict=True)
+        SearchRecord(b"", nothing, row, int(kept), 5, 0, None) for kept, row in zip(seen.kept, rows, strict=True)
     ]
     return [
         ServedReply(now, uuid4().hex, Query(f"query {key}", 5), None, record)

@@ -118,7 +118,16 @@ _CONTENT: list[Content] = [
             },
             "percentunit",
         )
-        for title, signal in (("Searches with no result", "empty_responses"), ("Results dropped", "dropped_share"))
+        for title, signal in (
+            ("Searches with no result", "empty_responses"),
+            ("Results dropped", "dropped_share"),
+            ("Judged replies with a relevant result", "quality"),
+        )
+    ),
+    lines(
+        "Judged replies",
+        "Per hour, on all replicas. Without any that hold no relevant result, the alarm quality has no evidence.",
+        {"{{job}} {{outcome}}": f"sum by (job, outcome) (rate({selected('taugate_judged_replies_total')}[1h])) * 3600"},
     ),
     lines(
         "Replicas with an alarm",

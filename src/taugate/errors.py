@@ -98,3 +98,7 @@ class EngineUnavailable(ReleaseError):
 
 class RerankerUnavailable(ReleaseError):
     """A reranker that gives no scores, or not in time; a search then has the first stage's results."""
+
+
+class OtherReranker(RerankerUnavailable):
+    """A reranker that gives other scores than the calibrated one."""

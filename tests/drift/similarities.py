@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from taugate.drift.observations import Judgements, Observations
+from taugate.drift.observations import JudgedReplies, Judgements, Observations
 from taugate.retrieval.release.query_arrays import Reference
 
 K, TAU = 5, 0.45
@@ -50,7 +50,15 @@ def traffic(
 
 def judged(rng: np.random.Generator, correct: np.ndarray) -> Judgements:
     """Judgements a second apart, none of them twice."""
-    return Judgements(np.arange(len(correct), dtype=np.float64), keys(rng, len(correct)), correct.astype(np.float32))
+    weights = np.ones(len(correct), dtype=np.float32)
+    at = np.arange(len(correct), dtype=np.float64)
+    return Judgements(at, keys(rng, len(correct)), correct.astype(np.float32), weights)
+
+
+def replies(rng: np.random.Generator, count: int, share: float | np.ndarray) -> JudgedReplies:
+    """Judged replies a second apart, to different queries, a share of which hold a relevant result."""
+    relevant = (rng.random(count) < share).astype(np.float32)
+    return JudgedReplies(np.arange(count, dtype=np.float64), keys(rng, count), relevant)
 
 
 def bursts(rng: np.random.Generator, queries: int, length: int, apart: float) -> Observations:

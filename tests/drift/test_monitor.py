@@ -9,15 +9,17 @@ from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
 from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
-from tests.drift.similarities import bursts, judged, reference, traffic
+from tests.drift.similarities import bursts, reference, replies, traffic
 from tests.drift.watched import CALIBRATION, monitor, on
+
+SHARE = 0.9  # of the replies with a result that hold a relevant one
+JUDGED = replace(CALIBRATION, correct_kept=(CALIBRATION.kept > 0) & (np.arange(len(CALIBRATION)) % 10 > 0))
 
 
 def test_calibration_traffic_raises_no_alarm() -> None:
     rng = np.random.default_rng(1)
     watched = monitor()
     assert not any(watched.update(traffic(rng, 10_000)) for _ in range(10))
-    assert not watched.judge(judged(rng, rng.choice(CALIBRATION.correct[CALIBRATION.correct_kept], 20_000)))
     assert not any(alarm.on for alarm in watched.alarms)
     assert all(alarm.share_of_threshold < 0.5 for alarm in watched.alarms)
 
@@ -45,11 +47,23 @@ def test_other_random_documents_raise_only_roe() -> None:
     assert on(monitor().update(traffic(np.random.default_rng(2), 4000, random=0.25))) == {"roe"}
 
 
-def test_judged_documents_below_theta_raise_coe() -> None:
-    rng = np.random.default_rng(2)
-    correct = rng.choice(CALIBRATION.correct[CALIBRATION.correct_kept], 2000)
-    correct[::10] = -0.5
-    assert on(monitor().judge(judged(rng, correct))) == {"coe"}
+@pytest.mark.parametrize("seed", range(5))
+def test_fewer_relevant_replies_raise_quality(seed: int) -> None:
+    """A fifth fewer, as after a change of the corpus."""
+    assert on(monitor(calibration=JUDGED).judge(replies(np.random.default_rng(seed), 1000, 0.8 * SHARE))) == {"quality"}
+
+
+@pytest.mark.parametrize("share", [SHARE, 1.0], ids=["alike", "only relevant ones sent"])
+def test_as_many_relevant_replies_raise_no_alarm(share: float) -> None:
+    assert monitor(calibration=JUDGED).judge(replies(np.random.default_rng(2), 200_000, share)) == []
+
+
+@pytest.mark.parametrize("length", [10, 50])
+def test_bursts_of_judged_topics_raise_no_alarm(length: int) -> None:
+    """The shares of topics differ by a standard deviation of .08."""
+    rng = np.random.default_rng(3)
+    shares = np.clip(rng.normal(SHARE, 0.08, size=100_000 // length), 0, 1)
+    assert monitor(calibration=JUDGED).judge(replies(rng, 100_000, np.repeat(shares, length))) == []
 
 
 def test_shift_below_smallest_effect_raises_no_alarm() -> None:
@@ -128,8 +142,7 @@ def test_fifths_are_yielded_with_their_rows() -> None:
     complete = [each.fifth.block is not None for each in weighed]
     assert complete == [False, False, False, False, True] * 100
     rng = np.random.default_rng(8)
-    correct = judged(rng, np.ones(400))
-    assert [each.fifth.row for each in monitor().process_judgements(correct)] == [*range(39, 400, 40)]
+    assert [each.fifth.row for each in monitor().process_judgements(replies(rng, 50, 1.0))] == [*range(4, 50, 5)]
 
 
 @pytest.mark.parametrize("apart", [0.05, 0.07, 0.09])
@@ -168,7 +181,7 @@ def test_constant_probe_raises_no_alarm() -> None:
 
 def test_repeated_judgement_counts_once() -> None:
     rng = np.random.default_rng(13)
-    wrong = judged(rng, np.full(20_000, -0.5))
+    wrong = replies(rng, 20_000, 0.0)
     wrong.key[:] = 7
     assert monitor().judge(wrong) == []
 

@@ -12,7 +12,7 @@ from taugate.drift.observations import Observations
 from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
 from taugate.retrieval.release.query_arrays import Reference
-from tests.drift.similarities import bursts, judged, reference, traffic
+from tests.drift.similarities import bursts, reference, replies, traffic
 from tests.drift.watched import CALIBRATION, monitor, on, replaced
 
 
@@ -61,7 +61,7 @@ def weighed(rng: np.random.Generator, rules: Rules | None = None) -> Monitor:
     watched = monitor(rules)
     watched.update(traffic(rng, 3000))
     assert on(watched.update(traffic(rng, 3095, mean=0.3)))
-    watched.judge(judged(rng, rng.choice(CALIBRATION.correct[CALIBRATION.correct_kept], 777)))
+    watched.judge(replies(rng, 777, 0.8))
     return watched
 
 
@@ -74,7 +74,7 @@ def test_restored_monitor_continues_identically(block: int | str) -> None:
     assert [alarm.on for alarm in other.alarms] == [alarm.on for alarm in watched.alarms]
     assert other.queries.blocks.size == watched.queries.blocks.size
     remaining = Observations.joined([traffic(rng, 20_000), traffic(rng, 5000, mean=0.4)])
-    judgements = judged(rng, np.where(rng.random(3000) < 0.2, -0.5, 1.0))
+    judgements = replies(rng, 3000, 0.6)
     changes = watched.update(remaining)
     assert {change.on for change in changes} == {True, False}
     assert other.update(remaining) == changes
@@ -88,7 +88,7 @@ def test_packed_monitor_state_is_small() -> None:
     watched = monitor()
     for _ in range(4):
         watched.update(traffic(rng, 5000))
-        watched.judge(judged(rng, np.ones(5000)))
+        watched.judge(replies(rng, 5000, 1.0))
         assert len(watched.pack()) < 2 * 16 * 4200 + 10_000
 
 

@@ -76,8 +76,8 @@ def test_line_format_is_documented() -> None:
             {"id": "d1", "rank": 1, "score": 0.5, "propensity": 1.0},
             {"id": "d2", "rank": 4, "score": 0.25, "propensity": 0.05},
         ],
-        "truncated": False,
-        "unreadable": False,
+        "stage": None,
+        "not_comparable": None,
         "components": [],
     }
     assert orjson.loads(line_bytes(JUDGEMENT)) == {
@@ -92,6 +92,11 @@ def test_line_format_is_documented() -> None:
         "key": None,
         "collection": "faq",
         "release": "20260101T000000Z-0123456789ab",
+        "stage": None,
+        "not_comparable": None,
+        "kept": False,
+        "of": 0,
+        "query_hash": None,
     }
 
 

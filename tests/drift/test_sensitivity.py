@@ -69,7 +69,7 @@ def test_smallest_rise_of_empty_replies_is_detected() -> None:
 
 def test_larger_calibration_detects_smaller_shifts() -> None:
     more = sensitivity(reference(np.random.default_rng(0), 20_000), 5)
-    for signal, way in (("topk_similarity", "lower"), ("empty_responses", "higher"), ("coe", "lower")):
+    for signal, way in (("topk_similarity", "lower"), ("empty_responses", "higher"), ("quality", "lower")):
         assert abs(shift(more, signal, way).effect) < abs(shift(RECORD, signal, way).effect)
 
 

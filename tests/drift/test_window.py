@@ -9,7 +9,8 @@ from tests.drift.similarities import traffic
 
 def judged(start: int, count: int) -> Judgements:
     numbers = np.arange(start, start + count)
-    return Judgements(numbers.astype(np.float64), numbers.astype(np.uint64), numbers.astype(np.float32))
+    same = numbers.astype(np.float32)
+    return Judgements(numbers.astype(np.float64), numbers.astype(np.uint64), same, same)
 
 
 def test_window_keeps_latest_rows() -> None:

@@ -16,11 +16,10 @@ from taugate.drift.window import SlidingWindow
 from taugate.service.access.keys import digest
 from taugate.service.app import create_app
 from taugate.service.drift.fleet import Fleet
-from taugate.service.pipeline.record import shown_bytes
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import serving, status, until
-from tests.service.records import shown
+from tests.service.records import packed
 
 HOURS = 3600.0
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "taugate"
@@ -107,7 +106,8 @@ def test_service_survives_clock_changes(releases: Path, clock: Clock) -> None:
 
 def test_window_expires_after_clock_set_back() -> None:
     def judged(*at: float) -> Judgements:
-        return Judgements(np.array(at), np.arange(len(at), dtype=np.uint64), np.array(at, dtype=np.float32))
+        same = np.array(at, dtype=np.float32)
+        return Judgements(np.array(at), np.arange(len(at), dtype=np.uint64), same, same)
 
     window = SlidingWindow[Judgements](100, seconds=60)
     window.append(judged(6 * HOURS, 6 * HOURS + 1))
@@ -123,7 +123,7 @@ def test_reply_of_replica_with_other_clock_is_found(tmp_path: Path) -> None:
         fast, slow = (Fleet(redis.url, "release", HOURS) for _ in range(2))
         now = 600 * 1000 + 300.0
         for ahead in (-590.0, -10.0, 0.0, 10.0, 590.0):
-            fast.remember(now + ahead, {f"id{ahead}": shown([3])})
-            assert slow.find(f"id{ahead}", now) == shown_bytes(shown([3]))
+            fast.remember(now + ahead, {f"id{ahead}": packed([3])})
+            assert slow.find(f"id{ahead}", now) == packed([3])
         fast.close()
         slow.close()

@@ -19,9 +19,10 @@ from taugate.retrieval.documents.store import Document
 from taugate.service.api.feedback import FeedbackRequest
 from taugate.service.api.schemas import BatchRequest, SearchRequest
 from taugate.service.http.bodies import describe_faults
-from taugate.service.pipeline.record import read_shown
+from taugate.service.pipeline.record import ShownReply
 from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
+from tests.service.records import packed
 
 DATA = {
     "corpus.jsonl": b'{"_id":"a","text":"first","title":"A","metadata":{"year":1,"open":true}}\n'
@@ -38,7 +39,7 @@ LOG = (
     + b'{"v":2,"at":2,"query_id":"%s","query":null,"document_id":"d","relevant":true,"rank":null,"score":0.5,'
     b'"key":"app","collection":"set","release":"%s"}\n' % (b"0" * 32, RELEASE.encode())
 )
-SHOWN = np.array([3, 1], dtype=np.int32).tobytes() + np.array([0.5, 0.25], dtype=np.float32).tobytes()
+SHOWN = packed([3, 1])
 SEARCHES = (
     b'{"query":"q","k":3,"threshold":0.5,"min_results":1,"include_text":false,"filter":{"year":{"gt":1,"lte":2.5}}}',
     b'{"query":"q","k":3.0,"filter":{"open":true,"name":["a","b",1]}}',
@@ -109,7 +110,7 @@ def _filter(content: bytes) -> None:
 
 def _shown(content: bytes) -> None:
     """Read an entry of Redis, of a release with ten documents."""
-    shown = read_shown(content, 10, 1.0)
+    shown = ShownReply.read(content, 10, 1.0).results
     assert len(shown) == len({*shown["position"].tolist()} & {*range(10)})
     assert all(abs(score) <= 2 for score in shown["score"].tolist())
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
 from taugate.drift.e_detectors import EDetectors, log_mean
 from taugate.drift.observations import Float64
-from taugate.drift.rules import BLOCK, DEFAULT_RULES, MIN_IN_BLOCK, Rules
+from taugate.drift.rules import DEFAULT_RULES, MIN_IN_BLOCK, Rules
 from taugate.drift.signals import Bounds, Signal
 
 # Bounds of a fifth of a block are wider by this factor: its mean varies √5 times as much, and bursts move it more.
@@ -45,12 +45,13 @@ class Alarm:
         signal: Name of the signal.
         bounds: Bounds of the means of blocks.
         threshold: Natural logarithm of the evidence that raises the alarm, see `threshold`.
+        handicap: Natural logarithm of how many times as much evidence is required, because its blocks are smaller.
         on: Whether the alarm is on.
     """
 
-    def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float) -> None:
+    def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float, handicap: float = 0.0) -> None:
         """Start without evidence; `wide` are the bounds of the means of fifths."""
-        self.signal, self.bounds, self.threshold = signal, bounds, threshold
+        self.signal, self.bounds, self.threshold, self.handicap = signal, bounds, threshold, handicap
         self.on = False
         self._peak = 0.0  # highest share of the threshold since the alarm began
         self._blocks, self._fifths = EDetectors(*bounds), EDetectors(*wide)
@@ -59,7 +60,7 @@ class Alarm:
     @property
     def log_evidence(self) -> float:
         """Natural logarithm of the evidence, the larger of blocks' and fifths'; −∞ if the signal cannot move."""
-        return max(self._blocks.log, self._fifths.log - _LOG_FIFTHS)
+        return max(self._blocks.log, self._fifths.log - _LOG_FIFTHS) - self.handicap
 
     @property
     def share_of_threshold(self) -> float:
@@ -76,7 +77,8 @@ class Alarm:
         if fifth.block is not None:
             self._blocks.update(fifth.block[means])
         was_on = self.on
-        self.on = was_on or self._blocks.reaches(self.threshold) or self._fifths.reaches(self.threshold + _LOG_FIFTHS)
+        required = self.threshold + self.handicap
+        self.on = was_on or self._blocks.reaches(required) or self._fifths.reaches(required + _LOG_FIFTHS)
         if self.on:
             self._peak = self.share_of_threshold
         if was_on and fifth.block is not None:
@@ -107,7 +109,7 @@ class Alarm:
             growth, deviation = detectors.growth(means, queries)
             if growth.size:
                 logs.append(log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * deviation) - handicap)
-        return max(logs) >= self.threshold
+        return max(logs) >= self.threshold + self.handicap
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays, for other processes; `restore` reads it."""
@@ -162,14 +164,16 @@ def alarms_of(
 
     `ordinary` has the bounds of a baseline by signal, which widen those of the calibration.
     """
-    required = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
+    required = threshold(rules.average_run_length, len(signals), rules.smallest_block)
     alarms = []
     for signal in signals:
         bounds = signal.calibrated
         if signal.name in ordinary:
             bounds = bounds.widened(ordinary[signal.name])
-        effect = rules.smallest_effect
-        alarms.append(Alarm(signal.name, bounds.shifted(effect), bounds.shifted(_OF_A_FIFTH * effect), required))
+        effect, wide, handicap = rules.smallest_effect, _OF_A_FIFTH, 0.0
+        if signal.judged:
+            wide, handicap = 1.0, float(np.log(rules.smallest_block / rules.judged_block))
+        alarms.append(Alarm(signal.name, bounds.shifted(effect), bounds.shifted(wide * effect), required, handicap))
     return alarms
 
 

@@ -14,9 +14,9 @@ from safetensors.numpy import load, save
 from taugate.drift.alarm import Alarm, Change, alarms_of
 from taugate.drift.block_size import BlockSize
 from taugate.drift.blocks import Blocks, Fifth
-from taugate.drift.observations import Judgements, Keys, Observations
-from taugate.drift.rules import BLOCK, DEFAULT_RULES, Rules
-from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
+from taugate.drift.observations import JudgedReplies, Keys, Observations
+from taugate.drift.rules import DEFAULT_RULES, Rules
+from taugate.drift.signals import Bounds, Signal, quality_signal, query_signals
 from taugate.retrieval.release.query_arrays import Reference
 
 _ROWS = 8192  # queries processed at once; the variables of more would take megabytes
@@ -44,13 +44,13 @@ class Stream(Generic[Sample]):
         columns: For each signal, the slice of its variables in a block's means.
     """
 
-    def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
+    def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], block: int, *, auto: bool = False) -> None:
         self.signals, self.alarms = signals, alarms
         means = [signal.means for signal in signals]
         ends = np.cumsum([len(mean) for mean in means]).tolist()
         self.columns = [slice(end - len(mean), end) for end, mean in zip(ends, means, strict=True)]
-        self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
-        self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
+        self._auto = BlockSize(ends[-1]) if auto else None
+        self.blocks = Blocks(np.concatenate(means), block)
 
     def process(self, keys: Keys, observed: Sample, first_row: int = 0) -> Iterator[FifthResult]:
         """Add n observations with their keys, (n,) uint64; yields every fifth of a block that they complete.
@@ -97,7 +97,7 @@ class Monitor:
     Attributes:
         threshold: Natural logarithm of the evidence that raises an alarm.
         queries: Signals and alarms of queries.
-        feedback: Signal and alarm of judgements.
+        feedback: Signal and alarm of judged replies.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class Monitor:
         `theta` is θ of the calibration, see `theta_of`, and `ordinary` as in `alarms_of`.
         """
         self._rules, self._reference, self._theta = rules, reference, theta
-        signals, feedback = query_signals(reference, theta), feedback_signal(reference, theta)
-        *query_alarms, feedback_alarm = alarms_of([*signals, feedback], rules, ordinary)
-        self.threshold = feedback_alarm.threshold  # the same for all alarms
-        self.queries = Stream(signals, query_alarms, rules)
-        self.feedback = Stream([feedback], [feedback_alarm], rules)
+        signals, quality = query_signals(reference, theta), quality_signal(reference)
+        *query_alarms, quality_alarm = alarms_of([*signals, quality], rules, ordinary)
+        self.threshold = quality_alarm.threshold  # the same for all alarms
+        self.queries = Stream(signals, query_alarms, rules.smallest_block, auto=rules.block == "auto")
+        self.feedback = Stream([quality], [quality_alarm], rules.judged_block)
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -133,13 +133,13 @@ class Monitor:
             part = queries.take(slice(start, start + _ROWS))
             yield from self.queries.process(part.key, part, start)
 
-    def judge(self, judged: Judgements) -> list[Change]:
-        """Add judgements in their order; returns the alarms that they begin or end."""
+    def judge(self, judged: JudgedReplies) -> list[Change]:
+        """Add judged replies in their order; returns the alarms that they begin or end."""
         return [change for result in self.process_judgements(judged) for change in result.changes]
 
-    def process_judgements(self, judged: Judgements) -> Iterator[FifthResult]:
-        """Add judgements in their order; yields every fifth of a block that they complete."""
-        return self.feedback.process(judged.key, judged.correct)
+    def process_judgements(self, judged: JudgedReplies) -> Iterator[FifthResult]:
+        """Add judged replies in their order; yields every fifth of a block that they complete."""
+        return self.feedback.process(judged.key, judged)
 
     @property
     def fingerprint(self) -> str:

@@ -1,18 +1,19 @@
 """Observations of answered queries and of judgements, as columns in chronological order."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]
 Keys = NDArray[np.uint64]
+_TYPES: Mapping[str, DTypeLike] = {"at": np.float64, "key": np.uint64}
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Columns:
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return every column by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no rows; not for columns of several values a row."""
+        return cls(*(np.zeros(0, dtype=_TYPES.get(field.name, np.float32)) for field in fields(cls)))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -72,18 +78,29 @@ def calibration_observations(reference: Reference) -> Observations:
 
 @dataclass(frozen=True)
 class Judgements(Columns):
-    """Judgements that shown documents are relevant.
+    """Judgements that shown documents are relevant, the first of each reply.
 
     Attributes:
         correct: (n,) float32 similarities of the queries with these documents.
+        weight: (n,) float32 inverse probabilities that the reply shows the document: 1 if the policy keeps it.
     """
 
     correct: Float32
+    weight: Float32
 
-    @classmethod
-    def none(cls) -> Self:
-        """Return no judgements."""
-        return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.float32))
+
+@dataclass(frozen=True)
+class JudgedReplies(Columns):
+    """Replies that were judged so far that it is known whether the kept results hold a relevant one.
+
+    It is known as soon as one of them is judged relevant, or all are judged irrelevant. If some are judged irrelevant,
+    one of the others may be relevant, so the reply does not count.
+
+    Attributes:
+        relevant: (n,) float32, 1 if a kept result is relevant, else 0.
+    """
+
+    relevant: Float32
 
 
 def hashed(text: str) -> str:
@@ -99,14 +116,6 @@ def query_key(text: str) -> int:
 def query_keys(texts: Iterable[str]) -> Keys:
     """Return the keys of many texts, (n,) uint64."""
     return np.frombuffer(b"".join(map(_digest, texts)), dtype=">u8").astype(np.uint64)
-
-
-def judgement_key(document_id: str, similarity: float) -> int:
-    """Return the key of a judgement, equal if the same query is judged with the same document.
-
-    The similarity stands for the query: for the same query and document it is the same.
-    """
-    return query_key(f"{document_id}\n{similarity!r}")
 
 
 def _digest(text: str) -> bytes:

@@ -69,20 +69,24 @@ def live_overlap(
     rows = np.random.default_rng(drawn.seed).integers(0, len(queries), size=(drawn.bootstraps, drawn.sample_size))
     thetas = overlap_thresholds(queries.top, rows, drawn.overlap_percentile)
     return LiveOverlap(
-        coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
+        coe=None if len(judged) < MIN_IN_WINDOW else Interval.of_bootstraps(_coe(judged, reference, thetas)),
         expected_coe=Interval.of_bootstraps(share_above(reference.correct, thetas)),
         roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)) if queries.random.size else None,
     )
 
 
-def _coe(correct: Float32, reference: Reference, thetas: Float64) -> Float64:
+def _coe(judged: Judgements, reference: Reference, thetas: Float64) -> Float64:
     """Return COE at each θ, (m,) float64.
 
     Users can judge only documents that are shown. Those score higher, so that judgements alone would give too high a
-    COE. The share that is not shown, and its similarities, are taken from the calibration.
+    COE. Explored results stand for what is not shown, by their weights. Without any, its share and its similarities are
+    taken from the calibration.
     """
+    if (judged.weight > 1).any():
+        above = np.array([judged.weight[judged.correct > theta].sum() for theta in thetas], dtype=np.float64)
+        return above / float(judged.weight.sum())
     shown = float(reference.correct_kept.mean())
-    coe = shown * share_above(correct, thetas)
+    coe = shown * share_above(judged.correct, thetas)
     if shown < 1:
         coe = coe + (1 - shown) * share_above(reference.correct[~reference.correct_kept], thetas)
     return coe

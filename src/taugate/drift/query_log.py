@@ -5,7 +5,7 @@ The service appends one JSON object per line (TAUGATE_QUERY_LOG): queries with w
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -16,12 +16,14 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.drift.observations import hashed, query_key
 from taugate.errors import InputError
+from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.query import Stage
 
 VERSION = 2
 _LATEST = 253_370_764_799.0  # the last second of 9998, so that the ends of chart axes are valid dates as well
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _MAX_LINE_BYTES = 64 << 20  # a query has some thousand characters at most, and a reply some hundred results
-_HASHED = re.compile(r"[0-9a-f]{16}")
+_HASHED = re.compile(r"^[0-9a-f]{16}$")
 _REMEDY = "the service did not write this line; remove it"
 _MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
 # Other files that match `queries.log*`: logs that logrotate compressed, and the page of an earlier replay.
@@ -50,37 +52,48 @@ class ShownResult:
 
 
 @dataclass(slots=True, kw_only=True)
-class LoggedQuery:
-    """A line for an answered query.
+class _Line:
+    """What the lines of queries and of judgements have in common.
 
     Attributes:
         at: Unix time in seconds.
-        query_id: Id of the reply.
-        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
-        key: Name of the API key, None without keys.
+        key: Name of the API key that sent the query, or the judgement; None without keys.
         collection: Name of the data set of the release.
         release: Id of the release.
+        stage: Stage that ranked the results; None if the release has one.
+        not_comparable: Why the reply cannot be compared with the calibration; None if it can. `parse` guesses it for
+            queries of earlier versions.
+    """
+
+    v: Literal[2] = 2
+    at: _Time
+    key: _Text | None
+    collection: _Text
+    release: _Text
+    stage: Stage | None = None
+    not_comparable: NotComparable | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LoggedQuery(_Line):
+    """A line for an answered query.
+
+    Attributes:
+        query_id: Id of the reply.
+        query: Text of the query, or 16 hexadecimal digits if the service writes no texts.
         filter: Filter of the request, as JSON, or its hash if the service writes no texts; without the key's filter.
         k: Number of results considered.
         threshold: Threshold of the request, used instead of the calibrated one.
         group_by: Grouping of the request.
         kept: How many of the calibration's K results the policy keeps.
-        topk: Similarities of the calibration's K results, best first. Empty if a filter, of the request or of the key,
-            was in force, or if the encoder did not read the whole query.
+        topk: Similarities of the calibration's K results, best first. Empty if they are not comparable.
         random: Similarities with random documents. Empty if `topk` is, or if the release has no documents.
         components: Mean scores of the retriever's components among these K results. Empty without any, or if `topk` is.
         shown: The results in the reply, in its order.
-        truncated: Whether the encoder read only the beginning of the query.
-        unreadable: Whether the encoder does not know most of the query's text.
     """
 
-    v: Literal[2] = 2
-    at: _Time
     query_id: _Text
     query: _Text
-    key: _Text | None
-    collection: _Text
-    release: _Text
     filter: dict[str, Any] | _Text | None
     k: _Rank
     threshold: _Similarity | None
@@ -89,8 +102,6 @@ class LoggedQuery:
     topk: list[_Similarity]
     random: list[_Similarity]
     shown: list[ShownResult]
-    truncated: Annotated[bool, Field(strict=True)] = False
-    unreadable: Annotated[bool, Field(strict=True)] = False
     components: list[_Similarity] = field(default_factory=list)
 
     @property
@@ -104,44 +115,36 @@ class LoggedQuery:
         return _key(self.query)
 
     @property
-    def filtered(self) -> bool:
-        """True if a filter, of the request or of the API key, was in force."""
-        return not (self.topk or self.truncated or self.unreadable)
-
-    @property
     def is_comparable(self) -> bool:
-        """True if drift compares the query with the calibration: not within a filter, and read completely."""
+        """True if drift compares the query's similarities with the calibration."""
         return bool(self.topk)
 
 
 @dataclass(slots=True, kw_only=True)
-class LoggedJudgement:
+class LoggedJudgement(_Line):
     """A line for a judgement by a user.
 
     Attributes:
-        at: Unix time in seconds.
         query_id: Id of the judged reply, whose own line has the text; None if the judgement names the query itself.
         query: Text or hash of the query if there is no query_id, else None.
         document_id: Id of the passage.
         relevant: Whether it answers the query.
         rank: Rank among the results, from 1, None if unknown.
         score: Similarity with the query.
-        key: Name of the API key that sent the judgement, None without keys.
-        collection: Name of the data set of the release.
-        release: Id of the release.
+        kept: Whether the policy keeps the passage; False for one that is shown for another reason.
+        of: Number of results of the reply that the policy keeps; 0 in lines of earlier versions.
+        query_hash: Hash of the query, also if there is a query_id; None in lines of earlier versions.
     """
 
-    v: Literal[2] = 2
-    at: _Time
     query_id: _Text | None
     query: _Text | None
     document_id: _Text
     relevant: Annotated[bool, Field(strict=True)]
     rank: _Rank | None
     score: _Similarity
-    key: _Text | None
-    collection: _Text
-    release: _Text
+    kept: Annotated[bool, Field(strict=True)] = False
+    of: _Count = 0
+    query_hash: Annotated[str, Field(strict=True, pattern=_HASHED)] | None = None
 
     @property
     def query_key(self) -> int | None:
@@ -222,11 +225,29 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
     if version != VERSION:
         raise ValueError(f'"v" is {"missing" if version is None else repr(version)[:20]}, not {VERSION}')
     try:
-        return _JUDGEMENT.validate_python(record) if "relevant" in record else _QUERY.validate_python(record)
+        if "relevant" in record:
+            return _JUDGEMENT.validate_python(record)
+        return _QUERY.validate_python(record if record.get("not_comparable") else record | _guessed(record))
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, fault["loc"]))
         raise ValueError(f'"{name}": {fault["msg"][0].lower()}{fault["msg"][1:]}') from error
+
+
+def _guessed(record: Mapping[str, object]) -> dict[str, NotComparable | None]:
+    """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter.
+
+    Its K is not known, so what it says of a request for more results is used.
+    """
+    top = record.get("topk")
+    applies = {
+        NotComparable.UNREADABLE: record.get("unreadable"),
+        NotComparable.TRUNCATED: record.get("truncated"),
+        NotComparable.FILTERED: not top,
+        NotComparable.THRESHOLD: record.get("threshold") is not None,
+        NotComparable.GROUPED: record.get("group_by") is not None,
+    }
+    return {"not_comparable": next((reason for reason, holds in applies.items() if holds), None)}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -13,6 +13,10 @@ AVERAGE_RUN_LENGTH = 1e9
 # and a wrong corpus is detected within 1,500 queries (docs/benchmarks/drift.md).
 BLOCK = 200
 MIN_IN_BLOCK, MAX_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
+# Blocks of judged replies are so many times smaller: few replies are judged, so a burst of queries leaves few of them.
+# A mean of five gives away hardly any evidence; means of 40 find a loss of a fifth of the relevant replies four times
+# as late.
+_JUDGED = 8
 # As many queries as a bootstrap draws by default (l in the paper); with fewer, COE and ROE have very wide intervals.
 MIN_IN_WINDOW = 100
 
@@ -32,6 +36,16 @@ class Rules:
     smallest_effect: float = MIN_EFFECT
     average_run_length: float = AVERAGE_RUN_LENGTH
     block: BlockRule = BLOCK
+
+    @property
+    def smallest_block(self) -> int:
+        """Distinct queries in the smallest block."""
+        return BLOCK if self.block == "auto" else self.block
+
+    @property
+    def judged_block(self) -> int:
+        """Judged replies to distinct queries in a block."""
+        return max(MIN_IN_BLOCK, self.smallest_block // _JUDGED)
 
 
 DEFAULT_RULES = Rules()

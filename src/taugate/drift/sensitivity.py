@@ -7,13 +7,14 @@ standard deviations reaches the threshold. `make drift-benchmarks` verifies this
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from taugate.drift.alarm import Alarm, alarms_of
 from taugate.drift.observations import Float64, Observations, calibration_observations
-from taugate.drift.rules import BLOCK
-from taugate.drift.signals import Signal, cohens_h, feedback_signal, query_signals, shifted, theta_of
+from taugate.drift.rules import BLOCK, DEFAULT_RULES
+from taugate.drift.signals import Signal, cohens_h, quality_signal, query_signals, shifted, theta_of
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
 from taugate.retrieval.release.query_arrays import Reference
 
@@ -29,12 +30,12 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     θ is a percentile, 0…100, of the top-K similarities of the calibration queries.
     """
     theta = theta_of(reference, percentile)
-    topk, *shares = [*query_signals(reference, theta), feedback_signal(reference, theta)]
+    topk, *shares = [*query_signals(reference, theta), quality_signal(reference)]
     alarms = {alarm.signal: alarm for alarm in alarms_of([topk, *shares])}
     shifts = {
         share.name: Shifts(
-            lower=_shift_of_share(alarms[share.name], share.means, -1),
-            higher=_shift_of_share(alarms[share.name], share.means, 1),
+            lower=_shift_of_share(alarms[share.name], share, -1),
+            higher=_shift_of_share(alarms[share.name], share, 1),
         )
         for share in shares
     }
@@ -46,9 +47,10 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     return DriftRecord(within=WITHIN, block=BLOCK, signals=shifts)
 
 
-def _shift_of_share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
-    """Return the smallest shift of a share, such as COE, in one direction: −1 or 1."""
-    h = _smallest(lambda size: _is_detected(alarm, shifted(means, direction * size)), _MAX_EFFECT)
+def _shift_of_share(alarm: Alarm, signal: Signal[Any], direction: int) -> Shift | None:
+    """Return the smallest shift of a share, such as ROE, in one direction: −1 or 1."""
+    means, block = signal.means, DEFAULT_RULES.judged_block if signal.judged else BLOCK
+    h = _smallest(lambda size: _is_detected(alarm, shifted(means, direction * size), block), _MAX_EFFECT)
     if h is None:
         return None
     points = shifted(means, direction * h) - means
@@ -74,8 +76,8 @@ def _shift_of_similarity(
     return Shift(points=direction * size, effect=float(effects[np.abs(effects).argmax()]))
 
 
-def _is_detected(alarm: Alarm, means: Float64) -> bool:
-    return alarm.detects(means, WITHIN // BLOCK, BLOCK)
+def _is_detected(alarm: Alarm, means: Float64, block: int = BLOCK) -> bool:
+    return alarm.detects(means, WITHIN // block, block)
 
 
 def _smallest(detected: Callable[[float], bool], largest: float) -> float | None:

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.observations import Float64, JudgedReplies, Observations, calibration_observations
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -18,13 +18,13 @@ _PERCENTILES = (0.1, 5, 50, 95, 99.9)
 # 2 / 61 to 2 / 62. About as many as before are at or below a percentile. So frequent values, which at least a hundredth
 # of the queries have, are watched as well, if most queries have one. Others are equal to them by rounding at most.
 _FREQUENT, _MOST, _ROUNDING = 0.01, 0.5, 1e-5
-# Probability that, by sampling alone, any variable's mean at calibration is further from the truth than its confidence
-# bounds allow, as with every interval of a release.
+# Probability that, by sampling alone, the mean at calibration of any variable of queries is further from the truth than
+# its confidence bounds allow, as with every interval of a release; the same for that of judged replies.
 _UNLUCKY = 0.05
 _OTHER_VARIABLES = 4  # of the other signals
 _MAX_VARIABLES = 2 * len(_PERCENTILES) + _OTHER_VARIABLES  # unless scores are tied
 
-Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
+Sample = TypeVar("Sample")  # Observations, or judged replies
 
 
 def cohens_h(share: Float64, reference: Float64) -> Float64:
@@ -70,22 +70,27 @@ class Signal(Generic[Sample]):
         variables: Computes the variables of n observations, (n, V) float64 in 0…1.
         means: (V,) float64, the means at calibration.
         queries: Number of calibration queries behind the means.
+        judged: Whether it is of judged replies, whose blocks are smaller. Only a lower mean of them is drift: the qrels
+            of a calibration may lack relevant documents, and users may be readier to judge what helps them.
     """
 
     name: str
     variables: Callable[[Sample], Float64]
     means: Float64
     queries: int
+    judged: bool = False
 
     @property
     def calibrated(self) -> Bounds:
         """Confidence bounds of the true means, from the means at calibration.
 
-        The standard deviation of a mean of q queries is 1/√q in Cohen's h.
+        The standard deviation of a mean of q queries is 1/√q in Cohen's h. A signal of judged replies is one variable
+        with one bound, of a confidence of its own; those of queries share theirs.
         """
-        variables = max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
-        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * variables))
-        return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
+        bounds = 1 if self.judged else 2 * max(_MAX_VARIABLES, len(self.means) + _OTHER_VARIABLES)
+        error = float(NormalDist().inv_cdf(1 - _UNLUCKY / bounds) / np.sqrt(self.queries))
+        both = Bounds(self.means, self.means).shifted(error)
+        return both._replace(upper=np.ones_like(self.means)) if self.judged else both
 
 
 def theta_of(reference: Reference, percentile: float) -> float:
@@ -140,15 +145,15 @@ def _frequent_scores(scores: Float32) -> Float32:
     return values[frequent] if counts[frequent].sum() >= _MOST * len(scores) else values[:0]
 
 
-def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
-    """Return the signal of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
+def quality_signal(reference: Reference) -> Signal[JudgedReplies]:
+    """Return the signal of judged replies: the share that hold a relevant result.
 
-    Users judge only documents that were shown, so the reference is the correct documents that the policy keeps.
+    A reply without a result cannot be judged, so the reference is the calibration's share among replies with one.
     """
+    shown = reference.correct_kept[reference.kept > 0]
+    means = np.array([shown.mean() if len(shown) else 1.0])
 
-    def coe(correct: Float32) -> Float64:
-        return (correct > theta)[:, None].astype(np.float64)
+    def relevant(replies: JudgedReplies) -> Float64:
+        return replies.relevant[:, None].astype(np.float64)
 
-    shown = reference.correct[reference.correct_kept]
-    means = coe(shown).mean(axis=0) if len(shown) else np.ones(1)
-    return Signal("coe", coe, means, max(1, len(shown)))
+    return Signal("quality", relevant, means, max(1, len(shown)), judged=True)

@@ -25,6 +25,8 @@ class SlidingWindow(Generic[Batch]):
 
     def append(self, batch: Batch) -> None:
         """Add a batch, and drop the oldest rows beyond the limit."""
+        if not len(batch):
+            return
         self._batches.append(batch)
         self._count += len(batch)
         self._drop(self._count - self._max_rows)

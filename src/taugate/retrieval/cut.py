@@ -10,9 +10,12 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.grouping import Parents, first_of_each
 from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.lists import Listed
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep, keep_answered
 from taugate.retrieval.query import Answer, Query, Reason
@@ -71,12 +74,44 @@ class UncutResults:
         )
 
 
+class Setting(NamedTuple):
+    """How queries are answered that are cut together.
+
+    Attributes:
+        of_vectors: Whether the queries of the calibration were vectors.
+        other_encoder: Whether the encoder is not the calibrated one.
+        fallback: Whether the first of two stages answers alone.
+        grouped: Whether results are grouped by document.
+    """
+
+    of_vectors: bool
+    other_encoder: bool
+    fallback: bool
+    grouped: bool
+
+    def departures(self, query: Query, k: int) -> list[NotComparable]:
+        """Return why results are not comparable with those of the calibration at K = `k`, the reason to give first."""
+        applies = {
+            NotComparable.UNREADABLE: query.unreadable,
+            NotComparable.TRUNCATED: query.truncated,
+            NotComparable.FILTERED: query.filter or query.permitted,
+            NotComparable.VECTOR: query.vector is not None and not self.of_vectors,
+            NotComparable.PRECISION: query.vector is None and self.other_encoder,
+            NotComparable.FALLBACK: self.fallback,
+            NotComparable.THRESHOLD: query.threshold is not None,
+            NotComparable.K: query.k != k,
+            NotComparable.GROUPED: self.grouped,
+        }
+        return [reason for reason, holds in applies.items() if holds]
+
+
 def cut(
     queries: Sequence[Query],
     results: UncutResults,
     policy: Policy,
     search_result: FoundPassages,
     abstention: AnswerRule | None,
+    setting: Setting,
 ) -> Iterator[Answer]:
     """Keep the results among the first k that pass; if they are too few, add the best of the dropped ones.
 
@@ -86,6 +121,7 @@ def cut(
         policy: The policy within the filter of the queries.
         search_result: Results of the queries that were searched together, with what the search read of them.
         abstention: Rule that refuses queries, for whether its certificate holds within filters; None if there is none.
+        setting: What else differs from the calibration.
     """
     # Some refusals are not certified within a filter.
     everywhere = abstention is None or abstention.within_filters
@@ -94,11 +130,12 @@ def cut(
     passing_rows = _passing(queries, results, policy, answered).tolist()
     for row, (query, refusal, passing) in enumerate(zip(queries, refusals, passing_rows, strict=True)):
         del passing[query.k :]
+        applies = setting.departures(query, policy.k)
+        not_comparable = applies[0] if applies else None
         overridden, refused = query.threshold is not None, answered[row] is False
         shown = _shown(query, results.positions[row], passing, refused=refused)
         threshold = query.threshold if overridden else policy.threshold
-        certified = everywhere or not (query.filter or query.permitted)
-        certified = certified and not (query.truncated or query.unreadable)  # nothing is for a truncated query
+        certified = (everywhere or NotComparable.FILTERED not in applies) and not any(each.uncovers for each in applies)
         positions = results.positions[row, shown.places]
         yield Answer(
             positions=positions,
@@ -111,17 +148,28 @@ def cut(
             best_score=float(results.scores[row, 0]) if passing else None,
             threshold=None if threshold is None else float(np.float32(threshold)),
             policy=policy.kind,
-            calibrated=not overridden and certified and policy.covers(query.k) and not shown.below_threshold.any(),
+            not_comparable=not_comparable,
+            calibrated=certified and policy.covers(query.k) and not shown.below_threshold.any(),
             reason=_reason(query, len(passing), len(positions), refused),
             refused=refused,
             refusal=refusal if passing and not overridden else None,
-            uncut=results.uncut[row] if query.is_comparable else None,
+            uncut=None if not_comparable is not None and not_comparable.changes_scores else results.uncut[row],
             uncut_kept=results.uncut_kept[row],
             retrieved=results.positions[row],
             truncated=query.truncated,
             approximate=search_result.approximate,
             documents=_documents(search_result, positions),
         )
+
+
+def cut_documents(
+    queries: Sequence[Query], results: UncutResults, listed: Listed, parents: Parents, setting: Setting
+) -> Iterator[Answer]:
+    """Cut the best passage of each document, of queries that are all grouped."""
+    for row, query in enumerate(queries):
+        best = results.at(row, first_of_each(parents, results.positions[row]))
+        for answer in cut([query], best, listed.policy, listed.result, listed.rule, setting):
+            yield replace(answer, retrieved=None)
 
 
 def _is_answered(query: Query, refusal: RefusalScore | None) -> bool | None:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
+from taugate.retrieval.comparability import NotComparableField
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 
@@ -51,6 +52,7 @@ class Explanation(BaseModel):
     why: str = Field(description="the same as a sentence, including how near the document was")
     truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
     query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
+    not_comparable: NotComparableField = None
     filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
     parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
     matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)

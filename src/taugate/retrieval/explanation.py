@@ -158,6 +158,7 @@ class _Search:
             why=f"{self._why(rule, position, rank, score, compared)}.{_sum_of(parts, score)}",
             truncated=_is_truncated(self._retriever, self._documents, np.int64(position)),
             query_truncated=self._query.truncated,
+            not_comparable=self._answer.not_comparable,
             filtered=False,
             **parts,
         )

@@ -8,6 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.store import Document, Documents
 from taugate.retrieval.encoder.encoder import Tokens
@@ -75,11 +76,6 @@ class Query:
             return self
         return replace(self, truncated=tokens.truncated, unreadable=tokens.unreadable)
 
-    @property
-    def is_comparable(self) -> bool:
-        """True if the calibration covers such queries: read in full, and searching all documents."""
-        return not (self.filter or self.permitted or self.truncated or self.unreadable)
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -98,6 +94,7 @@ class Answer:
         best_score: Highest similarity, kept or not; None without a result.
         threshold: Threshold in force; None if there was none.
         policy: Kind of score that was compared with the threshold.
+        not_comparable: Why the results cannot be compared with those of the calibration; None if they can.
         calibrated: Whether a calibrated threshold with its evidence was in force and every result passed it. Filtered
             searches count only in a certified stratum, because their top-K holds other documents than the threshold was
             measured on. Grouped searches count only for k = 1, because more documents reach further down the list of
@@ -106,8 +103,8 @@ class Answer:
         refused: Whether the query is refused as a whole.
         refusal: Score of the query and the threshold ρ that it was compared with; None if nothing was compared.
         uncut: (K,) float32 similarities of the first K passages before the cut, grouped or not, with the K of the
-            policy. For drift detection, so independent of the query's own k and threshold; None unless the query
-            `is_comparable`.
+            policy. For drift detection, so independent of the query's own k and threshold; None if scores are not
+            comparable.
         uncut_kept: Number of these that the policy keeps; 0 if the query is refused.
         retrieved: (w,) int64 positions of all results before the cut; None if they are grouped.
         truncated: Whether the encoder read only the beginning of the query; no calibration covers such queries.
@@ -130,6 +127,7 @@ class Answer:
     best_score: float | None
     threshold: float | None
     policy: PolicyKind
+    not_comparable: NotComparable | None
     calibrated: bool
     reason: Reason | None
     refused: bool

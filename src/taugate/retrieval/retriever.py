@@ -9,11 +9,11 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.cut import UncutResults, cut
+from taugate.retrieval.cut import Setting, UncutResults, cut, cut_documents
 from taugate.retrieval.documents.filters import both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
-from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
+from taugate.retrieval.index.grouping import DocumentSearch, Parents
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.passages import FoundPassages, LocalPassages, Observe, Passages, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
@@ -71,6 +71,8 @@ class Retriever:
         remote_passages: Searches passages in an engine; None if they are in this process, in `index` and `metadata`.
         second: Reranks the first stage's candidates, and has a policy, a relevance model and a rule that refuses
             queries of its own. None with one stage, which the other attributes describe.
+        of_vectors: Whether the queries of the calibration were vectors.
+        other_encoder: Whether the encoder is not the calibrated one, but another of the release.
     """
 
     encoder: Encoder
@@ -83,6 +85,8 @@ class Retriever:
     parents: Parents | None = None
     remote_passages: Passages | None = None
     second: SecondStage | None = None
+    of_vectors: bool = False
+    other_encoder: bool = False
 
     @cached_property
     def passages(self) -> Passages:
@@ -214,7 +218,7 @@ class Retriever:
             again = [replace(queries[row], threshold=None) for row in rows]
             first = self._answer_once(again, vectors[rows], observe)
             for row, answer in zip(rows, first, strict=True):
-                answers[row] = replace(answer, stage="first", skipped=skipped[row], uncut=None, retrieved=None)
+                answers[row] = replace(answer, stage="first", skipped=skipped[row], retrieved=None)
         return [answer for answer in answers if isinstance(answer, Answer)]
 
     def _answer_once(self, queries: Sequence[Query], vectors: Float32, observe: Observe) -> list[Answer]:
@@ -338,7 +342,8 @@ class Retriever:
         relevance = (
             self.relevance.estimate(vectors, top, results=contents_of(listed.result)) if self.relevance else None
         )
-        for query, vector, answer in zip(queries, vectors, self._cut(queries, vectors, listed, relevance), strict=True):
+        answers = self._cut(queries, vectors, listed, relevance, fallback=self.second is not None)
+        for query, vector, answer in zip(queries, vectors, answers, strict=True):
             yield self._with_parts(query, vector, answer, answer.scores)
 
     def _cut_second(
@@ -358,7 +363,7 @@ class Retriever:
         relevance = None
         if rule.relevance is not None and scores.size:
             relevance = rule.relevance.estimate(scores, {FIRST_SCORE: first})
-        answers = self._cut(queries, vectors, replace(listed, result=found), relevance)
+        answers = self._cut(queries, vectors, replace(listed, result=found), relevance, fallback=False)
         for query, vector, ranking, answer in zip(queries, vectors, rankings, answers, strict=True):
             first_scores = ranking.first_scores_at(answer.positions)
             # With more candidates, the first K are others than those of the calibration.
@@ -373,9 +378,9 @@ class Retriever:
         return replace(answer, parts=score_parts(self.index, query.text, vector, answer.positions, scores))
 
     def _cut(
-        self, queries: Sequence[Query], vectors: Float32, listed: Listed, relevance: Float32 | None
+        self, queries: Sequence[Query], vectors: Float32, listed: Listed, relevance: Float32 | None, *, fallback: bool
     ) -> Iterator[Answer]:
-        """Cut the results of queries that were searched together.
+        """Cut the results of queries that were searched together; `fallback` if the second of two stages did not rank.
 
         Everything is computed from the ungrouped list of passages, as in calibration; grouping then selects from it.
         """
@@ -386,15 +391,7 @@ class Retriever:
             decides = None
         refusals = decides.decide([query.text for query in queries], vectors, top) if decides else None
         results = UncutResults.of(top, policy, relevance, refusals)
-        if self.parents is not None and self.groups(queries[0]):
-            return self._cut_documents(queries, results, listed, self.parents)
-        return cut(queries, results, policy, listed.result, abstention)
-
-    def _cut_documents(
-        self, queries: Sequence[Query], results: UncutResults, listed: Listed, parents: Parents
-    ) -> Iterator[Answer]:
-        """Cut the best passage of each document, of queries that are all grouped."""
-        for row, query in enumerate(queries):
-            best = results.at(row, first_of_each(parents, results.positions[row]))
-            for answer in cut([query], best, listed.policy, listed.result, listed.rule):
-                yield replace(answer, retrieved=None)
+        setting = Setting(self.of_vectors, self.other_encoder, fallback, self.groups(queries[0]))
+        if self.parents is not None and setting.grouped:
+            return cut_documents(queries, results, listed, self.parents, setting)
+        return cut(queries, results, policy, listed.result, abstention, setting)

@@ -41,7 +41,8 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
     served, listed = retriever.answer(read, vectors)
     if served.stage != "second" or listed.stage != "second":
         served_first = explain(alone, documents, query, document_id)
-        return served_first.model_copy(update={"why": f"{served_first.why} The second stage is not available."})
+        why = f"{served_first.why} The second stage is not available."
+        return served_first.model_copy(update={"why": why, "not_comparable": served.not_comparable})
     position = int(documents.positions(first.id)[0])
     places = np.flatnonzero(listed.positions == position)
     base = first.model_copy(
@@ -51,6 +52,7 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
             "first_stage_rank": first.rank,
             "first_stage_score": first.score,
             "ranked": len(listed.positions),
+            "not_comparable": served.not_comparable,
         }
     )
     if not len(places):

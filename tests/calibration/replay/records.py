@@ -31,8 +31,8 @@ class Service:
         """
         return [self._query(at, off, query) for at in times]
 
-    def judged(self, queries: Collection[dict]) -> list[dict]:
-        """The first result of each is judged relevant."""
+    def judged(self, queries: Collection[dict], **fields: object) -> list[dict]:
+        """The first result of each, of two that are kept, is judged relevant."""
         return [
             {
                 "v": 2,
@@ -46,6 +46,12 @@ class Service:
                 "key": None,
                 "collection": "data",
                 "release": self.release,
+                "stage": None,
+                "not_comparable": None,
+                "kept": True,
+                "of": 2,
+                "query_hash": line["query"],
+                **fields,
             }
             for line in queries
         ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.replay.log import read_log
-from taugate.drift.observations import hashed, judgement_key, query_key
+from taugate.drift.observations import hashed, query_key
 from tests.calibration.replay.records import START, Service, write
 
 
@@ -22,21 +22,28 @@ def test_hashed_query_matches_text(service: Service, tmp_path: Path) -> None:
     assert len({*logs[0].key.tolist()}) == 5
 
 
-def test_judgement_key_matches_service(service: Service, tmp_path: Path) -> None:
-    queries = service.queries([START, START + 1])
-    judged = service.judged(queries)
-    whole = judged[0] | {"query_id": "another", "score": 1, "at": START + 2}
-    log = read_log([write(tmp_path / "log", [*queries, *judged, whole])], service.release, 5)
-    keys = [judgement_key(line["document_id"], float(line["score"])) for line in [*judged, whole]]
-    assert log.judged.key.tolist() == keys
-
-
-def test_first_judgement_per_query_and_key_counts(service: Service, tmp_path: Path) -> None:
+def test_replies_are_decided_as_in_the_service(service: Service, tmp_path: Path) -> None:
+    """By one relevant result, or by all that are kept; what is not comparable, or of an old log, says nothing."""
     queries = service.queries([START])
-    named = service.judged(queries)[0] | {"query_id": None, "query": "Which?", "document_id": "first"}
-    judged = [named, named | {"document_id": "second"}, named | {"key": "other"}, named | {"query": "Another?"}]
-    log = read_log([write(tmp_path / "log", [*queries, *judged])], service.release, 5)
-    assert log.judged.key.tolist() == 3 * [judgement_key("first", float(named["score"]))]
+    no, other = {"relevant": False, "document_id": "first"}, {"relevant": False, "document_id": "second"}
+    named = {"query_id": None, "query": "Which?", "query_hash": hashed("Which?")}
+
+    def judged(**fields: object) -> dict:
+        return service.judged(queries, **fields)[0]
+
+    lines = [
+        *(judged(query_id="none", **each) for each in (no, no, other, {})),
+        *(judged(query_id="one", **each) for each in (no, {}, other)),
+        judged(query_id="undecided", **no),
+        judged(query_id="explored", kept=False),
+        judged(query_id="filtered", not_comparable="filtered"),
+        {name: value for name, value in judged(query_id="old").items() if name not in {"kept", "of", "query_hash"}},
+        *(judged(**named, **each) for each in (no, {"key": "other"}, other)),
+    ]
+    log = read_log([write(tmp_path / "log", [*queries, *lines])], service.release, 5)
+    assert log.judged.relevant.tolist() == [0, 1, 1, 0]
+    asked = int(queries[0]["query"], 16)
+    assert log.judged.key.tolist() == [asked, asked, query_key("Which?"), query_key("Which?")]
 
 
 def test_log_lines_are_sorted_by_time(service: Service, tmp_path: Path) -> None:
@@ -46,7 +53,7 @@ def test_log_lines_are_sorted_by_time(service: Service, tmp_path: Path) -> None:
     assert log.queries.at.tolist() == log.judged.at.tolist() == [START + at for at in (1, 2, 3)]
     assert log.queries.key.tolist() == [int(queries[row]["query"], 16) for row in (1, 2, 0)]
     assert log.queries.top.tolist() == [queries[row]["topk"] for row in (1, 2, 0)]
-    assert log.judged.correct.tolist() == [queries[row]["topk"][0] for row in (1, 2, 0)]
+    assert log.judged.key.tolist() == log.queries.key.tolist()
 
 
 def without(name: str) -> Callable[[dict], dict]:

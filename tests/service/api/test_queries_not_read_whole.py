@@ -45,7 +45,7 @@ def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
 def test_short_query_has_no_truncated_field(answering: ServiceProcess) -> None:
     for query in (QUERY, WINDOW):
         reply = search(answering, query=query, min_results=0)
-        assert "truncated" not in reply
+        assert not {"truncated", "not_comparable"} & {*reply}
         assert reply["calibrated"]
 
 
@@ -54,7 +54,7 @@ def test_long_query_is_truncated(answering: ServiceProcess) -> None:
     first, cached = search(answering, query=LONG), search(answering, query=LONG)
     other_form = search(answering, query=LONG, include_text=False)
     for reply in (first, cached, other_form):
-        assert (reply["truncated"], reply["calibrated"]) == (True, False)
+        assert (reply["truncated"], reply["not_comparable"], reply["calibrated"]) == (True, "truncated", False)
     moved = scrape(answering) - before
     assert moved["taugate_queries_truncated_total{}"] == 3
     assert moved["taugate_cache_requests_total{hit}"] == 2
@@ -121,12 +121,8 @@ def test_drift_ignores_truncated_queries(answering: ServiceProcess, log: Path) -
     for query, name in ids.items():
         record = logged[name]
         assert isinstance(record, LoggedQuery)
-        found[query] = (record.truncated, record.unreadable, record.filtered, record.is_comparable)
-    assert found == {
-        QUERY: (False, False, False, True),
-        LONG: (True, False, False, False),
-        UNREADABLE: (False, True, False, False),
-    }
+        found[query] = (record.not_comparable, record.is_comparable)
+    assert found == {QUERY: (None, True), LONG: ("truncated", False), UNREADABLE: ("unreadable", False)}
 
 
 def test_redis_vector_keeps_truncated_flag(releases: Path, tmp_path: Path) -> None:

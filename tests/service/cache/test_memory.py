@@ -16,7 +16,7 @@ from taugate.retrieval.release.reader import load
 from taugate.service.cache.cache import MemoryCache
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.pipeline.forms import SearchForm, search_fields, write_body
-from taugate.service.pipeline.record import SearchRecord
+from taugate.service.pipeline.record import SearchRecord, ShownReply
 
 KEY = "taugate:5:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
@@ -82,12 +82,12 @@ def test_limit_bounds_measured_memory(kind: str, reply: Callable[[], SearchRecor
 def test_expired_reply_frees_its_memory(reply: Callable[[], SearchRecord]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
     store = WorkerStore(None, "release", seconds=3600)
-    store.remember(0.0, {uuid4().hex: reply().results})
+    store.remember(0.0, {uuid4().hex: ShownReply(reply().results, 0, None, None).pack()})
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(300):
-            store.remember(float(number), {uuid4().hex: reply().results})
+            store.remember(float(number), {uuid4().hex: ShownReply(reply().results, 0, None, None).pack()})
         used, _ = tracemalloc.get_traced_memory()
         kept = [reply() for _ in range(300)]
         more, _ = tracemalloc.get_traced_memory()

@@ -10,7 +10,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.baseline import Baseline, OrdinaryRange
-from taugate.drift.observations import Judgements, Observations
+from taugate.drift.observations import JudgedReplies, Observations
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.fleet import Fleet
@@ -34,7 +34,7 @@ class Process:
 
     def weighs(self, seen: Observations | None = None) -> dict:
         """What replies say after it."""
-        self.alarms.update(self._nothing if seen is None else seen, Judgements.none())
+        self.alarms.update(self._nothing if seen is None else seen, JudgedReplies.none())
         return self.told
 
     @property

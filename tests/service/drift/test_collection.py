@@ -75,20 +75,18 @@ def test_query_keys_differ_by_text() -> None:
     assert len({*keys.tolist()}) == 5
 
 
-def test_judgement_keys_ignore_reply() -> None:
-    """Of the same query, that is: its similarity with the document tells it from others."""
-    told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
-    columns = judgements(
-        [
-            *(Judged(judgement(float(at), *each), counts=True) for at, each in enumerate(told)),
-            Judged(judgement(4.0, "a", "d3", 0.7), counts=False),
-            Judged(judgement(5.0, "a", "d4", 0.7, relevant=False), counts=False),
-        ]
+def test_only_counted_judgements_become_columns() -> None:
+    told = (
+        judgement(1.0, "a", "d1", 0.9),
+        judgement(2.0, "a", "d2", 0.8),
+        judgement(3.0, "b", "d3", 0.7, relevant=False),
     )
-    assert columns.key[0] == columns.key[1]
-    assert len({*columns.key.tolist()}) == 3
-    assert columns.correct.tolist() == [np.float32(each) for _, _, each in told]
-    assert len(judgements([])) == len(judgements([]).key) == 0
+    judged = zip(told, (5, 5, 6), (1.0, 20.0, None), (True, None, False), strict=True)
+    correct, replies = judgements([Judged(*each) for each in judged])
+    assert (correct.key.tolist(), correct.weight.tolist()) == ([5, 5], [1.0, 20.0])
+    assert correct.correct.tolist() == [np.float32(0.9), np.float32(0.8)]
+    assert (replies.at.tolist(), replies.key.tolist(), replies.relevant.tolist()) == ([1.0, 3.0], [5, 6], [1.0, 0.0])
+    assert [*map(len, judgements([]))] == [0, 0]
 
 
 def test_reply_json_fills_in_placeholders() -> None:
@@ -137,8 +135,8 @@ def test_query_log_records_request_and_results(releases: Path, tmp_path: Path, t
         zip(answer.ranks.tolist(), answer.scores.tolist(), strict=True)
     )
     assert {each.propensity for each in first.shown} <= {1.0}
-    assert (first.filter, first.threshold, first.group_by, first.filtered) == (None, None, None, False)
-    assert (second.threshold, second.group_by, second.k, second.filtered) == (-1.0, "document", 2, True)
+    assert (first.filter, first.threshold, first.group_by, first.not_comparable) == (None,) * 4
+    assert (second.threshold, second.group_by, second.k, second.not_comparable) == (-1.0, "document", 2, "filtered")
     assert second.filter == (within if texts else hashed_filter(within))
     assert (first.query == plain.text) is first.has_text is texts
     assert first.query_key == second.query_key == query_key(plain.text)
@@ -153,7 +151,7 @@ def test_query_log_records_judgements(releases: Path, tmp_path: Path) -> None:
         judgement(4.5, "id1", "d2", 0.25, relevant=False, key="shop"),
         judgement(5.5, None, "d2", 0.25, query="What does a permit cost?", rank=2),
     ]
-    log.write([], [Judged(line, counts=True) for line in judged])
+    log.write([], [Judged(line, 7, None, None) for line in judged])
     first, second, third = logged(tmp_path / "queries.jsonl")
     assert isinstance(first, LoggedJudgement)
     assert isinstance(second, LoggedJudgement)

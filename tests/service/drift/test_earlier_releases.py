@@ -44,7 +44,7 @@ def release(tmp_path: Path) -> Opener:
 
 def remember(feedback: Feedback, at: float) -> None:
     for store in feedback._stores:
-        store.remember(at, {REPLY: records.shown([2, 0])})
+        store.remember(at, {REPLY: records.packed([2, 0])})
 
 
 def judge(feedback: Feedback, document: str) -> bool:
@@ -74,8 +74,8 @@ def test_judgement_of_earlier_release_is_logged_with_it(release: Opener, now: li
     assert not judge(third, "first-0"), "it was judged before the promotion"
     with pytest.raises(Invalid, match="it showed first-2, first-0"):
         judge(third, "third-0")
-    taken = [[(each.line.release, each.line.document_id, each.counts) for each in of.take()] for of in (first, second)]
-    assert taken == [[("first", "first-0", True)], [("first", "first-2", False)]]
+    taken = [[(each.line.release, each.line.document_id, each.weight) for each in of.take()] for of in (first, second)]
+    assert taken == [[("first", "first-0", 1.0)], [("first", "first-2", None)]]
     assert third.take() == []
 
 

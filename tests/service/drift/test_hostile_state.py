@@ -21,7 +21,7 @@ def cut(state: bytes) -> bytes:
 def without_its_end(state: bytes) -> bytes:
     """The blocks of a process that has seen nothing, and no alarms of feedback."""
     arrays = load_tensors(state)
-    kept = {name: array for name, array in arrays.items() if not name.startswith("feedback.coe.")}
+    kept = {name: array for name, array in arrays.items() if not name.startswith("feedback.quality.")}
     nothing = {"keys": arrays["queries.blocks.keys"][:0], "counts": arrays["queries.blocks.counts"][:0]}
     nothing |= {"lengths": np.zeros(1, dtype=np.int64), "fifths": arrays["queries.blocks.fifths"][:0]}
     nothing |= {"sum": np.zeros_like(arrays["queries.blocks.sum"])}

@@ -12,9 +12,10 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from taugate.retrieval.comparability import NotComparable
 from taugate.service.drift import worker_store as module
 from taugate.service.drift.worker_store import FILE, WorkerStore
-from taugate.service.pipeline.record import read_shown, shown_bytes
+from taugate.service.pipeline.record import ShownReply
 from tests.service import records
 from tests.service.drift.processes import InFile
 
@@ -30,16 +31,16 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 @pytest.mark.parametrize("results", [0, 1, 5, 100])
 def test_reply_of_any_length_is_remembered(opened: Opener, results: int) -> None:
     store, query_id = opened(), uuid4().hex
-    shown = records.shown([*range(1000, 1000 + results)])
-    store.remember(1.0, {uuid4().hex: records.shown([1, 2]), query_id: shown})
-    assert store.find(query_id, 2.0) == shown_bytes(shown)
+    shown = records.packed([*range(1000, 1000 + results)])
+    store.remember(1.0, {uuid4().hex: records.packed([1, 2]), query_id: shown})
+    assert store.find(query_id, 2.0) == shown
     for unknown in (uuid4().hex, query_id[:16], ""):
         assert store.find(unknown, 2.0) is None
 
 
 def test_old_reply_is_forgotten(opened: Opener) -> None:
     store, query_id = opened(), uuid4().hex
-    store.remember(5.0, {query_id: records.shown([1])})
+    store.remember(5.0, {query_id: records.packed([1])})
     assert store.find(query_id, 15.0) is not None
     assert store.find(query_id, 15.1) is None
 
@@ -49,16 +50,16 @@ def test_oldest_replies_and_judgements_are_deleted(opened: Opener, monkeypatch: 
     monkeypatch.setattr(module, "_MAX_ROWS_IN_MEMORY", 30)
     store, ids = opened(), [uuid4().hex for _ in range(50)]
     for start in range(0, 50, 10):
-        store.remember(1.0, {query_id: records.shown([1]) for query_id in ids[start : start + 10]})
+        store.remember(1.0, {query_id: records.packed([1]) for query_id in ids[start : start + 10]})
     assert [store.find(query_id, 2.0) is not None for query_id in ids] == [False] * 20 + [True] * 30
-    assert all(store.is_first(query_id) for query_id in ids)
-    assert [store.is_first(query_id) for query_id in reversed(ids)] == [False] * 30 + [True] * 20
+    assert all(store.count(query_id) == 1 for query_id in ids)
+    assert [store.count(query_id) for query_id in reversed(ids)] == [2] * 30 + [1] * 20
 
 
-def test_judgement_is_first_once_until_it_expires(tmp_path: Path) -> None:
+def test_workers_count_together_until_it_expires(tmp_path: Path) -> None:
     workers = [WorkerStore(tmp_path, RELEASE, SECONDS) for _ in range(3)]
-    assert [worker.is_first("a:1+") for worker in workers] == [True, False, False]
-    assert WorkerStore(tmp_path, RELEASE, -1.0).is_first("a:1+")
+    assert [worker.count("a:1+") for worker in workers] == [1, 2, 3]
+    assert WorkerStore(tmp_path, RELEASE, -1.0).count("a:1+") == 1
 
 
 def test_workers_read_each_others_replies(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_workers_read_each_others_replies(tmp_path: Path) -> None:
     elsewhere = WorkerStore(tmp_path, RELEASE.replace("2026", "2027"), SECONDS)
     ids = [uuid4().hex for _ in workers]
     for worker, query_id in zip(workers, ids, strict=True):
-        worker.remember(1.0, {query_id: records.shown([4, 5])})
+        worker.remember(1.0, {query_id: records.packed([4, 5])})
     for query_id in ids:
         assert all(worker.find(query_id, 2.0) is not None for worker in workers)
         assert elsewhere.find(query_id, 2.0) is None
@@ -77,15 +78,14 @@ def test_workers_read_each_others_replies(tmp_path: Path) -> None:
 
 
 def test_replies_of_killed_worker_are_found(tmp_path: Path) -> None:
-    stored = shown_bytes(records.shown([7])).hex()
+    stored = records.packed([7]).hex()
     program = f"""
 import sys, itertools
 from pathlib import Path
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.record import read_shown
 store = WorkerStore(Path({str(tmp_path)!r}), {RELEASE!r}, {SECONDS})
 for number in itertools.count():
-    store.remember(1.0, {{f"{{sys.argv[1]:0>16}}{{number:016}}": read_shown(bytes.fromhex({stored!r}), 10, 1.0)}})
+    store.remember(1.0, {{f"{{sys.argv[1]:0>16}}{{number:016}}": bytes.fromhex({stored!r})}})
     print(number, flush=True)
 """
     for start in range(5):
@@ -103,20 +103,19 @@ def test_worker_without_usable_file_continues_alone(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     one, other = (WorkerStore(tmp_path, RELEASE, SECONDS) for _ in range(2))
     query_id = uuid4().hex
-    one.remember(1.0, {query_id: records.shown([1])})
+    one.remember(1.0, {query_id: records.packed([1])})
     assert one.find(query_id, 2.0) is not None
     assert other.find(query_id, 2.0) is None
     assert not one.shared
-    assert one.is_first("a")
-    assert not one.is_first("a")
+    assert [one.count("a"), one.count("a")] == [1, 2]
 
 
 def test_file_that_becomes_unusable_is_left(tmp_path: Path) -> None:
     one = WorkerStore(tmp_path, RELEASE, SECONDS)
-    one.remember(1.0, {uuid4().hex: records.shown([1])})
+    one.remember(1.0, {uuid4().hex: records.packed([1])})
     (tmp_path / FILE).write_bytes(b"no database" * 10_000)
     query_id = uuid4().hex
-    one.remember(1.0, {query_id: records.shown([1])})
+    one.remember(1.0, {query_id: records.packed([1])})
     assert one.find(query_id, 2.0) is not None
     assert not one.shared
     assert not one.change("state", lambda state: b"new"), "no other worker sees it"
@@ -128,29 +127,37 @@ def test_locked_file_delays_no_worker_for_long(tmp_path: Path, monkeypatch: pyte
     with closing(InFile(tmp_path).open()) as other:
         other.execute("BEGIN IMMEDIATE")
         assert one.find(query_id, 2.0) is None
-        assert one.is_first("a")
+        assert one.count("a") == 1
         assert not one.change("state", lambda state: b"new")
     assert one.shared
     assert one.change("state", lambda state: b"new")
 
 
-def packed(positions: list[int]) -> bytes:
-    return shown_bytes(records.shown(positions))
-
-
+GOOD = records.packed([1])
 STRANGE = {
     "half a number": b"abc",
-    "a position too many": packed([1]) + bytes(4),
-    "behind the last": packed([10]),
-    "before the first": packed([-1]),
-    "one twice": packed([1, 1]),
-    "no similarity": np.array([1], dtype=np.int32).tobytes() + np.array([np.nan], dtype=np.float32).tobytes(),
-    "a counter": np.array([1], dtype=np.int32).tobytes() + np.array([1e19], dtype=np.float32).tobytes(),
+    "a result too many": GOOD + bytes(4),
+    "behind the last": records.packed([10]),
+    "before the first": records.packed([-1]),
+    "one twice": records.packed([1, 1]),
+    "no similarity": GOOD.replace(np.float32(0.9).tobytes(), np.float32(np.nan).tobytes()),
+    "a counter": GOOD.replace(np.float32(0.9).tobytes(), np.float32(1e19).tobytes()),
+    "no probability": GOOD.replace(np.float32(1).tobytes(), np.float32(0).tobytes()),
+    "another reason": GOOD[:8] + b"\xff" + GOOD[9:],
 }
 
 
 @pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE.keys())
 def test_invalid_shown_results_are_refused(content: bytes) -> None:
-    assert read_shown(packed([9, 0, 3]), 10, 1.0)["position"].tolist() == [9, 0, 3]
+    assert ShownReply.read(records.packed([9, 0, 3]), 10, 1.0).results["position"].tolist() == [9, 0, 3]
     with pytest.raises(ValueError):
-        read_shown(content, 10, 1.0)
+        ShownReply.read(content, 10, 1.0)
+
+
+def test_packed_reply_is_read_again() -> None:
+    for stage in ("first", "second", None):
+        for reason in (None, *NotComparable):
+            reply = records.shown([3, 1], key=2**64 - 1, stage=stage, not_comparable=reason)
+            read = ShownReply.read(reply.pack(), 10, 1.0)
+            assert read.results.tolist() == reply.results.tolist()
+            assert read[1:] == reply[1:]

@@ -162,6 +162,7 @@ def _answer(number: int) -> Answer:
         best_score=1.0,
         threshold=None,
         policy="none",
+        not_comparable=None,
         calibrated=False,
         reason=None,
         refused=False,

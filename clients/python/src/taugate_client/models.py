@@ -164,6 +164,7 @@ class SearchResponse:
         release: Id of the release.
         query_id: Id of this reply, for /feedback.
         certified: The loss that is certified for this reply; None if none is.
+        not_comparable: Why drift detection and labels do not compare the reply with the calibration; None if they do.
         truncated: True if the query is longer than the encoder can read: only its beginning was searched for, and
             `calibrated` is false.
         approximate: True if an engine searched its graph within a filter: a document that belongs in the top k may be
@@ -186,6 +187,21 @@ class SearchResponse:
     drift: Drift
     query_id: str
     certified: CertifiedLoss | None = None
+    not_comparable: (
+        Literal[
+            "unreadable",
+            "truncated",
+            "filtered",
+            "vector",
+            "precision",
+            "fallback",
+            "fewer_than_k",
+            "threshold",
+            "k",
+            "grouped",
+        ]
+        | None
+    ) = None
     truncated: bool = False
     approximate: bool = False
     stage: Literal["first", "second"] | None = None
@@ -235,6 +251,7 @@ class ExplainResponse:
         first_stage_rank: Rank of the first stage; present if a second stage ranked the results.
         first_stage_score: Score of the first stage; present likewise.
         query_truncated: True if the query is longer than the encoder can read.
+        not_comparable: Why drift detection and labels do not compare the reply with the calibration; None if they do.
         parts: The parts of `score`; None if it has no lexical part.
         matched_words: Words of the query that the passage contains, as the query spells them; present beside
             `parts.lexical`.
@@ -269,6 +286,21 @@ class ExplainResponse:
     first_stage_rank: int | None = None
     first_stage_score: float | None = None
     query_truncated: bool = False
+    not_comparable: (
+        Literal[
+            "unreadable",
+            "truncated",
+            "filtered",
+            "vector",
+            "precision",
+            "fallback",
+            "fewer_than_k",
+            "threshold",
+            "k",
+            "grouped",
+        ]
+        | None
+    ) = None
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
 

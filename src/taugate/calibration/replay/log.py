@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from taugate.drift.monitor import Monitor
-from taugate.drift.observations import Judgements, Observations, judgement_key
+from taugate.drift.observations import JudgedReplies, Observations
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, LogLine, read_query_log
 from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
@@ -28,12 +28,12 @@ class ReleaseLog:
 
     Attributes:
         queries: Queries.
-        judged: Judgements.
+        judged: Judged replies.
         other_lines: Number of lines of other releases.
     """
 
     queries: Observations
-    judged: Judgements
+    judged: JudgedReplies
     other_lines: int
 
 
@@ -91,7 +91,7 @@ def read_log(
 ) -> ReleaseLog:
     """Read the lines of one release.
 
-    Filtered or truncated queries, and documents judged irrelevant, are left out, because drift detection ignores them.
+    What is not comparable with the calibration is left out, as in drift detection.
 
     Args:
         paths: Files, in any order.
@@ -164,24 +164,31 @@ class _Queries:
 
 
 class _Judged:
-    """Growing columns of judgements; only the first relevant document of a reply counts, as in the service.
+    """Growing columns of judged replies, decided as in the service.
 
-    If users name the query instead of a reply, the first one of each API key counts.
+    If users name the query instead of a reply, the judgements of each API key are of one reply.
     """
 
     def __init__(self) -> None:
-        self._replies: set[str | tuple[str | None, int | None]] = set()
-        self._at, self._key, self._correct = array("d"), array("Q"), array("f")
+        self._irrelevant: dict[object, set[str] | None] = {}  # passages by reply; None once the reply is decided
+        self._at, self._key, self._relevant = array("d"), array("Q"), array("f")
 
     def add(self, judgement: LoggedJudgement) -> None:
+        if judgement.not_comparable is not None or not judgement.kept or judgement.query_hash is None:
+            return
         reply = judgement.query_id or (judgement.key, judgement.query_key)
-        if judgement.relevant and reply not in self._replies:
-            self._replies.add(reply)
-            self._key.append(judgement_key(judgement.document_id, judgement.score))
+        irrelevant = self._irrelevant.setdefault(reply, set())
+        if irrelevant is None:
+            return
+        if not judgement.relevant:
+            irrelevant.add(judgement.document_id)
+        if judgement.relevant or len(irrelevant) == judgement.of:
+            self._irrelevant[reply] = None
             self._at.append(judgement.at)
-            self._correct.append(judgement.score)
+            self._key.append(int(judgement.query_hash, 16))
+            self._relevant.append(judgement.relevant)
 
-    def columns(self) -> Judgements:
+    def columns(self) -> JudgedReplies:
         at, key = np.array(self._at), np.array(self._key, dtype=np.uint64)
-        judged = Judgements(at, key, np.array(self._correct, dtype=np.float32))
+        judged = JudgedReplies(at, key, np.array(self._relevant, dtype=np.float32))
         return judged.take(np.argsort(at, kind="stable"))

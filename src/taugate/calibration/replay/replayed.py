@@ -16,7 +16,7 @@ class AlarmChange:
     Attributes:
         signal: Name of the signal.
         at: Unix time.
-        after: Number of queries (for COE, judgements) of the log up to then.
+        after: Number of queries (for `quality`, judged replies) of the log up to then.
         on: Whether the alarm begins.
     """
 

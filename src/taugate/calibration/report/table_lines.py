@@ -19,7 +19,7 @@ _ABOUT = {
 }
 _DRIFT = {
     "topk_similarity": ("similarity", "similarities of all results"),
-    "coe": ("COE", "correct documents above θ, within the same number of judgements"),
+    "quality": ("relevant replies", "replies that hold a relevant result, within as many judged replies"),
     "roe": ("ROE", "random documents above θ"),
     "empty_responses": ("empty replies", "searches without a result"),
     "dropped_share": ("dropped results", "results below the threshold"),

@@ -12,7 +12,10 @@ from taugate.drift.query_log import LoggedQuery, read_query_log
 from taugate.errors import InputError
 from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.queries import PEOPLE, Origin
+from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.visible_text import has_visible_text
+
+_LEFT_OUT = {NotComparable.FILTERED: "within a filter", NotComparable.UNREADABLE: "that the encoder cannot read"}
 
 
 class PopulationQuery(BaseModel):
@@ -67,10 +70,8 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             continue
         if record.collection != collection:
             left_out["of another collection"] += 1
-        elif record.filtered:
-            left_out["within a filter"] += 1
-        elif record.unreadable:
-            left_out["that the encoder cannot read"] += 1
+        elif record.not_comparable in _LEFT_OUT:
+            left_out[_LEFT_OUT[record.not_comparable]] += 1
         elif not record.has_text:
             left_out["without a text"] += 1
         elif has_visible_text(record.query):

@@ -19,15 +19,23 @@ from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, max_weight
 from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, Vote, limit_by_key, majority, outlying_keys
+from taugate.retrieval.comparability import NotComparable
 
 # Reasons why judgements are not used: the name in the result, and the text shown to the user.
 REASONS: Mapping[str, str] = {
     "other_collection": "are about another data set (--collection names the one to learn from)",
     "unknown_reply": "are about replies that are in none of the logs; name the log of every replica",
     "hashed": "are about queries that the log holds only as a hash (TAUGATE_QUERY_LOG_TEXTS)",
-    "filtered": "are about filtered replies, which have another top-K",
-    "threshold": "are about requests with a threshold of their own",
-    "grouped": "are about replies grouped by document, which reach further down the list",
+    NotComparable.FILTERED: "are about filtered replies, which have another top-K",
+    NotComparable.UNREADABLE: "are about queries that the encoder cannot read",
+    NotComparable.TRUNCATED: "are about queries that are longer than the encoder reads",
+    NotComparable.VECTOR: "are about vectors of clients, in place of the encoder's",
+    NotComparable.PRECISION: "are about replies by an encoder of another precision than the calibrated one",
+    NotComparable.FALLBACK: "are about replies that the second stage did not rank",
+    NotComparable.FEWER_RESULTS: "are about replies with fewer results than the calibration's K",
+    NotComparable.THRESHOLD: "are about requests with a threshold of their own",
+    NotComparable.K: "are about requests for more results than the calibration's K",
+    NotComparable.GROUPED: "are about replies grouped by document, which reach further down the list",
     "not_shown": "are about documents that the reply did not show",
     "unknown_document": "are about documents that are no longer in the corpus",
     "outlying_key": "are by keys that judge unlike all others, or about replies to such keys",
@@ -299,11 +307,8 @@ def _unusable(query: LoggedQuery, collection: str) -> str | None:
     """Return the reason why judgements of a reply cannot be used, None if they can."""
     if query.collection != collection:
         return "other_collection"
-    if query.filtered:
-        return "filtered"
-    if query.threshold is not None:
-        return "threshold"
-    return "grouped" if query.group_by is not None else None
+    fewer = query.not_comparable is NotComparable.K and query.k < len(query.topk)  # a part of the same list
+    return None if fewer or query.not_comparable is None else query.not_comparable.value
 
 
 def _lines(rows: Mapping[str, Sequence[_Row]]) -> Iterator[JudgementLine]:

@@ -343,7 +343,7 @@ class DriftRecord(Record):
     """Shifts that the drift alarms detect nine times out of ten at default settings, for independent queries.
 
     Attributes:
-        within: Largest number of queries until detection; for COE, of judgements.
+        within: Largest number of queries until detection; for `quality`, of judged replies.
         block: Number of distinct queries in a block.
         signals: Shifts by signal, of the share that the signal averages; for `topk_similarity`, of the similarity of
             all results.

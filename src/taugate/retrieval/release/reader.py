@@ -181,6 +181,8 @@ def _open(
             corpus.documents.parents,
             corpus.remote_passages,
             corpus.second,
+            of_vectors=not manifest.reads_texts,
+            other_encoder=encoder.sha256 != manifest.answering.sha256,
         )
         _check_golden(retriever, queries, release, encoder, manifest.golden_tolerance)
         used = encoder.config.precision

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.errors import RerankerUnavailable, TaugateError
+from taugate.errors import OtherReranker, TaugateError
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
@@ -121,7 +121,8 @@ class SecondStage:
         """Compare the known pairs with their scores at calibration.
 
         Raises:
-            RerankerUnavailable: If a score differs, or there is none.
+            OtherReranker: If a score differs.
+            RerankerUnavailable: If there is none.
         """
         self.reranker.forget()
         for pair in self._known:
@@ -130,7 +131,7 @@ class SecondStage:
                 continue
             (score,) = self.reranker.score(pair.query, position, deadline)
             if not abs(float(score) - pair.score) <= self._tolerance:
-                raise RerankerUnavailable(
+                raise OtherReranker(
                     f"the reranker gives a pair of the calibration {score:.6g}, not {pair.score:.6g}: another model "
                     "answers; start the one that was calibrated, or calibrate again"
                 )

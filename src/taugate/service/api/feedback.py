@@ -19,7 +19,7 @@ from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.record import Results
+from taugate.service.pipeline.record import ShownReply
 from taugate.service.settings import Settings
 
 _ID_DIGITS = 32  # length of the id of a reply
@@ -101,8 +101,8 @@ class FeedbackHandler:
         self._metrics.feedback.labels(outcome).inc()
         return json_reply({"status": "accepted" if is_new else "repeated"}, 202)
 
-    async def _search(self, request: Request, text: str, active: ActiveRelease) -> tuple[str, Results]:
-        """Search with the permissions of the key; returns an id in place of a reply's, and the results, (n,) RESULT.
+    async def _search(self, request: Request, text: str, active: ActiveRelease) -> tuple[str, ShownReply]:
+        """Search with the permissions of the key; returns an id in place of a reply's, and what the search shows.
 
         This search does not count as traffic: drift detection, shadow, query log and result metrics ignore it.
 
@@ -116,7 +116,7 @@ class FeedbackHandler:
         record = active.search.cached(query, form)
         if record is None:
             (record,) = await while_connected(request, active.search.records([(query, form)]))
-        return _id_of_search(key, query.text), record.results
+        return _id_of_search(key, query.text), ShownReply.of(query, record)
 
 
 def feedback_operation(settings: Settings, serving: Serving, metrics: Metrics) -> Operation:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from taugate.errors import InputError, NoEncoder
+from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.index.passages import Fields
 from taugate.retrieval.query import Query
@@ -112,7 +113,7 @@ class SearchHandlers:
     def _notify(self, query: Query, query_id: str, record: SearchRecord, active: ActiveRelease) -> None:
         """Record a reply in the metrics, and pass it to drift detection and the shadow, which do not change it."""
         self._metrics.observe_reply(len(record.results), record.considered, record.reason, record.explored)
-        if record.truncated:
+        if record.not_comparable is NotComparable.TRUNCATED:
             self._metrics.queries_truncated.inc()
         if active.drift is not None:
             active.drift.observe(query_id, query, record, current_caller.get().key_name)

@@ -10,7 +10,7 @@ import orjson
 
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
-from taugate.drift.observations import Judgements, Observations
+from taugate.drift.observations import JudgedReplies, Observations
 from taugate.drift.rules import Rules
 from taugate.drift.signals import theta_of
 from taugate.errors import InputError
@@ -45,14 +45,14 @@ class DriftAlarms:
         self._gauges, self._shared = gauges, shared
         self.monitor = _monitor(release, settings, gauges)
         self._kind = f"state:{self.monitor.fingerprint}"
-        self._unshared: deque[tuple[Observations, Judgements]] = deque()
+        self._unshared: deque[tuple[Observations, JudgedReplies]] = deque()
         self._canary_failed = False
         self.report = NO_DRIFT
         gauges.threshold.set(self.monitor.threshold)
         for alarm in self.monitor.alarms:
             gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
 
-    def update(self, queries: Observations, judged: Judgements) -> None:
+    def update(self, queries: Observations, judged: JudgedReplies) -> None:
         """Add the traffic since the last call. Without any, take over what other replicas have shared."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
         blocks, shared = self._update(queries, judged)
@@ -76,7 +76,7 @@ class DriftAlarms:
         if self._shared is not None:
             self._shared.drop(self._kind)
 
-    def _update(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
+    def _update(self, queries: Observations, judged: JudgedReplies) -> tuple[int, bool]:
         """Add traffic to the shared state; returns the completed blocks and whether all other processes see them."""
         if self._shared is None:
             return self._add([(queries, judged)]), False
@@ -103,7 +103,7 @@ class DriftAlarms:
         self._keep(queries, judged)
         return self._add([(queries, judged)]), False
 
-    def _add(self, parts: Sequence[tuple[Observations, Judgements]]) -> int:
+    def _add(self, parts: Sequence[tuple[Observations, JudgedReplies]]) -> int:
         """Add parts of the traffic; returns how many blocks they complete."""
         blocks = 0
         for queries, judged in parts:
@@ -111,7 +111,7 @@ class DriftAlarms:
             self.monitor.judge(judged)
         return blocks
 
-    def _keep(self, queries: Observations, judged: Judgements) -> None:
+    def _keep(self, queries: Observations, judged: JudgedReplies) -> None:
         """Keep the latest traffic until the shared state can be reached again."""
         self._unshared.append((queries, judged))
         while sum(len(part) for part, _ in self._unshared) > _MAX_UNSHARED and len(self._unshared) > 1:

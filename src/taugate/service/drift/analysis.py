@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
 from taugate.drift.monitor import Monitor
-from taugate.drift.observations import Float64, Judgements, Observations
+from taugate.drift.observations import Float64, JudgedReplies, Judgements, Observations
 from taugate.drift.overlap import LiveOverlap, live_overlap
 from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
@@ -27,7 +27,7 @@ from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import Judged, QueryLog, ServedReply, judgements, observations
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
-from taugate.service.pipeline.record import random_documents
+from taugate.service.pipeline.record import ShownReply, random_documents
 from taugate.service.settings import Settings
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
@@ -55,7 +55,8 @@ class LiveWindow:
         self._gauges, self._monitor = gauges, monitor
         max_queries, seconds = settings.drift.window_queries, settings.drift.window_seconds
         self._queries = SlidingWindow[Observations](max_queries, seconds)
-        self._judged = SlidingWindow[Judgements](max_queries, seconds)
+        self._correct = SlidingWindow[Judgements](max_queries, seconds)
+        self._replies = SlidingWindow[JudgedReplies](max_queries, seconds)
         self._rng = np.random.default_rng()
         self.overlap = LiveOverlap(None, None, None)
         calibrated = {signal.name: signal.means for signal in monitor.queries.signals}
@@ -67,39 +68,42 @@ class LiveWindow:
         self._gauges.observe_queries(queries)
         self._queries.append(queries)
 
-    def add_judgements(self, judged: Judgements) -> None:
-        """Add documents that were judged relevant."""
-        self._gauges.observe_judgements(judged)
-        self._judged.append(judged)
+    def add_judgements(self, correct: Judgements, replies: JudgedReplies) -> None:
+        """Add documents that were judged relevant, and judged replies."""
+        self._gauges.observe_judgements(correct, replies)
+        self._correct.append(correct)
+        self._replies.append(replies)
 
     def show(self, now: float) -> None:
         """Set the gauges and `overlap` from the window at `now`, a Unix time in seconds."""
-        queries, judged = self._queries.at(now), self._judged.at(now)
+        queries = self._queries.at(now)
         if not queries:
             self.overlap = LiveOverlap(None, None, None)
             return
         reference, observed = self._reference, Observations.joined(queries)
-        correct = Judgements.joined(judged) if judged else Judgements.none()
+        correct = Judgements.joined([Judgements.none(), *self._correct.at(now)])
+        replies = JudgedReplies.joined([JudgedReplies.none(), *self._replies.at(now)])
         compared = observed.top[self._rng.permutation(len(observed))[:_MAX_COMPARED]].ravel()
         self.overlap = live_overlap(observed, correct, reference, self._drawn)
-        means = self._means(observed, correct)
+        means = self._means(observed, replies)
         self._gauges.set_window(
             self.overlap,
-            {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
+            {"topk": observed.top.size, "random": observed.random.size}
+            | {"correct": len(correct), "judged_replies": len(replies)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
             {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
             _shares({name: live for name, (live, _) in means.items()}) | _best(observed.top),
         )
 
-    def _means(self, observed: Observations, correct: Judgements) -> dict[str, tuple[Float64, Float64]]:
+    def _means(self, observed: Observations, replies: JudgedReplies) -> dict[str, tuple[Float64, Float64]]:
         """Return each signal's means, (V,) float64, of the window and at calibration."""
         means = {
             signal.name: (signal.variables(observed).mean(axis=0), signal.means)
             for signal in self._monitor.queries.signals
         }
-        if len(correct):
+        if len(replies):
             for judged in self._monitor.feedback.signals:
-                means[judged.name] = judged.variables(correct.correct).mean(axis=0), judged.means
+                means[judged.name] = judged.variables(replies).mean(axis=0), judged.means
         return means
 
 
@@ -161,7 +165,7 @@ class TrafficAnalysis:
         """
         self._gauges.lost.inc(lost)
         if served:
-            shown = {reply.query_id: reply.record.results for reply in served}
+            shown = {reply.query_id: ShownReply.of(reply.query, reply.record).pack() for reply in served}
             for store in self._stores:
                 store.remember(served[-1].at, shown)
         self._queries.append(self._observations(served))
@@ -191,13 +195,12 @@ class TrafficAnalysis:
 
     def _update_alarms(self) -> None:
         queries = Observations.joined([self._observations([]), *self._queries])
-        served, judged, columns = self._to_log, self._judged, judgements(self._judged)
+        served, judged = self._to_log, self._judged
+        correct, replies = judgements(judged)
         self._queries, self._to_log, self._judged = [], [], []
-        if len(queries):
-            self.live.add_queries(queries)
-        if len(columns):
-            self.live.add_judgements(columns)
-        self.alarms.update(queries, columns)
+        self.live.add_queries(queries)
+        self.live.add_judgements(correct, replies)
+        self.alarms.update(queries, replies)
         if self.questions is not None:
             self.questions.add(served, alarm=orjson.loads(self.alarms.report)["alarm"])
         if self._query_log is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taugate.errors import EncoderError, EncoderUnavailable, ReleaseError, TaugateError
+from taugate.errors import EncoderError, EncoderUnavailable, OtherReranker, ReleaseError, TaugateError
 from taugate.retrieval.release.golden import differences, overall, search
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
@@ -80,14 +80,16 @@ class Canary:
     def _second_stage_is_alike(self) -> bool:
         """Return whether a second stage gives the known pairs their scores; if not, queries go without it for a while.
 
-        True without a second stage.
+        True without a second stage, and if it gives no scores.
         """
         second = self._retriever.second
         if second is None:
             return True
         try:
             second.check(time.monotonic() + _SECONDS)
-        except TaugateError:
+        except OtherReranker:
             second.pause()
             return False
+        except TaugateError:  # it is not available, which says nothing about its scores; another alert tells of it
+            second.pause()
         return True

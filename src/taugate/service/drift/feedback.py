@@ -16,7 +16,7 @@ from taugate.service.drift.query_log import Judged
 from taugate.service.drift.watched import WatchedRelease
 from taugate.service.drift.worker_store import WorkerStore
 from taugate.service.errors import Invalid, NotFound
-from taugate.service.pipeline.record import MAX_NUMBER, Results, id_number, read_shown
+from taugate.service.pipeline.record import MAX_NUMBER, Results, ShownReply, id_number
 
 if TYPE_CHECKING:  # loads redis-py, which a service without Redis does not need
     from taugate.service.drift.fleet import Fleet
@@ -79,8 +79,8 @@ class Feedback:
         for store in chain(self._stores, self._earlier):
             store.close()
 
-    async def find(self, query_id: str) -> tuple["Feedback", Results]:
-        """Return what a reply showed, (n,) SHOWN, and what takes judgements of it.
+    async def find(self, query_id: str) -> tuple["Feedback", ShownReply]:
+        """Return what a reply showed, and what takes judgements of it.
 
         A reply that was just sent is waited for until it is stored.
 
@@ -103,7 +103,7 @@ class Feedback:
     async def judge(
         self,
         query_id: str,
-        shown: Results,
+        shown: ShownReply,
         document_id: str,
         *,
         relevant: bool,
@@ -112,13 +112,14 @@ class Feedback:
     ) -> bool:
         """Take a judgement of a reply, or of what a search shows now; returns whether it is new.
 
-        Every new judgement is logged with the release of its reply. Drift takes only the first document of a reply that
-        is judged relevant, because S_corr has one similarity per query, and none of replies by an earlier release.
+        Every new judgement is logged with the release of its reply. Drift takes none of replies by an earlier release,
+        nor of those that are not comparable with the calibration. Of the others, S_corr has the first document that is
+        judged relevant, because it has one similarity per query.
 
         Args:
             query_id: Id of the reply. For a search 32 hexadecimal digits, the same for the same key and query, so that
                 a judgement counts once among all workers and replicas.
-            shown: What it showed, (n,) SHOWN or RESULT.
+            shown: What it showed.
             document_id: `id` or `document_id` of a result. A `document_id` stands for the best passage of the document
                 in the reply.
             relevant: Whether the document answers the query.
@@ -128,24 +129,36 @@ class Feedback:
         Raises:
             Invalid: If the document was not shown.
         """
-        row, passage_id = await self._row_of(shown, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
-        judgement = f"{query_id}:{int(shown['position'][row])}{'+' if relevant else ''}"
+        results = shown.results
+        row, passage_id = await self._row_of(results, document_id, _NOT_SHOWN if query is None else _NOT_IN_SEARCH)
+        judgement = f"{query_id}:{int(results['position'][row])}{'+' if relevant else ''}"
         is_new = await asyncio.to_thread(self._is_first, judgement)
         if is_new:
-            counts = relevant and await asyncio.to_thread(self._is_first, f"{query_id}:")
+            kept, of = bool(results["kept"][row]), int(results["kept"].sum())
+            weight = decides = None
+            if shown.not_comparable is None and self._active is self:
+                if relevant and await asyncio.to_thread(self._is_first, f"{query_id}:"):
+                    weight = 1 / float(results["propensity"][row])
+                if kept and await asyncio.to_thread(self._is_decided, query_id, of, relevant=relevant):
+                    decides = relevant
             line = LoggedJudgement(
                 at=time.time(),
                 query_id=query_id if query is None else None,
                 query=query,
                 document_id=passage_id,
                 relevant=relevant,
-                rank=None if query is None else int(shown["rank"][row]),
-                score=float(shown["score"][row]),
+                rank=int(results["rank"][row]),
+                score=float(results["score"][row]),
                 key=key,
                 collection=self._manifest.data.name,
                 release=self._manifest.release_id,
+                stage=shown.stage,
+                not_comparable=shown.not_comparable,
+                kept=kept,
+                of=of,
+                query_hash=f"{shown.key:016x}",
             )
-            self._active._judged.append(Judged(line, counts and self._active is self))
+            self._active._judged.append(Judged(line, shown.key, weight, decides))
         return is_new
 
     def unknown(self) -> NotFound:
@@ -179,15 +192,22 @@ class Feedback:
             raise Invalid(f"document_id: {problem} {', '.join(ids[:_MAX_LISTED_IDS]) or 'nothing'}")
         return row, ids[row]
 
-    def _look_up(self, query_id: str) -> tuple["Feedback", Results] | None:
+    def _look_up(self, query_id: str) -> tuple["Feedback", ShownReply] | None:
         """Return what `find` does, None if nothing valid is stored: other clients can write to Redis."""
         documents = MAX_NUMBER if self._documents is None else len(self._documents)
         for store in self._stores:
             if (stored := store.find(query_id, time.time())) is not None:
                 with suppress(ValueError):
-                    return self, read_shown(stored, documents, self._manifest.max_score)
+                    return self, ShownReply.read(stored, documents, self._manifest.max_score)
         return next(filter(None, (earlier._look_up(query_id) for earlier in self._earlier)), None)
+
+    def _is_decided(self, query_id: str, of: int, *, relevant: bool) -> bool:
+        """Return whether a new judgement of a kept result is the first to show if any of the kept ones is relevant."""
+        return (relevant or self._count(f"{query_id}-") == of) and self._is_first(f"{query_id}=")
 
     def _is_first(self, judgement: str) -> bool:
         """Return whether neither a worker nor a replica has had this judgement before."""
-        return all(store.is_first(judgement) for store in self._stores)
+        return self._count(judgement) == 1
+
+    def _count(self, name: str) -> int:
+        return max(store.count(name) for store in self._stores)

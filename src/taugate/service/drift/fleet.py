@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from redis import RedisError, ResponseError, WatchError
 from redis.asyncio.client import Pipeline
 
-from taugate.service.pipeline.record import Results, shown_bytes
 from taugate.service.redis_client import MAX_STATE_BYTES, CircuitBreaker, RedisUnavailable, connect
 
 _log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class Fleet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="taugate-fleet", daemon=True)
         self._thread.start()
-        self._prefix = f"taugate:drift:3:{release}"
+        self._prefix = f"taugate:drift:4:{release}"
         self._seconds = int(seconds)
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
@@ -62,12 +61,12 @@ class Fleet:
         """Delete the value that replicas share under a kind; those that still serve the release write it again."""
         self._call(lambda: self._redis.delete(f"{self._prefix}:{kind}"), default=0)
 
-    def remember(self, at: float, replies: Mapping[str, Results]) -> None:
-        """Keep what replies showed, (n,) RESULT, by their id; `at` is a Unix time in seconds."""
+    def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
+        """Keep what replies showed, by their id; `at` is a Unix time in seconds."""
         key = self._bucket(at)
 
         def add(pipeline: Pipeline) -> None:
-            pipeline.hset(key, mapping={query_id: shown_bytes(results) for query_id, results in replies.items()})
+            pipeline.hset(key, items=[part for reply in replies.items() for part in reply])
             pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
 
         self._call(lambda: self._pipelined(add), default=[])
@@ -83,14 +82,16 @@ class Fleet:
         shown = self._call(lambda: self._pipelined(read), default=list[Any]())
         return next((reply for reply in shown if isinstance(reply, bytes)), None)
 
-    def is_first(self, judgement: str) -> bool:
-        """Return whether no replica has had this judgement before; True while Redis is not responding."""
-        key = f"{self._prefix}:judged:{judgement}"
+    def count(self, name: str) -> int:
+        """Count an event, and return how often it was counted by any replica; 0 while Redis is not responding."""
+        key = f"{self._prefix}:count:{name}"
 
-        async def claim() -> bool:
-            return bool(await self._redis.set(key, b"", nx=True, ex=self._seconds))
+        def add(pipeline: Pipeline) -> None:
+            pipeline.set(key, 0, nx=True, ex=self._seconds)
+            pipeline.incr(key)
 
-        return self._call(claim, default=True)
+        counted = self._call(lambda: self._pipelined(add), default=[0])
+        return int(counted[-1])
 
     def close(self) -> None:
         """Close the connections and end the thread."""

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from taugate.drift.observations import Judgements, Observations
+from taugate.drift.observations import JudgedReplies, Judgements, Observations
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.query_arrays import Reference
@@ -38,6 +38,7 @@ class BulkHistogram(Histogram):
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _BOUNDS = ("lower", "upper")
 _COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
+_OUTCOMES = ("relevant", "none_relevant")
 
 
 class DriftGauges(MetricGroup):
@@ -51,6 +52,13 @@ class DriftGauges(MetricGroup):
     )
     _compared = counter(
         "taugate_overlap_compared", "Similarities compared with θ of the calibration.", "set", values=_COMPARED
+    )
+    _replies = counter(
+        "taugate_judged_replies",
+        "Replies whose kept results were judged to hold a relevant one, or none. Without any of the latter, the alarm "
+        "quality has no evidence.",
+        "outcome",
+        values=_OUTCOMES,
     )
     _coe = gauge("taugate_coe", "COE of documents that were judged relevant.")
     _coe_bounds = gauge("taugate_coe_interval", "COE of documents that were judged relevant: 95 % interval.", "bound")
@@ -131,6 +139,8 @@ class DriftGauges(MetricGroup):
         for name in _COMPARED:
             self._above.labels(name).reset()
             self._compared.labels(name).reset()
+        for outcome in _OUTCOMES:
+            self._replies.labels(outcome).reset()
 
     def observe_queries(self, queries: Observations) -> None:
         """Count the similarities of queries."""
@@ -138,10 +148,12 @@ class DriftGauges(MetricGroup):
         self._similarity.labels("random").observe_all(queries.random)
         self._compare("random", queries.random)
 
-    def observe_judgements(self, judged: Judgements) -> None:
-        """Count the similarities of judged documents."""
+    def observe_judgements(self, judged: Judgements, replies: JudgedReplies) -> None:
+        """Count the similarities of judged documents, and judged replies."""
         self._similarity.labels("correct").observe_all(judged.correct)
         self._compare("correct", judged.correct)
+        for outcome, relevant in zip(_OUTCOMES, (1, 0), strict=True):
+            self._replies.labels(outcome).inc(int((replies.relevant == relevant).sum()))
 
     def _compare(self, name: str, similarities: Float32) -> None:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
+from taugate.drift.observations import Float64, JudgedReplies, Judgements, Keys, Observations, hashed, query_keys
 from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, line_bytes
 from taugate.errors import EngineUnavailable
 from taugate.retrieval.documents.filter_schema import write_filter
@@ -39,15 +39,21 @@ class Judged(NamedTuple):
 
     Attributes:
         line: The judgement as it is logged, with the text of the query if it names one.
-        counts: Whether drift uses it: only the first relevant result of each reply.
+        key: Key of the query, see `query_key`.
+        weight: Weight of its similarity in COE, the inverse of the propensity; None unless it is the first relevant
+            result of a comparable reply.
+        decides: Whether it shows that the kept results of the reply hold a relevant one, or none; None if neither, or
+            if it is known already.
     """
 
     line: LoggedJudgement
-    counts: bool
+    key: int
+    weight: float | None
+    decides: bool | None
 
 
 def observations(served: Sequence[ServedReply], k: int, random: int, components: int = 0) -> Observations:
-    """Convert those replies into columns that can be compared with the calibration: see Query.is_comparable.
+    """Convert those replies into columns whose similarities can be compared with the calibration.
 
     `k` is K of the calibration, `random` the number of random documents compared with each query, and `components` that
     of the components of a retriever.
@@ -64,12 +70,19 @@ def observations(served: Sequence[ServedReply], k: int, random: int, components:
     return Observations(at, keys, similarities[:, :k], similarities[:, k:beside], kept, similarities[:, beside:])
 
 
-def judgements(judged: Sequence[Judged]) -> Judgements:
-    """Convert the judgements that drift uses into columns."""
-    counted = [judgement.line for judgement in judged if judgement.counts]
-    at = np.maximum.accumulate(np.array([line.at for line in counted], dtype=np.float64))
-    keys = np.array([judgement_key(line.document_id, line.score) for line in counted], dtype=np.uint64)
-    return Judgements(at, keys, np.array([line.score for line in counted], dtype=np.float32))
+def judgements(judged: Sequence[Judged]) -> tuple[Judgements, JudgedReplies]:
+    """Convert the judgements that drift uses into columns: of relevant documents, and of replies."""
+    correct = [judgement for judgement in judged if judgement.weight is not None]
+    decided = [judgement for judgement in judged if judgement.decides is not None]
+    scores = np.array([judgement.line.score for judgement in correct], dtype=np.float32)
+    weights = np.array([judgement.weight for judgement in correct], dtype=np.float32)
+    relevant = np.array([judgement.decides for judgement in decided], dtype=np.float32)
+    return Judgements(*_times_and_keys(correct), scores, weights), JudgedReplies(*_times_and_keys(decided), relevant)
+
+
+def _times_and_keys(judged: Sequence[Judged]) -> tuple[Float64, Keys]:
+    at = np.maximum.accumulate(np.array([judgement.line.at for judgement in judged], dtype=np.float64))
+    return at, np.array([judgement.key for judgement in judged], dtype=np.uint64)
 
 
 _log = logging.getLogger(__name__)
@@ -152,8 +165,8 @@ class QueryLog:
                     random=similarities[self._k : self._beside],
                     components=similarities[self._beside :],
                     shown=shown,
-                    truncated=record.truncated,
-                    unreadable=record.unreadable,
+                    stage=record.stage,
+                    not_comparable=record.not_comparable,
                 )
             )
 
@@ -162,7 +175,7 @@ class QueryLog:
         names = record.ids or [self._ids[position] for position, *_ in results]
         return [
             ShownResult(id=name, rank=rank, score=score, propensity=propensity)
-            for name, (_, score, rank, propensity) in zip(names, results, strict=True)
+            for name, (_, score, rank, propensity, _) in zip(names, results, strict=True)
         ]
 
     def _judgement(self, line: LoggedJudgement) -> bytes:

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 from zlib import crc32
 
-from taugate.service.pipeline.record import Results, shown_bytes
-
 _log = logging.getLogger(__name__)
 FILE = "drift.sqlite"
-# Of replies and of judgements that are kept: 110 replies a second for the hour that they can be judged, in some 50 MB.
+# Of replies and of counts that are kept: 110 replies a second for the hour that they can be judged, in some 50 MB.
 # A single process has them in memory.
 _MAX_ROWS, _MAX_ROWS_IN_MEMORY = 400_000, 100_000
 _BUSY_SECONDS = 1.0  # other workers write for some milliseconds
@@ -27,7 +25,7 @@ _TABLES = """
     PRAGMA synchronous = OFF;  -- the file disappears with the service
     PRAGMA journal_mode = TRUNCATE;
     CREATE TABLE IF NOT EXISTS replies (id BLOB UNIQUE, release INTEGER, at REAL, shown BLOB);
-    CREATE TABLE IF NOT EXISTS judgements (id BLOB UNIQUE, at REAL);
+    CREATE TABLE IF NOT EXISTS counts (id BLOB UNIQUE, at REAL, count INTEGER);
     CREATE TABLE IF NOT EXISTS states (id BLOB UNIQUE, state BLOB);
 """
 Result = TypeVar("Result")
@@ -55,10 +53,10 @@ class WorkerStore:
         except (OSError, sqlite3.Error) as error:
             self._continue_alone(error)
 
-    def remember(self, at: float, replies: Mapping[str, Results]) -> None:
-        """Keep what replies showed, (n,) RESULT, by their id in hexadecimal; `at` is a Unix time in seconds."""
+    def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
+        """Keep what replies showed, by their id in hexadecimal; `at` is a Unix time in seconds."""
         release = self._release
-        rows = [(bytes.fromhex(query_id), release, at, shown_bytes(shown)) for query_id, shown in replies.items()]
+        rows = [(bytes.fromhex(query_id), release, at, shown) for query_id, shown in replies.items()]
 
         def add(database: sqlite3.Connection) -> None:
             database.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", rows)
@@ -73,18 +71,21 @@ class WorkerStore:
         row = self._call(lambda database: database.execute(select, values).fetchone(), default=None)
         return None if row is None else row[0]
 
-    def is_first(self, judgement: str) -> bool:
-        """Return whether no worker has had this judgement before; True if the file is locked for too long."""
-        insert = "INSERT INTO judgements VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET at = ?2 WHERE at < ?3"
+    def count(self, name: str) -> int:
+        """Count an event, and return how often it was counted by any worker; 1 if the file is locked for too long."""
+        add = (
+            "INSERT INTO counts VALUES (?1, ?2, 1) ON CONFLICT (id) DO UPDATE SET "
+            "count = iif(at < ?3, 1, count + 1), at = iif(at < ?3, ?2, at) RETURNING count"
+        )
         now = time.time()
-        values = self._id(judgement), now, now - self._seconds
+        values = self._id(name), now, now - self._seconds
 
-        def claim(database: sqlite3.Connection) -> bool:
-            first = database.execute(insert, values).rowcount == 1
-            self._limit(database, "judgements")
-            return first
+        def counted(database: sqlite3.Connection) -> int:
+            (count,) = database.execute(add, values).fetchone()
+            self._limit(database, "counts")
+            return int(count)
 
-        return self._call(claim, default=True)
+        return self._call(counted, default=1)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None]) -> bool:
         """Replace the value that workers share under a kind; see Fleet.change."""
@@ -109,7 +110,7 @@ class WorkerStore:
             self._database.close()
 
     def _id(self, name: str) -> bytes:
-        """Return the key of a judgement or state of the release, shorter than its name."""
+        """Return the key of a count or state of the release, shorter than its name."""
         return hashlib.blake2b(f"{self._release}:{name}".encode(), digest_size=16).digest()
 
     def _limit(self, database: sqlite3.Connection, table: str) -> None:

@@ -86,6 +86,7 @@ def search_fields(answer: Answer, documents: Sequence[Document], manifest: Manif
         "policy": answer.policy,
         "calibrated": answer.calibrated,
         "calibration": manifest.state,
+        **({} if answer.not_comparable is None else {"not_comparable": answer.not_comparable}),
         **({} if certified is None else {"certified": certified.model_dump()}),
         **(_TRUNCATED if answer.truncated else {}),
         **(_APPROXIMATE if answer.approximate else {}),

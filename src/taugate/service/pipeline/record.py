@@ -5,28 +5,36 @@ read may have been written by others.
 """
 
 import hashlib
+import struct
 from dataclasses import dataclass, replace
+from itertools import product
 from sys import getsizeof
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.drift.observations import query_key
+from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.gate import GateReason, GateReply
-from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.query import Answer, Query, Reason, Stage
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 
 # Number of random documents that each query is compared with, for ROE. Few, because each costs a dot product.
 RANDOM_DOCUMENTS = 4
-# A result that was shown: the position of its document, or `id_number` if the release has no documents, and its score.
-SHOWN = np.dtype([("position", np.int32), ("score", np.float32)])
-# With its rank among the results considered, from 1, and the probability that the query shows it.
-RESULT = np.dtype([*SHOWN.descr, ("rank", np.int32), ("propensity", np.float32)])
+# A result that was shown: the position of its document, or `id_number` if the release has no documents, its score, its
+# rank among the results considered, from 1, the probability that the query shows it, and whether the policy keeps it.
+RESULT = np.dtype(
+    {"names": ["position", "score", "rank", "propensity", "kept"], "formats": ["i4", "f4", "i4", "f4", "?"]}
+)
 Results = NDArray[np.void]
 
 MAX_NUMBER = 1 << 31  # of `id_number`
+_HEAD = struct.Struct("<QB")  # of a reply's bytes: the key of its query, and the place of the other two in this list
+_STAGES: tuple[Stage | None, ...] = (None, "first", "second")
+_CODES = [*product(_STAGES, (None, *NotComparable))]
 NOT_COMPARED: Float32 = np.zeros(0, dtype=np.float32)
 # The square of a vector's length: queries have unit length, or 0 if a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
@@ -43,14 +51,13 @@ class SearchRecord:
         body: The reply as JSON, see `write_body`.
         results: (n,) RESULT, the documents in the reply.
         similarities: (K + r,) float32: those of the calibration's K results before the cut, then those of random
-            documents, or the mean scores of the components of a retriever; empty if the calibration does not cover the
-            query, see Query.is_comparable.
+            documents, or the mean scores of the components of a retriever; empty if they are not comparable.
         uncut_kept: How many of the calibration's K results are kept.
         considered: Number of documents considered.
         explored: Number of results that only exploration shows.
         reason: Why no document is kept.
-        truncated: See Query.
-        unreadable: See Query.
+        stage: See Answer.
+        not_comparable: See Answer.
         ids: Ids of the results if the release has no documents, so that `results` cannot lead to them; else None.
         passing: Whether the next equal query may get a better reply: a second stage was not in time.
     """
@@ -62,8 +69,8 @@ class SearchRecord:
     considered: int
     explored: int
     reason: Reason | GateReason | None
-    truncated: bool
-    unreadable: bool
+    stage: Stage | None = None
+    not_comparable: NotComparable | None = None
     ids: tuple[str, ...] | None = None
     passing: bool = False
 
@@ -80,6 +87,7 @@ class SearchRecord:
         results = np.empty(len(answer.positions), dtype=RESULT)
         results["position"], results["score"] = answer.positions, answer.scores
         results["rank"], results["propensity"] = answer.ranks, answer.propensities
+        results["kept"] = ~answer.below_threshold
         return cls(
             body,
             results,
@@ -88,8 +96,8 @@ class SearchRecord:
             answer.considered,
             int(np.count_nonzero(answer.propensities < 1)),
             answer.reason,
-            query.truncated,
-            query.unreadable,
+            answer.stage,
+            answer.not_comparable,
             passing=answer.skipped is not None,
         )
 
@@ -108,8 +116,9 @@ def gate_record(reply: GateReply) -> SearchRecord:
     results["position"] = [id_number(kept.id) for kept in reply.results]
     results["score"] = [kept.score for kept in reply.results]
     results["rank"] = [kept.rank for kept in reply.results]
-    results["propensity"] = 1.0
+    results["propensity"], results["kept"] = 1.0, True
     similarities = NOT_COMPARED if reply.top is None else reply.top
+    other = NotComparable.FEWER_RESULTS if reply.top is None else NotComparable.K
     if reply.top is not None and reply.component_means is not None:
         similarities = np.concatenate([reply.top, reply.component_means])
     return SearchRecord(
@@ -120,8 +129,7 @@ def gate_record(reply: GateReply) -> SearchRecord:
         considered=reply.considered,
         explored=0,
         reason=reply.reason,
-        truncated=False,
-        unreadable=False,
+        not_comparable=None if reply.top is not None and reply.considered == len(reply.top) else other,
         ids=tuple(kept.id for kept in reply.results),
     )
 
@@ -144,33 +152,51 @@ def random_documents(manifest: ReleaseManifest) -> int:
     return RANDOM_DOCUMENTS if manifest.second_stage is None else 1
 
 
-def shown_results(positions: NDArray[np.int32], scores: Float32) -> Results:
-    """Return (n,) SHOWN from positions, (n,) int32, and similarities, (n,) float32."""
-    shown = np.empty(len(positions), dtype=SHOWN)
-    shown["position"], shown["score"] = positions, scores
-    return shown
+class ShownReply(NamedTuple):
+    """What is kept of a reply so that it can be judged.
 
-
-def shown_bytes(results: Results) -> bytes:
-    """Return the positions and then the similarities of results, (n,) RESULT or SHOWN."""
-    return results["position"].tobytes() + results["score"].tobytes()
-
-
-def read_shown(stored: bytes, documents: int, max_score: float) -> Results:
-    """Parse the bytes of `shown_bytes`; returns (n,) SHOWN.
-
-    `documents` is the number of documents of the release, MAX_NUMBER if it has none.
-
-    Raises:
-        ValueError: If no reply shows such results.
+    Attributes:
+        results: (n,) RESULT.
+        key: Key of the query, see `query_key`.
+        stage: See Answer.
+        not_comparable: See Answer.
     """
-    half = len(stored) // 2
-    positions = np.frombuffer(stored[:half], dtype=np.int32)
-    scores = np.frombuffer(stored[half:], dtype=np.float32)
-    valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-    if not valid or not (np.abs(scores) <= max_score + _ROUNDING).all():  # false for NaN as well
-        raise ValueError("no documents that a reply could show")
-    return shown_results(positions, scores)
+
+    results: Results
+    key: int
+    stage: Stage | None
+    not_comparable: NotComparable | None
+
+    @classmethod
+    def of(cls, query: Query, record: SearchRecord) -> Self:
+        """Return what is kept of the reply to a query."""
+        return cls(record.results, query_key(query.identity), record.stage, record.not_comparable)
+
+    def pack(self) -> bytes:
+        """Return the reply as bytes; `read` parses them."""
+        return _HEAD.pack(self.key, _CODES.index((self.stage, self.not_comparable))) + self.results.tobytes()
+
+    @classmethod
+    def read(cls, stored: bytes, documents: int, max_score: float) -> Self:
+        """Parse the bytes of `pack`.
+
+        `documents` is the number of documents of the release, MAX_NUMBER if it has none.
+
+        Raises:
+            ValueError: If no reply shows such results.
+        """
+        try:
+            key, code = _HEAD.unpack_from(stored)
+            shown = np.frombuffer(stored[_HEAD.size :], dtype=RESULT)
+            reply = cls(shown, key, *_CODES[code])
+        except (struct.error, IndexError) as error:
+            raise ValueError("not a reply") from error
+        positions, shares = shown["position"], shown["propensity"]
+        valid = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
+        valid = valid and ((shares > 0) & (shares <= 1)).all() and (shown["rank"] > 0).all()
+        if not valid or not (np.abs(shown["score"]) <= max_score + _ROUNDING).all():  # false for NaN as well
+            raise ValueError("no documents that a reply could show")
+        return reply
 
 
 def vector_bytes(query: Query, vector: Float32) -> bytes:

@@ -19,7 +19,7 @@ const REASONS = {
   few_queries: "too few of its queries were written and labelled by people",
 };
 const SIGNALS = {
-  topk_similarity: "similarity of the top-K", roe: "random documents (ROE)", coe: "correct documents (COE)",
+  topk_similarity: "similarity of the top-K", roe: "random documents (ROE)", quality: "replies with a relevant result",
   empty_responses: "empty responses", dropped_share: "dropped results", canary: "golden queries",
 };
 const RECENT = 20; // questions to go back to
