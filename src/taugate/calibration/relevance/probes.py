@@ -78,7 +78,7 @@ class LabelledSearch(SearchedQueries):
     def own(self) -> UnansweredQuestions:
         """The user's unanswerable queries."""
         clusters = self.cluster_ids[len(self.judged) :]
-        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters)
+        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters, own=True)
 
     @property
     def _k(self) -> int:
