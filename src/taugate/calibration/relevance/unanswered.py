@@ -18,8 +18,8 @@ from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.queries import QueryVectors
 
 # Share that the user's own have among the unanswerable ones, as they are what users ask. On three other sets than those
-# that chose it, the error of results with a relevance of .2 or more is .038 to .050, and .038 to .119 if all kinds weigh
-# the same (docs/research/calibration.md, "Relevance of questions without an answer"). It is no lower with 1.
+# that chose it, the error of results with a relevance of .2 or more is .038 to .050, and .038 to .119 if all kinds
+# weigh the same (docs/research/calibration.md, "Relevance of questions without an answer"). It is no lower with 1.
 _OWN_SHARE = 0.8
 _MIN_OWN = 30  # fewer say too little to outweigh the other kinds
 
