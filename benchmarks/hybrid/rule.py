@@ -46,7 +46,7 @@ def section(experiment: Experiment) -> str:
 {experiment.splits} splits by document. 80 % of the queries choose and judge, the others are unseen. A weight is accepted if the gate shows that
 NDCG@10 is higher than that of dense search, and accuracy@5 not lower by the margin that the labels can show.
 
-- *Holm*, Taugate's: all queries judge every weight. Of the accepted ones, a quarter of the queries chooses that with the highest NDCG@10.
+- *Holm*: all queries judge every weight. Of the accepted ones, a quarter of the queries chooses that with the highest NDCG@10. Taugate takes the largest, whose NDCG@10 is the highest above.
 - *cross-fitted*: every query is judged with the weight that is best on the other four of five folds of documents.
 
 Each cell: share of the splits in which a weight is accepted; mean gain of accuracy@5 in points of what serves (dense search if nothing is

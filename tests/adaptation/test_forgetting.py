@@ -9,7 +9,7 @@ from taugate.adaptation.forgetting import forgetting_words, general_set
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import PrincipalComponents
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import WhiteningRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -40,7 +40,7 @@ def test_general_questions_share_few_words() -> None:
 
 
 def test_general_and_off_topic_questions_differ() -> None:
-    assert not {query.text for query in general_set().queries} & set(off_topic_questions())
+    assert not {query.text for query in general_set().queries} & {question.text for question in off_topic_table()}
 
 
 @pytest.fixture(scope="module")

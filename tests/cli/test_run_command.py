@@ -9,7 +9,7 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.off_topic import off_topic_sent
 from taugate.ingestion.dataset.queries import read_queries
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import ExportedEncoder
@@ -59,9 +59,7 @@ def test_collection_gets_a_certified_threshold(url: str, sample: Path, encoder: 
     asked = [
         json.loads(line) for line in (tmp_path / "run.jsonl.off-topic.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    assert {line["query"] for line in asked} == {
-        question.text for question in off_topic_table() if question.language == "English"
-    }
+    assert [line["query"] for line in asked] == [question.text for question in off_topic_sent(["What is the law?"])]
     calibrate = ["calibrate-run", str(to), str(part / "qrels" / "test.tsv"), "--releases", str(tmp_path / "gates")]
     assert cli.main([*calibrate, "--max-loss", "0.05"]) == 0
     assert verify(find(tmp_path / "gates")).refusal is not None

@@ -10,7 +10,7 @@ import pytest
 from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.registry.catalog import current_id
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import content_digest
@@ -35,7 +35,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("plain")
     data, _ = small(folder, 120, texts=120)
     documents = [json.loads(line)["text"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
-    remaining = [*off_topic_questions(), "unknown things", "nothing of the kind", *(f"word{row}" for row in range(400))]
+    remaining = [
+        *(question.text for question in off_topic_table()),
+        "unknown things",
+        "nothing of the kind",
+        *(f"word{row}" for row in range(400)),
+    ]
     return data, write_fake_encoder(folder / "knowing", [*documents, *remaining])
 
 
@@ -155,12 +160,12 @@ def test_off_topic_estimate_is_named(plain: tuple[Path, Path], tmp_path: Path, c
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--no-refusal")
     assert code == 0
     record = manifest["no_answer"]
-    assert (record["asked"], record["queries"]) == ("off_topic", len(off_topic_questions()))
-    assert record["answered"] < record["upper"] or record["answered"] == record["upper"] == 1
-    for part in (f"{len(off_topic_questions())} questions about other subjects", "easy cases", "optimistic"):
-        assert part in error
     (tmp_path / "spool").mkdir()
-    requested = read_dataset(data, "test", tmp_path / "spool").off_topic
+    requested = read_dataset(data, "test", tmp_path / "spool").off_topic_texts
+    assert (record["asked"], record["queries"]) == ("off_topic", len(requested))
+    assert record["answered"] < record["upper"] or record["answered"] == record["upper"] == 1
+    for part in (f"{len(requested)} questions about other subjects", "easy cases", "optimistic"):
+        assert part in error
     answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in requested])
     assert record["answered"] == np.mean([len(answer.positions) > 0 for answer in answers])
 

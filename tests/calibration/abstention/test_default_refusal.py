@@ -5,8 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from taugate.calibration.abstention.refusal import LostShares, RefusalEvidence, ScoredQuestions, can_limit, choose_rho
+from taugate.calibration.abstention.refusal import (
+    LostShares,
+    RefusalEvidence,
+    ScoredQuestions,
+    can_limit,
+    choose_rho,
+    further_field_refused,
+    share_at_most,
+)
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries, JudgedQueries, ScoredQueries
 from taugate.calibration.risk.certify import LossLimit, certify
@@ -104,9 +113,10 @@ def test_right_answer_is_counted_by_the_rho_of_other_folds() -> None:
 
 def test_off_topic_questions_are_in_the_language_of_the_queries(releases: Path) -> None:
     record = json.loads((find(releases) / "manifest.json").read_bytes())["refusal"]
-    english = [question for question in off_topic_table() if question.language == "English"]
-    assert record["off_topic"]["queries"] + record["request"]["queries"] + record["left_out"] == len(english)
-    assert record["request"]["queries"] <= sum(question.is_request for question in english)
+    stating = [each for each in off_topic_table() if each.language == "English" and not each.chooses]
+    counted = record["off_topic"]["queries"] + record["request"]["queries"]
+    assert len(stating) - record["left_out"] <= counted <= len(stating)
+    assert record["request"]["queries"] <= sum(question.is_request for question in stating)
 
 
 def test_rho_refuses_most_requests_as_a_kind_of_their_own() -> None:
@@ -120,6 +130,43 @@ def test_rho_refuses_most_requests_as_a_kind_of_their_own() -> None:
     assert 0.38 < record.rho < 0.4
     assert record.request is not None
     assert record.request.refused == 9
+
+
+def _shipped(fields: int, spread: float, rng: np.random.Generator) -> ScoredQuestions:
+    """Return ten questions of each field, of which every other one chooses; the means of fields are spread."""
+    means = np.repeat(rng.normal(0, spread, fields), 10)
+    scores = (means + rng.normal(0, 0.1, len(means))).astype(np.float32)
+    names = np.repeat([f"field {number}" for number in range(fields)], 10)
+    return ScoredQuestions(scores, singles(len(scores)), np.arange(len(scores)) % 2 == 0, names)
+
+
+def test_half_that_does_not_choose_is_counted() -> None:
+    questions = _shipped(20, 0.1, np.random.default_rng(0))
+    evidence = RefusalEvidence(None, questions, None, None, None, 0, DEFAULT)
+    counted = evidence.record(provisional=True).off_topic
+    assert evidence.rho == choose_rho(questions.scores[:0], [questions.scores[::2]], DEFAULT)
+    assert (counted.queries, counted.refused) == (100, int((questions.scores[1::2] < np.float32(evidence.rho)).sum()))
+
+
+def test_stated_limit_holds_for_a_further_field() -> None:
+    """In worlds where fields differ, the limit is above the true share of a further field at most once in twenty."""
+    rng = np.random.default_rng(0)
+    above = plain = 0
+    for _ in range(400):
+        questions = _shipped(20, 0.1, rng)
+        scores, fields = questions.scores[1::2], questions.fields[1::2]  # type: ignore[index]
+        truth = norm.cdf((0.15 - rng.normal(0, 0.1)) / 0.1)
+        above += further_field_refused(scores, fields, 0.15) > truth
+        plain += 1 - share_at_most(scores >= np.float32(0.15), singles(len(scores))) > truth
+    assert above / 400 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 400)  # one run in 200 by chance
+    assert plain / 400 > 0.2
+
+
+def test_limit_of_equal_fields_is_that_of_their_questions() -> None:
+    questions = _shipped(30, 0.0, np.random.default_rng(1))
+    assert questions.fields is not None
+    assert further_field_refused(questions.scores, questions.fields, 0.1) == pytest.approx(norm.cdf(1), abs=0.05)
+    assert further_field_refused(questions.scores[:10], questions.fields[::10][:10], 0.1) == 1  # nothing to tell
 
 
 def test_certifying_queries_do_not_move_rho() -> None:

@@ -71,4 +71,5 @@ def test_shipped_table_holds_shares() -> None:
         for figure in (row.accuracy_generated, row.accuracy_human, row.loss_generated, row.loss_human)
     ]
     assert all(0 <= figure <= 1 for figure in figures)
-    assert len({(row.set, row.encoder) for row in table}) == len(table)
+    assert len({(row.set, row.encoder) for row in table}) == len(table) == 14
+    assert len({row.set for row in table}) == 7

@@ -63,7 +63,9 @@ def test_bias_is_recorded_and_printed(tmp_path: Path, calibrate: Capture) -> Non
     assert first.startswith("PROVISIONAL: all 60 answerable queries were generated")
     assert "label 30 or more questions that people asked, in qrels/human.tsv" in first
     (at,) = (row for row, line in enumerate(lines) if line.startswith("PROVISIONAL: "))
-    assert "For questions that people ask, expect 80.0\u00a0% (30.3\u00a0% to 100.0\u00a0%)." in lines[at]
+    unknown = "this share is unknown until people judge: it may be 30.3\u00a0% to 100.0\u00a0%."
+    assert f"For questions that people ask, {unknown}" in lines[at]
+    assert "from 3 public data sets" in lines[at]
     assert at < next(row for row, line in enumerate(lines) if line.startswith("accuracy@5"))
     assert any(line.startswith("State       provisional: all 60") for line in lines)
     assert any(line.startswith("Measured    60 generated queries ") for line in lines)
@@ -154,6 +156,14 @@ def test_guarantee_names_generated_questions(tmp_path: Path, calibrate: Capture)
     assert "The threshold loses" not in error
     release = Manifest.model_validate(manifest)
     assert release.calibration is not None
+    known = release.calibration.bias
+    assert known is not None
+    for half, words in ((0.2, "expect 80.0\u00a0% (60.0\u00a0% to 100.0\u00a0%)"), (0.4, "this share is unknown")):
+        narrow = known.model_copy(update={"lower": 0.2 - half, "upper": 0.2 + half})
+        record = release.calibration.model_copy(update={"bias": narrow})
+        expected = outlook(record, release.policy, release.metrics["heldout"], refusing=True)
+        assert expected is not None
+        assert f"For questions that people ask, {words}" in expected
     none = release.policy.model_copy(update={"kind": "none", "tau": None})
     message = outlook(release.calibration, none, release.metrics["heldout"], refusing=False)
     assert message is not None

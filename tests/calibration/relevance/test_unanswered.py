@@ -11,7 +11,7 @@ from taugate.calibration.metrics.reliability import ReliabilitySums, expected_ca
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
-from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, mixture_weights
+from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, kind_shares, mixture_weights
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -85,7 +85,7 @@ def error_on_mixture(world: World, estimated: EstimatedRelevance, fresh: World) 
     ]
     relevant = np.zeros((sum(map(len, parts)), K), dtype=np.bool_)
     relevant[:600] = is_answer[:, :K]
-    weights = mixture_weights(600, [len(foreign), 600])
+    weights = mixture_weights(600, [len(foreign), 600], [0.5, 0.5])
     sums = ReliabilitySums.by_cluster(np.concatenate(parts), relevant, np.arange(len(relevant)), weights=weights)
     return expected_calibration_error(sums)
 
@@ -151,6 +151,21 @@ def test_record_without_questions_has_no_mixture(world: World) -> None:
 
 
 def test_mixture_weights_are_halves() -> None:
-    weights = mixture_weights(6, [2, 4])
+    weights = mixture_weights(6, [2, 4], [0.5, 0.5])
     assert weights.tolist() == [1.0] * 6 + [1.5] * 2 + [0.75] * 4
-    assert mixture_weights(3, []).tolist() == [1.0] * 3
+    assert mixture_weights(3, [], []).tolist() == [1.0] * 3
+
+
+def _questions(count: int, *, own: bool) -> UnansweredQuestions:
+    top = TopK(np.zeros((count, 1), dtype=np.float32), np.zeros((count, 1), dtype=np.int64))
+    return UnansweredQuestions(top, np.zeros((count, 2), dtype=np.float32), np.arange(count), own)
+
+
+@pytest.mark.parametrize(
+    ("own", "shares"),
+    [(0, [0.5, 0.5]), (29, [1 / 3, 1 / 3, 1 / 3]), (30, [0.1, 0.1, 0.8])],
+)
+def test_labelled_unanswerable_queries_outweigh_made_ones(own: int, shares: list[float]) -> None:
+    kinds = [_questions(50, own=False), _questions(40, own=False), *([_questions(own, own=True)] if own else [])]
+    assert kind_shares(kinds) == pytest.approx(shares)
+    assert kind_shares([_questions(40, own=True)]) == [1]

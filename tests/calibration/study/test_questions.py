@@ -47,7 +47,7 @@ def test_listed_questions_have_outcomes_of_calibration(
     _, rho = manifest.answer_threshold or (None, None)
     right = [each.outcome(manifest.policy.tau, rho) == "kept" for each in heldout]
     assert right == outcomes.hit_kept.tolist()
-    assert len(listed) - manifest.data.answerable == 34  # off-topic questions in English
+    assert len(listed) - manifest.data.answerable == 150  # off-topic questions in English that state
 
 
 def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsy
     assert cli.main([*given, "--policy", "similarity", "--tau", "0.4", "--rho", "0.3", "--json"]) == 0
     manifest = orjson.loads(capsys.readouterr().out)["manifest"]
     assert (manifest["policy"]["tau"], manifest["refusal"]["rho"]) == (0.4, 0.3)
-    assert manifest["refusal"]["off_topic"]["queries"] == 34
+    assert manifest["refusal"]["off_topic"]["queries"] == 150
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from taugate.calibration.relevance.probes import removed_documents, seem_answere
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.unanswered import question_parts
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import small
@@ -43,7 +43,10 @@ def test_refusing_calibration_measures_relevance_on_a_mixture(refusing: Studied,
     assert (record.unanswerable_share, plain.unanswerable_share) == (0.5, None)
     heldout = len(refusing.found.parts["heldout"].members)
     # Off-topic questions that measure, and the held-out queries without their documents.
-    assert record.unanswerable == len(off_topic_questions()) // 2 + heldout
+    assert (
+        record.unanswerable
+        == sum(not question.chooses for question in refusing.found.search.dataset.off_topic) + heldout
+    )
     assert record.queries == plain.queries == heldout
     assert refusing.manifest().relevance == record
 
@@ -83,7 +86,8 @@ def test_questions_that_score_high_and_share_words_seem_answered(
 ) -> None:
     dataset = read_dataset(made[0], "test", tmp_path)
     text = dataset.documents[3].text
-    monkeypatch.setattr(Dataset, "off_topic", [text, text, "Why does bread rise?"])
+    asked = [off_topic_table()[0]._replace(text=question) for question in (text, text, "Why does bread rise?")]
+    monkeypatch.setattr(Dataset, "off_topic", asked)
     top = TopK(np.array([[0.9], [0.4], [0.9]], dtype=np.float32), np.array([[3], [3], [3]]))
     right = np.array([0.5, 0.6, 0.7], dtype=np.float32)
     assert seem_answered(dataset, top, right).tolist() == [True, False, False]

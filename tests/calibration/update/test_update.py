@@ -94,7 +94,10 @@ def test_only_new_texts_are_encoded(
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, _, error = update(data, copy, "--no-promote")
     assert code == 0
-    golden, queries = 32, 497 + len(off_topic_questions())  # asked when the release is opened; six texts come twice
+    golden, queries = (
+        32,
+        497 + len(off_topic_questions(["Who is liable for the damage?"])),
+    )  # asked when the release is opened; six texts come twice
     with tempfile.TemporaryDirectory() as spool:
         near = {question.text for question in near_misses(read_dataset(data, "test", Path(spool)), 0)}
     assert sum(encoded) == golden + 10 + queries + len(near)

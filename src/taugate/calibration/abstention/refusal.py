@@ -5,8 +5,11 @@ user's unanswerable queries as it can, while few right answers are lost. It is t
 because users' queries score lower than labelled ones more often than higher. Near misses are only counted: they score
 among the right answers, so that refusing more of them costs about as many.
 
-What is reported did not choose: queries and questions are divided into folds by cluster, and those that choose ρ are
-counted by the ρ that the other folds choose.
+What is reported did not choose: of the questions that come with Taugate, one half chooses and the other is counted.
+Queries are divided into folds by cluster, and those that choose ρ are counted by the ρ that the other folds choose.
+
+Users ask off-topic questions of fields that the table lacks, and fields differ more than chance. So the stated lower
+limit is one for the questions of a further field (`further_field_refused`), unless that of the counted ones is lower.
 
 No query that certifies a loss influences ρ: held-out queries limit it then. Given these, ρ is a constant, and the loss
 of a query, 1 if it is refused or the cut drops all of its relevant results, is a function of τ alone that never falls
@@ -19,6 +22,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
@@ -67,16 +71,24 @@ class ScoredQuestions:
         scores: (n,) float32, best similarities.
         units: Sampling units of the n questions.
         chooses: (n,) bool, whether the question helps to choose ρ.
+        fields: (n,) field of each question that comes with Taugate; None for others.
     """
 
     scores: Float32
     units: SamplingUnits
     chooses: Mask
+    fields: NDArray[np.str_] | None = None
 
     @classmethod
     def of(cls, scores: Float32, clusters: ClusterIds, chooses: Mask) -> Self | None:
         """Take (n,) questions by their scores and clusters; None if there are none."""
         return cls(scores, SamplingUnits.from_clusters(clusters), chooses) if len(scores) else None
+
+    @property
+    def counted(self) -> NDArray[np.int64]:
+        """Positions of the counted questions: all, or those of Taugate that do not choose if there are any."""
+        rows = np.flatnonzero(~self.chooses)
+        return rows if self.fields is not None and len(rows) else np.arange(len(self.scores))
 
     @property
     def folds(self) -> ClusterIds:
@@ -223,17 +235,56 @@ class RefusalEvidence:
             left_out=self.left_out,
         )
 
+    @cached_property
+    def _of_further_field(self) -> float:
+        """Lower limit of the share refused in a further field; 1 without questions that come with Taugate."""
+        kinds = [kind for kind in (self.off_topic, self.request) if kind is not None and kind.fields is not None]
+        if not kinds:
+            return 1.0
+        scores, fields = (
+            np.concatenate([values[kind.counted] for kind, values in columns])
+            for columns in ([(kind, kind.scores) for kind in kinds], [(kind, kind.fields) for kind in kinds])
+        )
+        return further_field_refused(scores, fields, self.rho)
+
     def _count(self, questions: ScoredQuestions, uncertified: Self | None) -> RefusedQuestions:
-        refused, units = self.refused(questions), questions.units
+        refused, units = self.refused(questions)[questions.counted], questions.units.take(questions.counted)
         lower = 1 - share_at_most(~refused, units)
+        if questions.fields is not None:
+            lower = min(lower, self._of_further_field)
         evidence = units.record if units.unit == "document" else None
         return RefusedQuestions(
             queries=len(refused),
             refused=int(refused.sum()),
             lower=lower,
             evidence=evidence,
-            uncertified=None if uncertified is None else int(uncertified.refused(questions).sum()),
+            uncertified=None if uncertified is None else int(uncertified.refused(questions)[questions.counted].sum()),
         )
+
+
+def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float) -> float:
+    """Return the one-sided 95 % prediction limit of the share of questions below ρ in a further field.
+
+    The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
+    plus one of the question, all normal. Of the ways tried on questions of people from other fields, this one states
+    the most among those that state too much in at most one case in twenty (docs/benchmarks/abstention.md).
+
+    Args:
+        scores: (n,) float32 best scores.
+        fields: (n,) their fields. If no field has two questions, fields cannot be told from chance: the limit is 1.
+        rho: Threshold of the scores.
+    """
+    numbers, sizes = np.unique(fields, return_inverse=True, return_counts=True)[1:]
+    count, groups = len(scores), len(sizes)
+    if not 1 < groups < count:
+        return 1.0
+    values = scores.astype(np.float64)
+    means = np.bincount(numbers, values) / sizes
+    within = float(((values - means[numbers]) ** 2).sum()) / (count - groups)
+    between = float((sizes * (means - values.mean()) ** 2).sum()) / (groups - 1)
+    of_field = max(0.0, (between - within) * (groups - 1) / (count - float((sizes**2).sum()) / count))
+    highest = values.mean() + stats.t.ppf(CONFIDENCE, groups - 1) * np.sqrt(of_field + between / count)
+    return float(stats.norm.cdf((rho - highest) / np.sqrt(max(within, np.finfo(np.float64).tiny))))
 
 
 def share_at_most(happened: Mask, units: SamplingUnits) -> float:

@@ -264,7 +264,7 @@ def with_words(encoded: Encoded, dataset: Dataset, rule: WordRule = RULE) -> Enc
         dataset: The data set.
         rule: Rule of the index that the words are looked up in.
     """
-    texts = query_texts(dataset) | {"off_topic": dataset.off_topic}
+    texts = query_texts(dataset) | {"off_topic": dataset.off_topic_texts}
     return encoded.with_queries(lambda kind, vectors: hybrid_vectors(vectors, texts[kind], rule))
 
 
@@ -327,7 +327,7 @@ def encode_queries(dataset: Dataset, encoder: ExportedEncoder, cache: EmbeddingC
     names = ((query.id, query.text) for query in dataset.answerable + dataset.unanswerable)
     with naming_refused(encoder.config, "query", names):
         queries = encode(encoder, chain.from_iterable(texts.values()), total, "query", cache, job)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, job)
+    off_topic = encode(encoder, dataset.off_topic_texts, len(dataset.off_topic), "query", cache, job)
     ends = np.cumsum([len(of_kind) for of_kind in texts.values()])[:-1]
     vectors = dict(zip(texts, np.split(queries.vectors, ends), strict=True))
     return EncodedQueries(vectors | {"off_topic": off_topic.vectors}, total, queries.encoded)

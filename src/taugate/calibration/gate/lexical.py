@@ -2,8 +2,9 @@
 
 The score becomes cosine + weight · share (`retrieval/index/lexical.py`). Each weight of a small grid answers the same
 queries as the cosine alone, and has to raise NDCG@10 without losing accuracy@K; Holm's method keeps the chance that a
-weight which does not help is accepted below 1 − confidence. Among the accepted weights, the queries that fit choose the
-one with the highest NDCG@10, so neither certifying nor held-out queries take part in that choice.
+weight that does not help is accepted below 1 − confidence. Of the accepted weights the largest is taken, so no query
+has a say in that choice. All labelled queries decide which are accepted, also those that certify a loss; certificates
+hold as often as for a weight that was fixed before (docs/gate.md).
 
 The lexical share claims to be better, and cheaper candidates claim to lose little. They are separate decisions, so the
 lexical share takes nothing from the error of the cheaper candidates, which are compared with the score chosen here.
@@ -11,13 +12,11 @@ lexical share takes nothing from the error of the cheaper candidates, which are 
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from taugate.calibration.encoding.corpus import with_words
 from taugate.calibration.gate.baseline import GateState, LexicalPart, RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, judge
 from taugate.calibration.metrics.inputs import CalibrationInputs
-from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.settings import (
@@ -28,7 +27,7 @@ from taugate.calibration.settings.settings import (
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.release.search_records import GateRecord
 
-# Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
+# Ascending. Smaller weights gain less, larger ones hardly more, on seven data sets (docs/benchmarks/hybrid.md).
 GRID = (0.3, 0.5, 0.7, 1.0)
 # Queries made from documents share words with them, so they always choose the largest weight, even if people's queries
 # lose by it. This is the largest weight that loses on none of seven data sets (docs/benchmarks/hybrid.md).
@@ -95,11 +94,11 @@ def _judged(
     inputs: CalibrationInputs,
     outcomes: Outcomes,
 ) -> tuple[list[GateRecord], LexicalPart | None]:
-    """Judge weights by all labelled queries, and use the given one, or the best accepted one if there is any.
+    """Judge weights by all labelled queries, and use the given one, or the largest accepted one if there is any.
 
     Args:
         parts: Lexical part of each weight.
-        given: Weight that is used whatever the records say; None for the best accepted one.
+        given: Weight that is used whatever the records say; None for the largest accepted one.
         inputs: See `choose_lexical`.
         outcomes: Returns the outcomes of exact search.
     """
@@ -115,7 +114,7 @@ def _judged(
     accepted = [place for place, record in enumerate(records) if record.admitted]
     if not accepted:
         return records, None
-    return records, parts[max(accepted, key=lambda place: _ndcg_of_fitting(measured[place], inputs))]
+    return records, parts[max(accepted)]
 
 
 def _line(records: Sequence[GateRecord], lexical: LexicalPart | None) -> str:
@@ -129,10 +128,3 @@ def _line(records: Sequence[GateRecord], lexical: LexicalPart | None) -> str:
 
 def _name(lexical: LexicalPart) -> str:
     return f"lexical share, weight {lexical.weight:g}"
-
-
-def _ndcg_of_fitting(outcomes: RankingOutcomes, inputs: CalibrationInputs) -> float:
-    """Return the mean NDCG@10 of the queries that fit, or of all calibration queries if there are no roles."""
-    members = inputs.drawn.parts["calibration"].members
-    roles = QueryRoles.assign(members, inputs.units, inputs.settings.seed)
-    return float(np.mean(outcomes.ndcg[members if roles is None else roles.fit]))

@@ -217,7 +217,7 @@ class Calibration(CalibrationStages):
 def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
     """Yield the texts of all queries that a calibration encodes."""
     yield from chain.from_iterable(query_texts(dataset).values())
-    yield from dataset.off_topic
+    yield from dataset.off_topic_texts
     if settings.refusal:
         yield from (question.text for question in near_misses(dataset, settings.seed))
 

@@ -5,6 +5,7 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import CalibrationRecord
 
+_MAX_RANGE = 0.5  # a share of which no more is known is not named
 PROVISIONAL = "PROVISIONAL:"  # prefix of the lines about a provisional release in the terminal
 
 
@@ -35,13 +36,18 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
             "trip), they find it again, and the share says nothing about the search."
         )
     else:
-        sentences.append(f"For questions that people ask, expect {_of_people(accuracy, record.bias, share)}.")
+        mean, lower, upper = _of_people(accuracy, record.bias, share)
+        if upper - lower > _MAX_RANGE:
+            known = f"this share is unknown until people judge: it may be {percent(lower)} to {percent(upper)}"
+        else:
+            known = f"expect {_range(mean, lower, upper)}"
+        sentences.append(f"For questions that people ask, {known}.")
         # The bias of the loss was only measured with such thresholds, alone.
         if policy.tau is not None and policy.method == "bootstrap" and not refusing:
             lost = accuracy - metrics.accuracy_at_tau.mean
             sentences.append(
                 f"The threshold loses the answer to {percent(lost)} of {questions}; for questions that people ask, "
-                f"expect {_of_people(lost, record.bias.loss, share)}."
+                f"expect {_range(*_of_people(lost, record.bias.loss, share))}."
             )
         sentences.append(
             f"These ranges are 95 % prediction intervals, from {record.bias.sets} public data sets on which cropped "
@@ -57,8 +63,8 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     return " ".join(sentences)
 
 
-def _of_people(measured: float, bias: Interval, share: float) -> str:
-    """Write the share to expect for people's questions, with its range.
+def _of_people(measured: float, bias: Interval, share: float) -> tuple[float, float, float]:
+    """Return the share to expect for people's questions, and the lower and upper end of its range.
 
     Args:
         measured: Share of all questions, in 0…1.
@@ -66,4 +72,8 @@ def _of_people(measured: float, bias: Interval, share: float) -> str:
         share: Share of the questions that are generated, in 0…1.
     """
     mean, lower, upper = (min(1.0, max(0.0, measured - share * value)) for value in (bias.mean, bias.upper, bias.lower))
+    return mean, lower, upper
+
+
+def _range(mean: float, lower: float, upper: float) -> str:
     return f"{percent(mean)} ({percent(lower)} to {percent(upper)})"

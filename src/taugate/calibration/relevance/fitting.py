@@ -120,6 +120,7 @@ def recalibrate(
     relevant: NDArray[np.bool_],
     labelled: NDArray[np.bool_] | None = None,
     unanswered: Sequence[Float64] = (),
+    shares: Sequence[float] = (),
 ) -> Logistic:
     """Add a map of the model's probabilities, fitted on queries that the model has not seen.
 
@@ -142,12 +143,13 @@ def recalibrate(
         labelled: (q, K), the results to learn from, None for all.
         unanswered: Features of questions that no document answers, (m, K, F) float64 for each kind. The map is fitted
             for a mixture of them and the queries (`mixture_weights`).
+        shares: Share of each kind among the unanswerable questions.
     """
     used = _all_of(relevant) if labelled is None else labelled
     outcomes, odds = relevant[used], model.log_odds(values)[used]
     if outcomes.all() or not outcomes.any():
         return model
-    by_query = mixture_weights(len(values), [len(kind) for kind in unanswered])
+    by_query = mixture_weights(len(values), [len(kind) for kind in unanswered], shares)
     weights = np.repeat(by_query, [*used.sum(axis=1), *(kind.shape[1] for kind in unanswered for _ in kind)])
     if unanswered:
         odds = np.concatenate([odds, *(model.log_odds(kind).ravel() for kind in unanswered)])

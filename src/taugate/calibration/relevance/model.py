@@ -23,7 +23,7 @@ from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.fitting import SUREST, RelevanceFit, fit_logistic, fit_relevance, recalibrate
-from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions
+from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, kind_shares
 from taugate.retrieval.policy.background import (
     Background,
     ComputedBackground,
@@ -119,10 +119,12 @@ def estimate_relevance(
             return None
         unseen = roles.not_fitting
         questions: list[Float64] = []
+        shares: list[float] = []
         if unanswered is not None:
             questions = [_features_of(kind, background, k) for kind in unanswered.learning]
+            shares = kind_shares(unanswered.learning)
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
-        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions)
+        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
         relevance = Relevance(model, background, k)
         return EstimatedCorpusRelevance(
             relevance,

@@ -16,8 +16,6 @@ from taugate.calibration.encoding.corpus import EncodedTexts
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.ingestion.dataset.off_topic import off_topic_table
-from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index, TopK
@@ -80,25 +78,19 @@ class LabelledSearch(SearchedQueries):
     def own(self) -> UnansweredQuestions:
         """The user's unanswerable queries."""
         clusters = self.cluster_ids[len(self.judged) :]
-        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters)
+        return UnansweredQuestions(self.unanswerable, self.encoded.unanswerable, clusters, own=True)
 
     @property
     def _k(self) -> int:
         return int(self.judged.top.scores.shape[1])
 
-    def off_topic_remaining(self, right_answers: Float32, *, any_language: bool = True) -> Mask:
+    def off_topic_remaining(self, right_answers: Float32) -> Mask:
         """Return which questions about other subjects the corpus does not seem to answer, (o,) bool.
 
         Args:
             right_answers: (n,) float32, best scores of queries that find a relevant document.
-            any_language: Whether questions in all languages count. An encoder of one language gives foreign questions
-                low scores, so these would hide how many of the users' own are answered. If no question is in the
-                language of the labelled queries, all count.
         """
-        remains = ~seem_answered(self.dataset, self.off_topic.top, right_answers)
-        language = QuestionRule.for_texts([query.text for query in self.dataset.answerable]).language
-        spoken = np.array([question.language == language for question in off_topic_table()])
-        return remains if any_language or not spoken.any() else remains & spoken
+        return ~seem_answered(self.dataset, self.off_topic.top, right_answers)
 
 
 def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
@@ -116,7 +108,7 @@ def seem_answered(dataset: Dataset, top: TopK, right_answers: Float32) -> Mask:
     if len(right_answers):
         for row in np.flatnonzero(top.scores[:, 0] > np.median(right_answers)).tolist():
             text = dataset.documents[int(top.positions[row, 0])].encoded_text
-            answered[row] = _shares_words(dataset.off_topic[row], text)
+            answered[row] = _shares_words(dataset.off_topic[row].text, text)
     return answered
 
 

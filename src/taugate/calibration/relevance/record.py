@@ -22,7 +22,7 @@ from taugate.calibration.metrics.reliability import (
 )
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
-from taugate.calibration.relevance.unanswered import UNANSWERABLE_SHARE, mixture_weights
+from taugate.calibration.relevance.unanswered import UNANSWERABLE_SHARE, kind_shares, mixture_weights
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import RelevanceRecord
 
@@ -104,7 +104,7 @@ def _reliability(
             "unanswerable": sum(map(len, kinds)),
             "error_of_answerable": error_interval(alone, drawn),
         }
-        weights = mixture_weights(len(unseen), [len(kind) for kind in kinds])
+        weights = mixture_weights(len(unseen), [len(kind) for kind in kinds], kind_shares(kinds))
         estimates = np.concatenate([applied.relevance.estimate(kind.vectors, kind.top) for kind in kinds])
         cluster_ids = np.concatenate([cluster_ids, *(kind.clusters for kind in kinds)])
         relevance = np.concatenate([relevance, estimates])

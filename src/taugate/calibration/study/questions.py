@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.policy.policy import Mask, decision_scores
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.questions import MAX_QUESTIONS, CalibrationQuestion, QuestionKind
@@ -108,7 +107,7 @@ def _unanswerable(calibrated: Calibrated) -> _Questions:
 
 
 def _off_topic(calibrated: Calibrated) -> _Questions | None:
-    """Return the questions about other subjects that the documents do not seem to answer; None if none was searched."""
+    """Return the questions about other subjects that count, those that chose nothing; None if none was searched."""
     search = calibrated.search
     # A certified score other than the best similarity is not computed for these questions.
     if not isinstance(search, LabelledSearch) or isinstance(calibrated.refusing, CertifiedAbstention):
@@ -116,15 +115,15 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     if not search.dataset.off_topic:  # there is no encoder for them
         return None
     right = search.judged.top.scores[search.judged.accuracy() > 0, 0]
-    asked: Mask = np.array([not question.is_request for question in off_topic_table()])
-    remaining = asked & search.off_topic_remaining(right, any_language=False)
+    asked: Mask = np.array([not (question.is_request or question.chooses) for question in search.dataset.off_topic])
+    remaining = asked & search.off_topic_remaining(right)
     questions = search.off_topic.take(remaining)
     relevance = None if calibrated.estimated is None else calibrated.estimated.relevance
     estimated = relevance.estimate(questions.vectors, questions.top) if isinstance(relevance, Relevance) else None
     best = questions.top.scores[:, 0]
     return _Questions(
         "off_topic",
-        [search.dataset.off_topic[row] for row in np.flatnonzero(remaining).tolist()],
+        [search.dataset.off_topic[row].text for row in np.flatnonzero(remaining).tolist()],
         decision_scores(calibrated.policy.kind, questions.top.scores, estimated),
         best,
         None if calibrated.refusing is None else best,

@@ -1,6 +1,6 @@
 """Sets the default refusal of a study: collects the questions that no document answers, chooses ρ and measures it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -22,7 +22,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.off_topic import OffTopicQuestion, off_topic_table
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Mask
@@ -84,12 +84,10 @@ class RefusalQuestions(NamedTuple):
     def of_corpus(cls, search: LabelledSearch, parts: LabelledParts) -> Self | None:
         """Take the questions of a searched data set; None if the documents seem to answer all about other subjects."""
         scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
-        spoken = search.off_topic_remaining(scores[:0], any_language=False)
-        remains = search.off_topic_remaining(scores[found][parts.limits[found]], any_language=False)
-        requests = np.array([question.is_request for question in off_topic_table()])
-        off_topic, request = (
-            _all_choose(kind.top.scores[:, 0], kind.clusters)
-            for kind in (search.off_topic.take(remains & mask) for mask in (~requests, requests))
+        remains = search.off_topic_remaining(scores[found][parts.limits[found]])
+        off_topic, request = _shipped(
+            search.off_topic.top.scores[remains, 0],
+            [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left],
         )
         if off_topic is None:
             return None
@@ -99,17 +97,18 @@ class RefusalQuestions(NamedTuple):
             near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
         )
         unanswerable = _unanswerable(search, search.own.top.scores[:, 0], search.own.clusters, parts)
-        return cls(off_topic, request, near_miss, unanswerable, int((spoken & ~remains).sum()))
+        return cls(off_topic, request, near_miss, unanswerable, int((~remains).sum()))
 
     @classmethod
     def of_run(cls, search: SearchedQueries, off_topic: Run, parts: LabelledParts) -> Self | None:
         """Take the questions of a run beside that of the labelled queries; None without one about other subjects."""
-        requests = {question.text for question in off_topic_table() if question.is_request}
-        scores: tuple[list[float], list[float]] = [], []  # of questions about other subjects, and of requests
-        for query in off_topic.queries.values():
-            if len(query):  # a question without results needs no refusal
-                scores[query.text in requests].append(float(query.scores[0]))
-        others, short = (_all_choose(np.array(kind, dtype=np.float32), np.arange(len(kind))) for kind in scores)
+        table = {question.text: question for question in off_topic_table()}
+        # A question without results needs no refusal, and those of the user's own count as about other subjects.
+        found = [query for query in off_topic.queries.values() if len(query)]
+        others, short = _shipped(
+            np.array([query.scores[0] for query in found], dtype=np.float32),
+            [table.get(query.text) for query in found],
+        )
         if others is None:
             return None
         clusters = search.cluster_ids[len(search.judged) :]
@@ -165,5 +164,19 @@ def _unanswerable(
     return ScoredQuestions.of(scores, clusters, ~np.isin(clusters, certified))
 
 
-def _all_choose(scores: Float32, clusters: ClusterIds) -> ScoredQuestions | None:
-    return ScoredQuestions.of(scores, clusters, np.ones(len(scores), dtype=np.bool_))
+def _shipped(
+    scores: Float32, questions: Sequence[OffTopicQuestion | None]
+) -> tuple[ScoredQuestions | None, ScoredQuestions | None]:
+    """Divide (o,) questions into those about other subjects, and requests; None is a question of the user's own."""
+    requests, chooses = (
+        np.array([question is not None and getattr(question, name) for question in questions], dtype=np.bool_)
+        for name in ("is_request", "chooses")
+    )
+    own = np.array([question is None for question in questions], dtype=np.bool_)
+    fields = np.array(["" if question is None else f"{question.kind} {question.field}" for question in questions])
+
+    def kind(rows: Mask) -> ScoredQuestions | None:
+        scored = ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (own | chooses)[rows])
+        return scored if scored is None or own[rows].any() else replace(scored, fields=fields[rows])
+
+    return kind(~requests), kind(requests)

@@ -165,7 +165,7 @@ class RerankedSearch(CorpusSearch):
             answerable,
             scored(dataset.unanswerable, encoded.unanswerable, "ranking unanswerable queries"),
             first_scored(
-                dataset.off_topic, first.index.search(encoded.off_topic, candidates), "ranking other questions"
+                dataset.off_topic_texts, first.index.search(encoded.off_topic, candidates), "ranking other questions"
             ),
             _correct_scores(first, reranker, answerable, weight),
             requested.scale(answerable.scores),

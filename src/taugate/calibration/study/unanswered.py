@@ -32,8 +32,8 @@ def question_parts(parts: Mapping[str, QueryPart], roles: QueryRoles, queries: i
 def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Mask, Mask]) -> Unanswered | None:
     """Divide every kind of question that no document answers; None without off-topic questions to learn from.
 
-    Off-topic questions learn and measure in turn, so that every language does both, and so do clusters of the user's
-    own unanswerable queries.
+    Off-topic questions that choose ρ learn, and the half that was written apart measures. Clusters of the user's own
+    unanswerable queries learn and measure in turn.
 
     Args:
         search: The searched data set.
@@ -42,7 +42,7 @@ def divide_unanswered(search: LabelledSearch, roles: QueryRoles, parts: tuple[Ma
     """
     fitting = search.judged.take(roles.fit)
     remains = search.off_topic_remaining(fitting.top.scores[fitting.accuracy() > 0, 0])
-    turn = np.cumsum(remains) % 2 == 1
+    turn = np.array([question.chooses for question in search.dataset.off_topic])
     kinds: list[tuple[UnansweredQuestions, Mask, Mask]] = [(search.off_topic, remains & turn, remains & ~turn)]
     kinds += [(kind, parts[0][sources], parts[1][sources]) for kind, sources in search.near_misses]
     own = search.own

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,7 @@ from taugate.ingestion.dataset.judgements import CorpusIds, drop_orphans, judged
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries, OtherQueries
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.off_topic import off_topic_questions
+from taugate.ingestion.dataset.off_topic import OffTopicQuestion, off_topic_questions
 from taugate.ingestion.dataset.own_documents import is_same_text, left_out_notes
 from taugate.ingestion.dataset.queries import QUERIES, DatasetQuery, read_queries
 from taugate.ingestion.dataset.vectors import DatasetVectors
@@ -63,10 +64,15 @@ class Dataset(LabelledQueries):
         """Messages for the user about documents and queries that are left out, a sentence each."""
         return [*left_out_notes(self.empty, self.own_documents), *self.grade_notes]
 
+    @cached_property
+    def off_topic(self) -> tuple[OffTopicQuestion, ...]:
+        """Off-topic questions in the language of the answerable queries; none if queries bring their own vectors."""
+        return () if self.vectors is not None else off_topic_questions(query.text for query in self.answerable)
+
     @property
-    def off_topic(self) -> list[str]:
-        """Off-topic questions that come with Taugate; the corpus may answer a few of them. None have own vectors."""
-        return off_topic_questions() if self.vectors is None else []
+    def off_topic_texts(self) -> list[str]:
+        """Texts of the off-topic questions."""
+        return [question.text for question in self.off_topic]
 
 
 @dataclass(frozen=True)

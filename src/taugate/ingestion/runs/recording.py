@@ -13,9 +13,8 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_id, required_text, stored_file
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.off_topic import off_topic_sent
 from taugate.ingestion.dataset.queries import QUERIES
-from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
 from taugate.storage.files import atomic_write, sha256_json, writing
 
@@ -52,10 +51,9 @@ def off_topic_run(run: Path) -> Path:
 
 
 def off_topic_fields(queries: Iterable[str]) -> list[dict[str, str]]:
-    """Return fields of the off-topic questions that come with Taugate, in the language of queries, or in all."""
-    language = QuestionRule.for_texts(queries).language
-    spoken = [question for question in off_topic_table() if question.language == language] or off_topic_table()
-    return [{"query_id": f"off-topic-{number}", "query": question.text} for number, question in enumerate(spoken)]
+    """Return fields of off-topic questions that come with Taugate, in the language of queries."""
+    sent = off_topic_sent(queries)
+    return [{"query_id": f"off-topic-{number}", "query": question.text} for number, question in enumerate(sent)]
 
 
 class RunFile:
