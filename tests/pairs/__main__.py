@@ -52,7 +52,8 @@ def main() -> int:
         f"{len(outcomes)} rows, {wrong} of them wrong; {tried:,} of {len(allowed):,} allowed pairs tried, {refused:,} "
         f"refused with a sentence; {seconds:,.0f} s of processor time\n"
     )
-    return int(bool(wrong))
+    partly = arguments.rows or arguments.first
+    return int(bool(wrong) or (tried + refused < len(allowed) and not partly))
 
 
 def _next(done: set[Pair], conflicts: list[Row], *, first: bool) -> list[Row]:

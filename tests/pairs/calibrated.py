@@ -1,7 +1,6 @@
 """Runs a command of `taugate` in this process, and checks a calibration by what it prints and writes."""
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
@@ -55,6 +54,7 @@ def option_words(row: Row, shop: Workshop) -> list[str]:
         if factor.kind is Kind.OPTION and value is not None:
             name = f"--{factor.name.replace('_', '-')}"
             words += [name] if value == "" else [name, shop.filled(value)]
+            words += ["--model", "words"] if value.startswith("openai:") else []
     return words
 
 
@@ -100,7 +100,7 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "max_empty": lambda m, v: float(v) in {_policy(m, "max_empty"),
                                            ((m.get("abstention") or {}).get("empty_answerable") or {}).get("asked")},
     "strata": lambda m, v: _policy(m, "kind") == "none" or m["strata"]["field"] == v.partition(".")[2],
-    "count_at_most": lambda m, v: any(x is not None and (v == "auto" or x == int(v)) for x in _certificates(m, "count_at_most")),
+    "count_at_most": lambda m, v: any(x and v in {"auto", str(x)} for x in _certificates(m, "count_at_most")),
     "max_answered": lambda m, v: m["abstention"]["answered_unanswerable"]["asked"] == float(v),
     "no_refusal": lambda m, v: not m.get("refusal"),
     "labels": lambda m, v: m["labels"]["splits"] == v.split(","),
@@ -116,8 +116,8 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "lexical": lambda m, v: (m.get("lexical") or {"weight": "off"})["weight"] == (v if v == "off" else float(v)),
     "projection": lambda m, v: bool(_gate(m, "projection")),
     "retention": lambda m, v: any(v in record["candidate"] for record in _gate(m, "projection")),
-    "precision": lambda m, v: bool(_gate(m, "precision") or m.get("skipped")),
-    "index": lambda m, v: bool(_gate(m, "index")),
+    "precision": lambda m, v: v == "auto" or bool(_gate(m, "precision") or m.get("skipped")),
+    "index": lambda m, v: v == "auto" or bool(_gate(m, "index")),
     "rerank": lambda m, v: bool(_second(m) or _gate(m, "rerank")),
     "rerank_candidates": lambda m, v: v == "auto" or _second(m)["candidates"] == int(v),
     "margin": lambda m, v: {record["margin"] for record in m["gate"]} == {float(v)},
@@ -126,10 +126,12 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "document_prompt": lambda m, v: m["encoder"]["document_prompt"] == v,
     "max_length": lambda m, v: m["encoder"]["max_length"] == int(v),
     "similarity": lambda m, v: m["encoder"]["similarity"] == v,
-    "model": lambda m, v: v in m["encoder"]["name"] or v in json.dumps(m["encoder"]),
     "dimensions": lambda m, v: m["encoder"]["dimension"] == int(v),
     "accept_vectors": lambda m, v: m["accepts_vectors"] is True,
 }  # fmt: skip
+
+
+_WORDS = {"similarity": "dot product"}  # of lines that speak of an option by another name
 
 
 def dropped_in_silence(row: Row, manifest: Mapping[str, Any], said: str) -> list[str]:
@@ -144,7 +146,7 @@ def dropped_in_silence(row: Row, manifest: Mapping[str, Any], said: str) -> list
                 continue
         except (KeyError, TypeError, IndexError):
             pass
-        words = (f"--{name.replace('_', '-')}", name.replace("_", " "), value)
+        words = (f"--{name.replace('_', '-')}", name.replace("_", " "), value, _WORDS.get(name))
         if not any(word and word in said for word in words):
             silent.append(f"{name} {value!r}: neither in the manifest nor in what is printed")
     return silent

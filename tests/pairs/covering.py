@@ -1,11 +1,11 @@
 """Rows of values that cover every pair of values that is allowed together."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from allpairspy import AllPairs
 
-from tests.pairs.factors import BY_NAME, DEFAULTS, FACTORS, Row, Value
+from tests.pairs.factors import BY_NAME, DEFAULTS, FACTORS, Factor, Row, Value
 
 Pair = frozenset[tuple[str, Value]]
 Refused = Callable[[Row], bool]
@@ -16,9 +16,9 @@ def pairs_of(row: Mapping[str, Value]) -> set[Pair]:
     return {frozenset(pair) for pair in combinations(row.items(), 2)}
 
 
-def all_pairs() -> Iterator[Pair]:
+def all_pairs(factors: Sequence[Factor] = FACTORS) -> Iterator[Pair]:
     """Yield every pair of values of two factors."""
-    for first, second in combinations(FACTORS, 2):
+    for first, second in combinations(factors, 2):
         for value in first.values:
             yield from (frozenset({(first.name, value), (second.name, other)}) for other in second.values)
 
@@ -36,23 +36,23 @@ def alone(pair: Pair) -> Row | None:
     return DEFAULTS | needed | given
 
 
-def covering_rows(refused: Refused, done: Collection[Pair] = ()) -> list[Row]:
-    """Return rows that cover all pairs that are not refused and not done already.
+def covering_rows(refused: Refused, done: Collection[Pair] = (), factors: Sequence[Factor] = FACTORS) -> list[Row]:
+    """Return rows that cover all pairs of values of the factors that are not refused and not done already.
 
     The greedy algorithm of allpairspy leaves out pairs whose rows it cannot complete; each gets a row that has defaults
     for everything else.
     """
-    allowed = {pair for pair in all_pairs() if (row := alone(pair)) is not None and not refused(row)}
+    allowed = {pair for pair in all_pairs(factors) if (row := alone(pair)) is not None and not refused(row)}
     missing = allowed - {*done}
-    names = [factor.name for factor in FACTORS]
+    names = [factor.name for factor in factors]
 
     def acceptable(values: list[Value]) -> bool:
         return not refused(DEFAULTS | dict(zip(names, values, strict=False)))
 
     rows: list[Row] = []
     if not done:
-        for values in AllPairs([list(factor.values) for factor in FACTORS], filter_func=acceptable):
-            rows.append(dict(zip(names, values, strict=True)))
+        for values in AllPairs([list(factor.values) for factor in factors], filter_func=acceptable):
+            rows.append(DEFAULTS | dict(zip(names, values, strict=True)))
             missing -= pairs_of(rows[-1])
     while missing:
         row = _row_with(missing, refused)

@@ -88,7 +88,7 @@ def workshop(folder: Path) -> Iterator[Workshop]:
             "cross-encoder": write_fake_reranker(folder / "cross-encoder", texts),
             "late-interaction": write_fake_token_encoder(folder / "late-interaction", texts),
             "worse": write_fake_reranker(folder / "worse", texts, sign=-1.0),
-            "endpoint": f"{embeddings.url}/v1",
+            "endpoint": embeddings.url,
             "nobody": "http://127.0.0.1:9",
         }
         yield Workshop(folder, loaded, {name: str(path) for name, path in models.items()}, reranker, embeddings)

@@ -70,7 +70,7 @@ FACTORS = (
     Factor("projection", Kind.OPTION, (None, "query-pca", "auto")),
     Factor("retention", Kind.OPTION, (None, "0.8"), {"projection": "query-pca"}),
     Factor("precision", Kind.OPTION, (None, "int8", "bfloat16", "auto")),
-    Factor("index", Kind.OPTION, (None, "hnsw", "flat-int8", "ivf-pq", "auto")),
+    Factor("index", Kind.OPTION, (None, "hnsw", "flat-int8", "ivf-flat", "auto")),
     Factor("rerank", Kind.OPTION, (None, "{cross-encoder}", "{late-interaction}", "endpoint", "auto:{worse}")),
     Factor("rerank_candidates", Kind.OPTION, (None, "12", "auto"), {"rerank": "{cross-encoder}"}),
     Factor("margin", Kind.OPTION, (None, "0.05")),
@@ -78,9 +78,8 @@ FACTORS = (
     Factor("query_prompt", Kind.OPTION, (None, "permit: ")),
     Factor("document_prompt", Kind.OPTION, (None, "answer: ")),
     Factor("max_length", Kind.OPTION, (None, "12")),
-    Factor("similarity", Kind.OPTION, (None, "dot")),
-    Factor("model", Kind.OPTION, (None, "words"), {"encoder": "openai:{endpoint}"}),
-    Factor("dimensions", Kind.OPTION, (None, "16"), {"encoder": "openai:{endpoint}", "model": "words"}),
+    Factor("similarity", Kind.OPTION, (None, "dot"), {"encoder": "vectors"}),  # exported encoders have one already
+    Factor("dimensions", Kind.OPTION, (None, "16"), {"encoder": "openai:{endpoint}"}),
     Factor("accept_vectors", Kind.OPTION, (None, "")),
     Factor("encoder_threads", Kind.SETTING, (None, "2")),
     Factor("search_threads", Kind.SETTING, (None, "2")),
@@ -108,7 +107,17 @@ ANY = "any value"
 # What a calibration refuses after it has read the data set or the model, with a sentence that names the option.
 CONFLICTS: tuple[dict[str, Value], ...] = (
     {"unanswerable": "none", "max_answered": ANY},
+    {"encoder": "{encoder}", "similarity": "dot"},
     {"drawn": "queries", "count_at_most": ANY},
+    {"encoder": "vectors", "precision": "int8"},
+    {"encoder": "vectors", "precision": "bfloat16"},
+    {"encoder": "vectors", "dimensions": ANY},
+    {"encoder": "openai:{endpoint}", "similarity": "dot"},
+    {"encoder": "openai:{endpoint}", "precision": "int8"},
+    {"encoder": "openai:{endpoint}", "precision": "bfloat16"},
+    {"encoder": "vectors", "query_prompt": ANY},
+    {"encoder": "vectors", "document_prompt": ANY},
+    {"encoder": "vectors", "max_length": ANY},
 )
 
 # What changes neither what a release returns nor a reply, or has a test with servers of its own.
@@ -117,9 +126,10 @@ UNCHANGING = {
     "releases": "where the release goes; every other calibration is repeated in another folder",
     "as_json": "what is printed; given always",
     "verbose": "what is printed",
+    "model": "given whenever the encoder is behind an endpoint",
     "yes": "no question before texts are sent; given always",
     "encoder_key_file": "who may use the endpoint",
-    "no_promote": "moves no result", "force": "moves no result; given always", "sign_with": "adds a file beside the release",
+    "no_promote": "moves no result", "force": "moves no result; given always", "sign_with": "adds a file",
     "max_accuracy_drop": "decides on the promotion alone", "max_kept_increase": "decides on the promotion alone",
     "promote_if": "decides on the promotion alone",
     "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",

@@ -25,10 +25,14 @@ def refusal(row: Row) -> str | None:
         needed = (BY_NAME[name].needs or {}) if value is not None else {}
         if any(row.get(other, expected) in {None, BY_NAME[other].values[0]} for other, expected in needed.items()):
             return f"{name} needs {needed}"
-    given = tuple(
-        (name, value) for name, value in row.items() if value is not None and BY_NAME[name].kind is Kind.OPTION
+    return option_refusal(row)
+
+
+def option_refusal(row: Row) -> str | None:
+    """Return the message with which `taugate calibrate` refuses the options of a row before it reads anything."""
+    return _refusal(
+        tuple((name, value) for name, value in row.items() if value is not None and BY_NAME[name].kind is Kind.OPTION)
     )
-    return _refusal(given)
 
 
 @cache
@@ -38,7 +42,7 @@ def _refusal(given: tuple[tuple[str, str], ...]) -> str | None:
     for name, value in given:
         param = known[name]
         values[name] = True if name in _FLAGS else param.type(value, param, None)
-    own = {"encoder", "model", "dimensions", "query_prompt", "document_prompt", "max_length", "similarity"}
+    own = {"encoder", "dimensions", "query_prompt", "document_prompt", "max_length", "similarity"}
     try:
         CalibrationSettings.from_options({name: value for name, value in values.items() if name not in own})
     except InputError as error:
