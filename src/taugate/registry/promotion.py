@@ -1,6 +1,6 @@
 """Promotion, rollback and shadow: which release may become current, how pointers move, and where a rollback leads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -210,7 +210,7 @@ def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
     current, new = (scorer_record(releases, name) for name in names)
     if current.get("sha256", manifest.scorer.sha256) == manifest.scorer.sha256:
         return False
-    if not (_is_second(current) and _is_second(new)):
+    if not all("first" in record for record in (current, new)):  # both are of a second stage
         return True
     before, after = (
         {
@@ -223,16 +223,11 @@ def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
     return not differences or max(differences) > new["tolerance"]
 
 
-def _is_second(record: Mapping[str, object]) -> bool:
-    """Return whether a record of `scorer_record` is that of a second stage."""
-    return "first" in record
-
-
 def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:
     """Return the error for a release whose results are not scored as those of the current one."""
     name, current = manifest.release_id, pointed_id(releases, CURRENT)
     record = scorer_record(releases, current)
-    had_two, has_two = _is_second(record), _is_second(scorer_record(releases, name))
+    had_two, has_two = ("first" in scored_by for scored_by in (record, scorer_record(releases, name)))
     if had_two != has_two:
         before, after = ("two stages" if two else "one stage" for two in (had_two, has_two))
         left_out = "" if has_two else "; a second stage that is not shown to help is left out"

@@ -179,8 +179,8 @@ class Calibration(CalibrationStages):
             )
         elif self.requested.input_options.similarity == "dot":
             self.job.report(
-                "warning: --similarity dot: all vectors have the same length, so the dot product ranks like the cosine, "
-                "which is used"
+                "warning: --similarity dot: all vectors have the same length, so the dot product ranks like the "
+                "cosine, which is used"
             )
 
     def rerank(self) -> Self:
