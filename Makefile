@@ -15,7 +15,7 @@ export TEST_KERNEL := $(KERNEL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-slow test-exhaustive faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
+.PHONY: help quickstart test test-slow test-exhaustive test-pairs faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
   evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
   ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak gate-soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint format docs prose openapi structure settings dashboards chart \
@@ -35,6 +35,9 @@ test-slow: $(VENV)/.test ## run the tests marked slow: training, pages of the do
 
 test-exhaustive: $(VENV)/.test ## run the tests marked exhaustive: more moments of a kill, more requests, more data; before a release
 	$(PYTEST) -m exhaustive $(ARGS)
+
+test-pairs: $(VENV)/.test ## try all pairs of the options and settings that change a release or a reply; ARGS="--first 5" for some rows
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.pairs $(ARGS)
 
 faults: $(VENV)/.test ## run tests/faults at other moments, ten times as long: FAULTS_SEED=… FAULTS_ROUNDS=…
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)

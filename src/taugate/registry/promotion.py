@@ -19,8 +19,9 @@ from taugate.registry.catalog import (
 from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
 from taugate.retrieval.release.collection import verify_with_collection
-from taugate.retrieval.release.layout import CURRENT, SHADOW
+from taugate.retrieval.release.layout import CURRENT, KNOWN_PAIRS, RERANKER_FOLDER, SHADOW
 from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.storage.files import atomic_write, sync_folder
 
@@ -85,12 +86,7 @@ def promote(
         forced = list(objections)
         if scorer_differs(releases, manifest):
             if not new_encoder:
-                before = scorer_record(releases, current).get("name")
-                raise ReleaseError(
-                    f"{name}: encoded by {manifest.scorer.name}, but the current release {current} by {before} (which "
-                    "may be another export of the same model), so similarities and thresholds of the two cannot be "
-                    "compared; to promote it anyway, give --new-encoder"
-                )
+                raise _other_scorer(releases, manifest)
             forced.append(ENCODER)
         _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
     return manifest
@@ -206,9 +202,46 @@ def encoder_differs(releases: Path, sha256: str) -> bool:
 
 
 def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
-    """Return whether what scores the current release's results differs from a release's; False if none is current."""
-    sha256 = manifest.scorer.sha256
-    return bool(scorer_record(releases, pointed_id(releases, CURRENT)).get("sha256", sha256) != sha256)
+    """Return whether what scores the current release's results differs from a release's; False if none is current.
+
+    The digest of an endpoint depends on its known pairs, so those of two second stages are compared as well.
+    """
+    names = (pointed_id(releases, CURRENT), manifest.release_id)
+    current, new = (scorer_record(releases, name) for name in names)
+    if current.get("sha256", manifest.scorer.sha256) == manifest.scorer.sha256:
+        return False
+    if not all("first" in record for record in (current, new)):  # both are of a second stage
+        return True
+    before, after = (
+        {
+            (pair.query, pair.document): pair.score
+            for pair in read_pairs(releases / str(name) / RERANKER_FOLDER / KNOWN_PAIRS)
+        }
+        for name in names
+    )
+    differences = [abs(score - after[pair]) for pair, score in before.items() if pair in after]
+    return not differences or max(differences) > new["tolerance"]
+
+
+def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:
+    """Return the error for a release whose results are not scored as those of the current one."""
+    name, current = manifest.release_id, pointed_id(releases, CURRENT)
+    record = scorer_record(releases, current)
+    had_two, has_two = ("first" in scored_by for scored_by in (record, scorer_record(releases, name)))
+    if had_two != has_two:
+        before, after = ("two stages" if two else "one stage" for two in (had_two, has_two))
+        left_out = "" if has_two else "; a second stage that is not shown to help is left out"
+        return NotPromoted(
+            f"{name}: has {after}, but the current release {current} has {before}, so thresholds of the two cannot be "
+            f"compared{left_out}. To promote it anyway: taugate release promote {name} --releases {releases} "
+            "--new-encoder",
+            ENCODER,
+        )
+    return ReleaseError(
+        f"{name}: {'ranked' if has_two else 'encoded'} by {manifest.scorer.name}, but the current release {current} by "
+        f"{record.get('name')} (which may be another export of the same model), so similarities and thresholds of the "
+        "two cannot be compared; to promote it anyway, give --new-encoder"
+    )
 
 
 def current_encoder_name(releases: Path) -> str | None:

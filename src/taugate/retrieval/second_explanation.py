@@ -36,15 +36,22 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
     first = explain(alone, documents, listed_all, document_id)
     if first.filtered or first.id is None:
         return first
+    grouped = retriever.groups(query)
     listing = replace(query, k=candidates, min_results=candidates, group_by=None)
+    if grouped:  # of documents beyond the first k, the candidates need not hold the best passage
+        listing = replace(query, min_results=query.k)
     read, vectors = retriever.read([query, listing])
     served, listed = retriever.answer(read, vectors)
     if served.stage != "second" or listed.stage != "second":
-        served_first = explain(alone, documents, query, document_id)
+        # A threshold of the request is meant for the second stage's scores.
+        served_first = explain(alone, documents, replace(query, threshold=None), document_id)
         why = f"{served_first.why} The second stage is not available."
         return served_first.model_copy(update={"why": why, "not_comparable": served.not_comparable})
-    position = int(documents.positions(first.id)[0])
-    places = np.flatnonzero(listed.positions == position)
+    own = documents.positions(document_id)
+    best = [position for position in (*served.positions.tolist(), *listed.positions.tolist()) if position in own]
+    if best and documents[best[0]].id != first.id:  # the second stage prefers another passage of the document
+        first = explain(alone, documents, listed_all, documents[best[0]].id)
+    places = np.flatnonzero(listed.positions == (best or [-1])[0])
     base = first.model_copy(
         update={
             "policy": served.policy,
@@ -56,10 +63,14 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         }
     )
     if not len(places):
-        why = f"The first stage ranks it {first.rank}, and the second stage scores the first {candidates} alone."
+        parents, why = retriever.parents, f"the second stage scores the first {candidates} alone"
+        if grouped:
+            why = f"the second stage considers the best passages of {len(listed.positions)} documents"
+        # Grouped, the list may have a better passage of the same document.
+        sibling = grouped and parents is not None and np.isin(parents[listed.positions], parents[own]).any()
         return base.model_copy(
-            update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False, "rule": "rank"}
-            | {"why": why}
+            update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False}
+            | {"rule": "chunk" if sibling else "rank", "why": f"The first stage ranks it {first.rank}, and {why}."}
         )
     return _ranked(base, read[0], served, listed, int(places[0]))
 

@@ -14,14 +14,16 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.dataset.off_topic import off_topic_questions
-from taugate.registry.catalog import find
+from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
-from taugate.registry.promotion import promote
+from taugate.registry.promotion import promote, scorer_differs
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
+from taugate.retrieval.release import questions
 from taugate.retrieval.release.corpus import open_searched
 from taugate.retrieval.release.decisions import load_second_stage
+from taugate.retrieval.release.layout import QUESTIONS
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.second_stage import read_pairs
@@ -32,6 +34,7 @@ from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInterac
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.second_explanation import explain_stages
 from tests.calibration.update.corpora import mixed_changes, newer
+from tests.chunked_release import write_chunked_release
 from tests.fake_reranker import write_fake_reranker
 from tests.fake_token_encoder import DIMENSION, write_fake_token_encoder
 from tests.rerank_server import RerankServer
@@ -125,6 +128,37 @@ def test_explanation_has_both_ranks(two_stages: Path) -> None:
     assert explained.score == pytest.approx(answer.scores[explained.rank - 1])
     far = explain_stages(release.retriever, release.documents, Query(entry["q"], 5), FAQ[-1]["id"])
     assert (far.kept, far.rule) == (False, "rank")
+
+
+def test_explanation_agrees_with_search_when_reranker_is_paused(two_stages: Path) -> None:
+    release = load(two_stages)
+    assert release.retriever.second is not None
+    release.retriever.second._pause = 1e9  # all searches are in this pause
+    release.retriever.second.pause()
+    release.retriever.second._paused_until = float("inf")
+    for entry in FAQ[:5]:
+        query = Query(entry["q"], 5, threshold=0.999)  # meant for the second stage's scores
+        (answer,) = release.retriever.search([query])
+        shown = {document.id for document in answer.read(release.documents)}
+        assert (answer.stage, answer.threshold) == ("first", release.manifest.first_stage.policy.tau)
+        for name in [*shown, entry["id"]]:
+            explained = explain_stages(release.retriever, release.documents, query, name)
+            assert (explained.kept, explained.threshold) == (name in shown, pytest.approx(answer.threshold))
+
+
+def test_explanation_of_chunks_agrees_with_search(sample: Path, encoder: Path, reranker: Path, tmp_path: Path) -> None:
+    folder = write_chunked_release(sample, encoder, tmp_path, "--rerank", str(reranker), "--lexical", "off")
+    release = load(find(folder))
+    for entry in FAQ[:6]:
+        for query in (Query(entry["q"], 5), Query(entry["q"], 5, group_by="document"), Query(entry["q"], 30)):
+            (answer,) = release.retriever.search([query])
+            found = answer.read(release.documents)
+            ranks = {document.id: rank for document, rank in zip(found, answer.ranks.tolist(), strict=True)}
+            parents = {document.document_id for document in found}
+            for name in [*ranks, *parents, entry["id"]]:
+                explained = explain_stages(release.retriever, release.documents, query, name)
+                assert explained.kept == (name in ranks or name in parents)
+                assert not explained.kept or explained.rank == ranks[str(explained.id)]
 
 
 def test_damaged_reranker_is_refused(two_stages: Path) -> None:
@@ -323,6 +357,60 @@ def test_gate_accepts_a_second_stage_that_helps(
     began_without = load(find(tmp_path))  # the first stage serves while the endpoint is down
     (answer,) = began_without.retriever.search([Query(FAQ[0]["q"], 5)])
     assert (answer.stage, answer.skipped) == ("first", "paused")
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--guarantee", "expected-loss"), marks=pytest.mark.slow)])
+def test_policy_probability_is_certified_on_the_second_stage(
+    sample: Path, encoder: Path, reranker: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    options = ("--rerank", str(reranker), "--max-loss", "0.1", "--policy", "probability", *more)
+    assert calibrate(sample, encoder, tmp_path, *options) == 0
+    release = find(tmp_path)
+    listed = [orjson.loads(line) for line in questions.read(release / QUESTIONS)]
+    manifest, served = manifest_of(tmp_path), load(release).retriever
+    assert manifest.policy.kind == "probability"
+    off_topic = [question for question in listed if question["kind"] == "off_topic"]
+    answers = served.search([Query(question["text"], 5, min_results=5) for question in off_topic])
+    for question, answer in zip(off_topic, answers, strict=True):
+        np.testing.assert_allclose(question["values"], answer.relevance, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_recalibration_keeps_an_endpoint_that_scores_alike(
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path
+) -> None:
+    assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
+    before, data = find(tmp_path), newer(sample, tmp_path / "newer", mixed_changes)
+    lines = (data / "qrels" / "test.tsv").read_text("utf-8").splitlines()  # without some queries, so with other pairs
+    (data / "qrels" / "test.tsv").write_text("\n".join([lines[0], *lines[40:]]) + "\n", "utf-8")
+    assert cli.main(["recalibrate", str(data), "--releases", str(tmp_path)]) == 0
+    manifest = manifest_of(tmp_path)
+    assert manifest.parent == before.name
+    assert manifest.second_stage is not None
+    server.score = lambda query, text: len(text) / 10_000
+    assert calibrate(sample, encoder, tmp_path, "--rerank", "endpoint", "--no-promote") == 0
+    other = verify_searchable(tmp_path / release_ids(tmp_path)[-1])
+    assert other.release_id != manifest.release_id
+    assert scorer_differs(tmp_path, other), "another model answers at the endpoint"
+
+
+@pytest.mark.slow
+def test_recalibration_without_a_second_stage_that_helps_is_not_promoted(
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
+    before = find(tmp_path)
+    server.score = lambda query, text: (crc32(f"{query}{text}".encode()) % 1000) / 1000
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    capsys.readouterr()
+    assert cli.main(["recalibrate", str(data), "--releases", str(tmp_path)]) == 4
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "has one stage, but the current release" in last
+    assert "a second stage that is not shown to help is left out" in last
+    assert "encoded" not in last
+    assert find(tmp_path) == before
+    new = next(name for name in release_ids(tmp_path) if name != before.name)
+    assert cli.main(["release", "promote", new, "--releases", str(tmp_path), "--new-encoder"]) == 0
 
 
 def test_gate_refuses_a_second_stage_that_does_not_help(

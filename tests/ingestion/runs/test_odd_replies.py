@@ -223,3 +223,16 @@ def test_tries_of_request_share_its_deadline(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConnectionError, match="2 attempts failed, the last one as it timed out; the same command"):
         store.send("/find", {}, {})
     assert limits == [_TIMEOUT, _TIMEOUT - 40]
+
+
+def test_reply_of_the_first_stage_alone_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taugate's own service while its reranker is down: scores of both stages would be one run."""
+    store, stages = HttpStore("http", "http://127.0.0.1:1", first_wait=0), ["first", "second"]
+
+    def reply(*_: Any) -> Any:
+        return 200, {}, json.dumps({"stage": stages.pop(0) if stages else "first", "results": []}).encode()
+
+    monkeypatch.setattr(store._http, "request", reply)
+    assert store.send("/search", {}, {}) == {"stage": "second", "results": []}
+    with pytest.raises(ConnectionError, match="the second stage did not reply.*the same command resumes the run"):
+        store.send("/search", {}, {})

@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
@@ -124,3 +125,34 @@ def test_failed_queries_are_not_compared(two: Two) -> None:
     shadow.close()
     pipeline.close()
     assert count("compared") + count("skipped") < 1000
+
+
+def test_query_that_means_another_score_in_the_shadow_is_skipped(two: Two) -> None:
+    """A threshold for another score, and a vector of another encoder although one reranker scores both releases."""
+    old, new = (load(two.folder / name, 1) for name in (two.old, two.new))
+    pipeline = SearchPipeline(old)
+    shadow = Shadow(new, pipeline, 1, CollectorRegistry())
+    vector = Query("permit", 5, vector=old.retriever.vectors(["permit"])[0].tobytes())
+    with_threshold = Query("permit", 5, threshold=0.4)
+    assert shadow._can_answer(vector)
+    assert shadow._can_answer(with_threshold)
+    policy, encoder = new.manifest.policy, new.manifest.encoder
+    shadow.release = SimpleNamespace(
+        manifest=new.manifest.model_copy(update={"policy": policy.model_copy(update={"kind": "probability"})})
+    )
+    assert not shadow._can_answer(with_threshold)
+    other, second = encoder.model_copy(update={"sha256": "f" * 64}), SimpleNamespace(name="reranker", sha256="0" * 64)
+    shadow.release = SimpleNamespace(
+        manifest=new.manifest.model_copy(update={"encoder": other, "second_stage": second})
+    )
+    pipeline.release = SimpleNamespace(manifest=old.manifest.model_copy(update={"second_stage": second}))
+    assert not shadow._can_answer(vector)
+    shadow.release = pipeline.release = new
+    shadow.close()
+    pipeline.close()
+
+
+def test_shadow_counts_all_results_of_a_query_with_its_own_threshold(two: Two) -> None:
+    release = load(two.folder / two.old, 1)
+    top, _ = answer(Query(QUERIES[0], 5, threshold=2.0), release.retriever, release.documents)
+    assert [*top.values()] == [False] * 5

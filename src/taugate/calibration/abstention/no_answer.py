@@ -10,9 +10,9 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 
 def answered_unanswerable(
@@ -41,17 +41,16 @@ def answered_unanswerable(
 
 
 def answered_off_topic(
-    questions: UnansweredQuestions, relevance: Relevance | None, policy: PolicyRecord
+    questions: UnansweredQuestions, relevance: Float32 | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
     """Measure how many questions from another field get a result; they are searched and cut as any query is.
 
     Args:
         questions: The questions with their results.
-        relevance: Model of relevance, None without one.
+        relevance: (o, K) float32 relevance of the results; None without a model.
         policy: Policy in force.
     """
-    estimated = None if relevance is None else relevance.estimate(questions.vectors, questions.top)
-    decisions = decision_scores(policy.kind, questions.top.scores, estimated)
+    decisions = decision_scores(policy.kind, questions.top.scores, relevance)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
     return _record("off_topic", answered, SamplingUnits.from_clusters(questions.clusters))

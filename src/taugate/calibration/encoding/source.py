@@ -47,6 +47,13 @@ class RequestedEncoder:
     input_options: InputOptions = field(default_factory=InputOptions)
     endpoint_options: EndpointOptions = field(default_factory=EndpointOptions)
 
+    def __post_init__(self) -> None:
+        if self.endpoint_options.names_endpoint and not is_endpoint(self.name):
+            raise InputError(
+                f"--encoder {self.name}: is not behind an endpoint, so --model, --dimensions and --encoder-key-file do "
+                "not apply; leave them out, or write openai:URL or tei:URL"
+            )
+
     @property
     def is_own(self) -> bool:
         """True if the data set comes with vectors, so that there is no encoder."""
@@ -173,16 +180,11 @@ class Encoders:
             EncoderError: If an encoder does not exist, or the two have vectors of different lengths.
             InputError: If an option of endpoints is missing, or does not fit.
         """
-        endpoint = endpoint_options or EndpointOptions()
         if is_endpoint(name_or_path):
+            endpoint = endpoint_options or EndpointOptions()
             folder, access = endpoint_encoder(name_or_path, input_options or InputOptions(), endpoint)
             encoder = ExportedEncoder.load(folder, access=access)
             return cls(encoder, encoder)
-        if endpoint.names_endpoint:
-            raise InputError(
-                f"--encoder {name_or_path}: is not behind an endpoint, so --model, --dimensions and --encoder-key-file "
-                "do not apply; leave them out, or write openai:URL or tei:URL"
-            )
         document_folder = document_encoder(name_or_path)
         if document_folder is not None and input_options not in {None, InputOptions()}:
             raise EncoderError(

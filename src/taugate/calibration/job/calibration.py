@@ -178,7 +178,10 @@ class Calibration(CalibrationStages):
                 f"the document, divided by {max_norm:g}"
             )
         elif self.requested.input_options.similarity == "dot":
-            self.job.report("all vectors have the same length, so the dot product ranks like the cosine, which is used")
+            self.job.report(
+                "warning: --similarity dot: all vectors have the same length, so the dot product ranks like the "
+                "cosine, which is used"
+            )
 
     def rerank(self) -> Self:
         """Add a second stage to the search if one is requested, and the gate accepts it or it is named.

@@ -20,6 +20,8 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.vectors.similarity import Float32
 
 Positions = NDArray[np.int64]
@@ -73,6 +75,11 @@ class LabelledSearch(SearchedQueries):
             top = self.index.search(near.vectors, self._k)
             kinds.append((UnansweredQuestions(top, near.vectors, self.cluster_ids[near.sources]), near.sources))
         return kinds
+
+    def off_topic_relevance(self, model: Relevance | ScoreRelevance | None) -> Float32 | None:
+        """Estimate the relevance of the results of `off_topic`, (o, K) float32; None without a model of this search."""
+        questions = self.off_topic
+        return model.estimate(questions.vectors, questions.top) if isinstance(model, Relevance) else None
 
     @property
     def own(self) -> UnansweredQuestions:

@@ -22,7 +22,6 @@ from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
@@ -160,5 +159,5 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
         return answered_unanswerable(scored, policy, units, study.refusing)
     if not isinstance(search, LabelledSearch) or not search.dataset.off_topic:  # there is no encoder for them
         return None
-    relevance = None if study.estimated is None else study.estimated.relevance
-    return answered_off_topic(search.off_topic, relevance if isinstance(relevance, Relevance) else None, policy)
+    estimated = search.off_topic_relevance(study.estimated and study.estimated.relevance)
+    return answered_off_topic(search.off_topic, estimated, policy)

@@ -10,7 +10,6 @@ from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import Mask, decision_scores
-from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release.questions import MAX_QUESTIONS, CalibrationQuestion, QuestionKind
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -118,13 +117,14 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     asked: Mask = np.array([not (question.is_request or question.chooses) for question in search.dataset.off_topic])
     remaining = asked & search.off_topic_remaining(right)
     questions = search.off_topic.take(remaining)
-    relevance = None if calibrated.estimated is None else calibrated.estimated.relevance
-    estimated = relevance.estimate(questions.vectors, questions.top) if isinstance(relevance, Relevance) else None
+    estimated = search.off_topic_relevance(calibrated.estimated and calibrated.estimated.relevance)
     best = questions.top.scores[:, 0]
     return _Questions(
         "off_topic",
         [search.dataset.off_topic[row].text for row in np.flatnonzero(remaining).tolist()],
-        decision_scores(calibrated.policy.kind, questions.top.scores, estimated),
+        decision_scores(
+            calibrated.policy.kind, questions.top.scores, None if estimated is None else estimated[remaining]
+        ),
         best,
         None if calibrated.refusing is None else best,
         rows=np.arange(len(best)),

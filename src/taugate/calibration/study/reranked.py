@@ -35,6 +35,7 @@ from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
@@ -72,12 +73,12 @@ class RerankedQueries(LabelledSearch):
 
     Attributes:
         scale: What the scores are.
-        off_topic_results: (o, K) results of the questions about other subjects.
+        off_topic_candidates: Candidates of the questions about other subjects.
         candidates: (n, N) candidates of the answerable queries in the order of the second stage.
     """
 
     scale: Literal["similarity", "logit"]
-    off_topic_results: TopK
+    off_topic_candidates: Candidates
     candidates: TopK
 
     @property
@@ -95,7 +96,12 @@ class RerankedQueries(LabelledSearch):
         """See LabelledSearch.off_topic."""
         vectors = self.encoded.off_topic
         clusters = int(self.cluster_ids.max(initial=-1)) + 1 + np.arange(len(vectors))
-        return UnansweredQuestions(self.off_topic_results, vectors, clusters)
+        return UnansweredQuestions(_best(self.off_topic_candidates.second, self._k), vectors, clusters)
+
+    def off_topic_relevance(self, model: Relevance | ScoreRelevance | None) -> Float32 | None:
+        """See LabelledSearch.off_topic_relevance; the model has the scores of both stages."""
+        first = {FIRST_SCORE: self.off_topic_candidates.first_scores[:, : self._k]}
+        return model.estimate(self.off_topic.top.scores, first) if isinstance(model, ScoreRelevance) else None
 
     @cached_property
     def near_misses(self) -> list[tuple[UnansweredQuestions, Positions]]:
@@ -232,7 +238,7 @@ class RerankedSearch(CorpusSearch):
             self.encoded,
             self.index,
             self.scale,
-            _best(self.off_topic.second, k),
+            self.off_topic,
             self.answerable.second,
         )
 

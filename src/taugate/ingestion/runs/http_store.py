@@ -91,10 +91,14 @@ class HttpStore:
             except AttemptFailed as error:
                 failure, waits = str(error), 0.0
             else:
-                if status == 200:
-                    return self._parsed(address, received)
                 failure, waits = f"the status was {status}", retry_after(replied)
-                if status not in TRANSIENT:
+                if status == 200:
+                    reply = self._parsed(address, received)
+                    # Of Taugate itself, while the reranker is down; scores of both stages would be one run.
+                    if not (isinstance(reply, dict) and reply.get("stage") == "first"):
+                        return reply
+                    failure = "the second stage did not reply, so that the scores are those of the first one"
+                elif status not in TRANSIENT:
                     message = received[:_QUOTED].decode(errors="replace").replace(self._key or "\0", "…")
                     raise InputError(f"{address}: status {status}: {message}; correct the request, or give a key")
             spent, attempt = spent + time.monotonic() - began, attempt + 1

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 from prometheus_client import CollectorRegistry
 
 from taugate.retrieval.documents.store import Documents
@@ -13,9 +12,6 @@ from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.retriever import Retriever
 from taugate.service.metrics import SHADOW_INFO, STAGE_SECONDS, MetricGroup, counter, gauge, histogram
-
-_NO_THRESHOLD = float(np.finfo(np.float32).min)
-
 
 # The top-K of a release, in order, and whether each result is kept. By ids of documents if the query groups results,
 # because the two releases may divide a document differently.
@@ -33,7 +29,7 @@ def answer(query: Query, retriever: Retriever, documents: Documents) -> tuple[To
     (cut,) = retriever.answer([query], vectors)
     kept = {*_ids(query, cut, documents)}
     seconds = time.perf_counter() - began
-    (uncut,) = retriever.answer([replace(query, threshold=_NO_THRESHOLD)], vectors)
+    (uncut,) = retriever.answer([replace(query, min_results=query.k)], vectors)
     return {name: name in kept for name in _ids(query, uncut, documents)}, seconds
 
 

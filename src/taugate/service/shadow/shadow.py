@@ -51,9 +51,18 @@ class Shadow:
             self._gauges.count("skipped")
 
     def _can_answer(self, query: Query) -> bool:
-        """Return whether both releases can: a vector means nothing to the encoder of another release."""
-        shadow, current = self.release.manifest, self.current.release.manifest
-        return shadow.scorer == current.scorer if query.vector is not None else shadow.reads_texts
+        """Return whether both releases can.
+
+        A vector means nothing to the encoder of another release, and a threshold to another score.
+        """
+        shadow, current = (release.manifest for release in (self.release, self.current.release))
+        if query.threshold is not None and (shadow.scorer, shadow.policy.kind) != (current.scorer, current.policy.kind):
+            return False
+        if query.vector is None:
+            return shadow.reads_texts
+        # With a second stage, that is what scores, and its texts are needed beside the vectors.
+        encoders = {(manifest.float32_encoder or manifest.answering).sha256 for manifest in (shadow, current)}
+        return len(encoders) == 1
 
     def close(self) -> None:
         """Finish the current query, drop the waiting ones, and close the release."""
