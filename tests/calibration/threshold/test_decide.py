@@ -86,13 +86,13 @@ def test_bootstrap_rule_gives_papers_threshold(known: CalibrationQueries, metric
 
 def test_unrestricted_threshold_is_measured_on_other_queries(known: CalibrationQueries) -> None:
     policy = decide_policy(ThresholdRule("bootstrap", "similarity"), known)
-    measured_on = np.arange(0, len(known.scored.judged), 3)
+    measured_on = known.scored.take(np.arange(0, len(known.scored.judged), 3))
     result = with_unrestricted(policy, known, measured_on)
     other = result.unrestricted
     assert other is not None
     assert result == policy.model_copy(update={"unrestricted": other}), "the papers' rule stays as it is"
     assert other.tau == unrestricted_threshold(known.scored.judged.take(known.calibration), known.rows)
-    judged = known.scored.judged.take(measured_on)
+    judged = measured_on.judged
     kept = judged.top.scores >= np.float32(other.tau)
     assert other.kept_fraction == pytest.approx(kept.mean())
     assert other.loss == pytest.approx((judged.accuracy() - judged.accuracy(kept)).mean())
@@ -100,7 +100,7 @@ def test_unrestricted_threshold_is_measured_on_other_queries(known: CalibrationQ
 
 def test_certified_policy_has_no_unrestricted_threshold(known: CalibrationQueries) -> None:
     policy = decide_policy(ThresholdRule("risk-control", "relative", max_loss=0.2), known)
-    assert with_unrestricted(policy, known, known.calibration) is policy
+    assert with_unrestricted(policy, known, known.scored) is policy
     assert "unrestricted" not in policy.model_dump(mode="json")
 
 

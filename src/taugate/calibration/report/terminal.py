@@ -106,7 +106,7 @@ def unrestricted(policy: PolicyRecord) -> str:
     return (
         f" If every similarity were a candidate, the interval would allow τ = {other.tau:.6f}, which keeps "
         f"{percent(other.kept_fraction)} of the results and loses {percent(other.loss)} of "
-        f"{'the answers' if policy.metric == 'accuracy' else 'NDCG'}, before any query is refused."
+        f"{'the answers' if policy.metric == 'accuracy' else 'NDCG'}."
     )
 
 

@@ -52,7 +52,8 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:
-            policy = with_unrestricted(_counting_refusals(policy, study), queries, study.measured.members)
+            measured = study.scored.take(study.measured.members)
+            policy = with_unrestricted(_counting_refusals(policy, study), queries, measured)
         metrics = {name: _measure(part, study, policy, inputs) for name, part in study.parts.items()}
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.measure import Rows, bootstrapped
-from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import ThresholdRule
@@ -80,25 +80,22 @@ def unrestricted_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = 
     return candidates[count - 1] if count else None
 
 
-def with_unrestricted(
-    policy: PolicyRecord, evidence: CalibrationQueries, measured_on: NDArray[np.int64]
-) -> PolicyRecord:
+def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measured_on: ScoredQueries) -> PolicyRecord:
     """Add the reading of the papers' rule that does not depend on Γ; other policies stay as they are.
 
     Args:
         policy: The policy in force.
         evidence: The queries.
-        measured_on: See `alternatives`.
+        measured_on: Queries on which kept results and losses are measured, held out if possible.
     """
     if policy.method != "bootstrap":
         return policy
-    judged = evidence.scored.judged
-    tau = unrestricted_threshold(judged.take(evidence.calibration), evidence.rows, policy.metric)
+    calibration = evidence.scored.judged.take(evidence.calibration)
+    tau = unrestricted_threshold(calibration, evidence.rows, policy.metric)
     if tau is None:
         return policy
-    measured = judged.take(measured_on)
-    kept = keep(measured.top.scores, np.float32(tau))
-    lost = measured.lost(policy.metric, kept).mean()
+    kept = measured_on.kept(policy.kind, np.float32(tau))
+    lost = measured_on.judged.lost(policy.metric, kept).mean()
     record = UnrestrictedThreshold(tau=tau, kept_fraction=float(kept.mean()), loss=float(lost))
     return policy.model_copy(update={"unrestricted": record})
 

@@ -32,7 +32,7 @@ class UnrestrictedThreshold(Record):
 
     Attributes:
         tau: This τ.
-        kept_fraction: Share of results that it keeps, of the queries of the last part of `metrics`, none refused.
+        kept_fraction: Share of results that it keeps, by the queries of the last part of `metrics`, refusals included.
         loss: Loss of the policy's metric on the same queries.
     """
 
