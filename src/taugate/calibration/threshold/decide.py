@@ -88,7 +88,7 @@ def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measur
         evidence: The queries.
         measured_on: Queries on which kept results and losses are measured, held out if possible.
     """
-    if policy.method != "bootstrap":
+    if policy.psi is None:
         return policy
     calibration = evidence.scored.judged.take(evidence.calibration)
     tau = unrestricted_threshold(calibration, evidence.rows, policy.metric)
