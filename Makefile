@@ -78,6 +78,11 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks hybrid-benchmarks dri
   reliability-benchmarks: %-benchmarks: $(VENV)/.test
 	$(BIN)/python -m benchmarks.$*.tables $(ARGS)
 
+# No prerequisite: installing faiss-cpu for the tests would replace faiss-gpu.
+.PHONY: gpu-check
+gpu-check: ## compare a GPU with processors on TAUGATE_DATA, below five minutes; ARGS="--releases DIR" for another release
+	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
+
 update-benchmark: $(VENV)/.test ## measure the tables of docs/benchmarks/update.md on the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
 

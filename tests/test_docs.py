@@ -98,6 +98,25 @@ def test_commands_have_help(command: str, capsys: pytest.CaptureFixture[str]) ->
     assert "usage: taugate" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        r"\[bootstrapped search\]\(docs/thresholds",
+        r"^\| τ\(ψ\) \|.*`taugate_release_psi`",
+        r"^\| query-PCA \| .*\]\(docs/gate\.md#query-pca\).*`--projection auto`",
+        r"\[versioned artifact\]\(docs/calibration",
+        r"in a FAISS index",
+        r"\[a GPU\]\(docs/operations\.md#run-on-a-gpu\)(.|\n)*^pip install faiss-gpu ",
+        r"^\| COE, ROE \|.*`/metrics` \(`taugate_coe`, `taugate_roe`\)",
+        r"Grafana: \*Taugate: drift\* and \[alerts\]\(docs/how-to/alert-on-drift\.md\)",
+        r"\[`taugate recalibrate`\]\(docs/how-to/recalibrate",
+    ],
+)
+def test_readme_leads_to_each_part_of_method(shown: str) -> None:
+    """That the targets of links exist is tested for every page."""
+    assert re.search(shown, (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_commands_of_readme_exist() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     actions = (

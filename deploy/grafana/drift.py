@@ -39,7 +39,7 @@ def _overlap(title: str, meaning: str, live: str, reference: str) -> Lines:
             },
             "percentunit",
             high=1,
-        ),
+        ).span(8),
         {"live upper": "live lower", "calibration upper": "calibration lower"},
     )
 
@@ -82,6 +82,24 @@ _CONTENT: list[Content] = [
         f"time() - min({selected('taugate_canary_timestamp_seconds')})",
         {None: "green", 900: "red"},  # as TaugateCanaryStale
         "s",
+    ),
+    _overlap(
+        "COE, from feedback: scores of judged documents, not the quality of answers",
+        "Share of the documents judged relevant that score above the low end of the top-K. Needs 100 judgements.",
+        "coe",
+        "coe",
+    ),
+    _overlap(
+        "COE expected: scores of results, not the quality of answers",
+        "COE estimated from the calibration's correct documents and the live top-K; needs no judgements.",
+        "coe_expected",
+        "coe",
+    ),
+    _overlap(
+        "ROE: scores of queries and random documents, not the quality of answers",
+        "Share of random documents that score above the low end of the top-K.",
+        "roe",
+        "roe",
     ),
     Row("Alarms"),
     states(
@@ -148,25 +166,7 @@ _CONTENT: list[Content] = [
         "Per hour, by replica. Evidence is updated after every block.",
         {"{{instance}}": f"rate({selected('taugate_drift_blocks_total')}[1h]) * 3600"},
     ),
-    Row("COE and ROE"),
-    _overlap(
-        "COE, from feedback",
-        "Share of the documents judged relevant that score above the low end of the top-K. Needs 100 judgements.",
-        "coe",
-        "coe",
-    ),
-    _overlap(
-        "COE expected",
-        "COE estimated from the calibration's correct documents and the live top-K; needs no judgements.",
-        "coe_expected",
-        "coe",
-    ),
-    _overlap(
-        "ROE",
-        "Share of random documents that score above the low end of the top-K.",
-        "roe",
-        "roe",
-    ),
+    Row("Behind COE and ROE"),
     lines(
         "Above θ of the calibration",
         "All replicas, over an hour: judged documents (COE of the shown ones) and random documents (ROE).",

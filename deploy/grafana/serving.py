@@ -123,6 +123,12 @@ _CONTENT: list[Content] = [
         {None: NEUTRAL},
     ).span(2),
     number(
+        "ψ of τ",
+        "Percentile of Γ that is τ; no data if the rule has none.",
+        f"max({selected('taugate_release_psi')})",
+        {None: NEUTRAL},
+    ).span(2),
+    number(
         "Evidence",
         "Provisional if a replica's release rests on generated queries, on too few queries of people, or on a corpus "
         "of at most K documents.",
@@ -143,14 +149,14 @@ _CONTENT: list[Content] = [
         f"min({selected('taugate_redis_up')} >= 0)",
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
-    ),
+    ).span(3),
     number(
         "Engine",
         "Up if the engine responds to every replica; no data if no release needs one.",
         f"min({selected('taugate_engine_up')} >= 0)",
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
-    ),
+    ).span(3),
     number(
         "Next key expiry",
         "Time until an API key expires; no data if none does. TaugateKeyExpiring names it a week before.",

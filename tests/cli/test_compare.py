@@ -46,6 +46,9 @@ def test_compare_measures_what_calibrate_measures_and_chooses_the_best(
     row = next(row for row in compared["encoders"] if row["encoder"] == str(encoder))
     assert metrics.roe is not None
     assert (row["coe"], row["roe"], row["kept"]) == (metrics.coe.mean, metrics.roe.mean, metrics.kept_fraction)
+    for name in ("accuracy", "ndcg", "coe", "roe"):
+        estimate = getattr(metrics, name)
+        assert row["intervals"][name] == {"lower": estimate.lower, "upper": estimate.upper}
 
 
 def test_compare_prints_a_table_of_encoders_and_one_of_differences(

@@ -145,12 +145,16 @@ def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
 
 def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
     measured, cost = encoder.metrics, encoder.cost
+    estimates = {name: getattr(measured, name) for name in ("accuracy", "ndcg", "coe", "roe")}
     return {
         "encoder": encoder.name,
         "accuracy": encoder.mean("accuracy"),
         "ndcg": encoder.mean("ndcg"),
         "coe": measured.coe.mean,
         "roe": None if measured.roe is None else measured.roe.mean,
+        "intervals": {
+            name: {"lower": estimate.lower, "upper": estimate.upper} for name, estimate in estimates.items() if estimate
+        },
         "kept": encoder.kept,
         "lexical_weight": encoder.lexical,
         "milliseconds": cost.milliseconds,

@@ -21,7 +21,8 @@ from taugate.retrieval.query import Answer, Reason, Skipped
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
-SHADOW_INFO, OVER_CERTIFIED = "taugate_shadow_release_info", "taugate_release_documents_over_certified"
+SHADOW_INFO, RELEASE_PSI = "taugate_shadow_release_info", "taugate_release_psi"
+OVER_CERTIFIED = "taugate_release_documents_over_certified"
 # Environment variable that prometheus_client reads on its first import; set if there are several workers.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 ReloadOutcome = Literal["loaded", "unchanged", "failed"]
@@ -163,6 +164,9 @@ class Metrics(MetricGroup):
     )
     release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
     release_rho = gauge("taugate_release_rho", "Threshold ρ of the release in service; NaN if it refuses no query.")
+    release_psi = gauge(
+        RELEASE_PSI, "Percentile ψ of Γ that is τ of the release in service; absent if its rule has none.", "release"
+    )
     release_provisional = gauge(
         "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
     )
@@ -260,8 +264,10 @@ class Metrics(MetricGroup):
         """Describe the release in service, which was loaded at a Unix time in seconds."""
         if self._release_labels is not None:
             self.release_info.labels(*self._release_labels).set(0)
+            self.release_psi.labels(self._release_labels[0]).set(math.nan)
             if SHARED_FOLDER not in os.environ:  # a series that is shared by workers cannot be removed
                 self.release_info.remove(*self._release_labels)
+                self.release_psi.remove(self._release_labels[0])
         self._release_labels = (
             manifest.release_id,
             manifest.scorer.name,
@@ -271,6 +277,8 @@ class Metrics(MetricGroup):
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_rho.set(math.nan if manifest.answer_threshold is None else manifest.answer_threshold[1])
+        if manifest.policy.psi is not None:
+            self.release_psi.labels(manifest.release_id).set(manifest.policy.psi)
         self.release_provisional.set(manifest.state == "provisional")
         self.release_documents_over_certified.set(manifest.documents_over_certified)
         self.release_loaded.set(loaded_at)
@@ -309,6 +317,8 @@ class AllWorkersCollector(Collector):
         for metric in _known(self._shared.collect()):  # type: ignore[no-untyped-call]
             if metric.name in {RELEASE_INFO, SHADOW_INFO}:
                 metric.samples = [sample for sample in metric.samples if sample.value]
+            elif metric.name == RELEASE_PSI:
+                metric.samples = [sample for sample in metric.samples if not math.isnan(sample.value)]
             elif metric.name == SIMILARITY and bounds:
                 metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
             yield metric

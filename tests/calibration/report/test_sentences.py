@@ -10,7 +10,7 @@ from taugate.calibration.charts.template import with_whole_options
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
-from taugate.calibration.report.terminal import statement, table
+from taugate.calibration.report.terminal import statement, table, unrestricted
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest
@@ -103,6 +103,17 @@ def test_metrics_line_has_measures_of_papers(papers: Studied) -> None:
 def test_statement_says_if_no_candidate_lowers_accuracy(papers: Studied, psi: int, said: bool) -> None:
     rule = papers.found.policy.model_copy(update={"psi": psi})
     assert ("no percentile of Γ lowers" in statement(rule)) == said
+
+
+def test_console_and_report_say_once_what_interval_allows(papers: Studied) -> None:
+    record = papers.found.policy.unrestricted
+    said = unrestricted(papers.found.policy).strip()
+    assert said.startswith(f"If every similarity were a candidate, the interval would allow τ = {record.tau:.6f}, ")
+    assert (
+        f"keeps {100 * record.kept_fraction:.1f}\u00a0% of the results and loses {100 * record.loss:.1f}\u00a0%" in said
+    )
+    assert table(papers.manifest()).count(said) == 1
+    assert papers.page().count(said) == 1
 
 
 def test_statement_matches_manifest(papers: Studied, probability: Studied) -> None:

@@ -10,7 +10,12 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
-from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
+from taugate.calibration.threshold.decide import (
+    bootstrap_threshold,
+    decide_policy,
+    unrestricted_threshold,
+    with_unrestricted,
+)
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES
@@ -77,6 +82,26 @@ def test_bootstrap_rule_gives_papers_threshold(known: CalibrationQueries, metric
     assert (result.kind, result.tau, result.psi, result.metric) == ("similarity", literal.tau, literal.psi, metric)
     assert (result.max_loss, result.max_empty, result.certificates, result.choice) == (None, None, [], None)
     assert result.guarantee.startswith("Nothing is certified")
+
+
+def test_unrestricted_threshold_is_measured_on_other_queries(known: CalibrationQueries) -> None:
+    policy = decide_policy(ThresholdRule("bootstrap", "similarity"), known)
+    measured_on = known.scored.take(np.arange(0, len(known.scored.judged), 3))
+    result = with_unrestricted(policy, known, measured_on)
+    other = result.unrestricted
+    assert other is not None
+    assert result == policy.model_copy(update={"unrestricted": other}), "the papers' rule stays as it is"
+    assert other.tau == unrestricted_threshold(known.scored.judged.take(known.calibration), known.rows)
+    judged = measured_on.judged
+    kept = judged.top.scores >= np.float32(other.tau)
+    assert other.kept_fraction == pytest.approx(kept.mean())
+    assert other.loss == pytest.approx((judged.accuracy() - judged.accuracy(kept)).mean())
+
+
+def test_certified_policy_has_no_unrestricted_threshold(known: CalibrationQueries) -> None:
+    policy = decide_policy(ThresholdRule("risk-control", "relative", max_loss=0.2), known)
+    assert with_unrestricted(policy, known, known.scored) is policy
+    assert "unrestricted" not in policy.model_dump(mode="json")
 
 
 def test_record_holds_requested_rule(known: CalibrationQueries) -> None:

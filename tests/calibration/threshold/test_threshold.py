@@ -8,10 +8,10 @@ from taugate.calibration.metrics.measure import Resamples, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import bootstrap_threshold, gamma
+from taugate.calibration.threshold.decide import bootstrap_threshold, gamma, unrestricted_threshold
 from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.policy.policy import Metric, keep
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:
@@ -53,6 +53,33 @@ def test_unreachable_interval_loses_nothing() -> None:
     assert bootstrapped(queries.accuracy(), rows).lower > bootstrapped(queries.accuracy(), rows).mean
     result = bootstrap_threshold(queries, rows)
     assert (result.psi, result.tau) == (0, gamma(queries, rows).min())
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
+@pytest.mark.parametrize("size", [20, 200])
+def test_unrestricted_threshold_equals_search_of_all_similarities(metric: Metric, size: int) -> None:
+    rng = np.random.default_rng(5)
+    grades = (rng.random((200, 4)) < 0.3).astype(int)
+    queries = judged(np.sort(rng.uniform(0.1, 0.9, (200, 4)).round(3))[:, ::-1], grades)
+    rows = rng.integers(0, 200, size=(60, size))
+    lower = bootstrapped(queries.metric(metric), rows).lower
+    inside = [
+        tau
+        for tau in np.unique(queries.top.scores)
+        if bootstrapped(queries.metric(metric, keep(queries.top.scores, tau)), rows).mean >= lower - 1e-12
+    ]
+    result = unrestricted_threshold(queries, rows, metric)
+    assert result == inside[-1]
+    assert result >= bootstrap_threshold(queries, rows, metric).tau
+    assert bootstrap_threshold(queries, rows, metric).psi == 100 or size == 200
+
+
+def test_unrestricted_threshold_is_none_if_interval_excludes_everything() -> None:
+    grades = np.tile([1, 0], (5000, 1))
+    grades[0] = 0
+    queries = judged(np.column_stack([np.full(5000, 0.9), np.full(5000, 0.3)]), grades)
+    rows = np.random.default_rng(0).integers(0, 5000, size=(500, 40))
+    assert unrestricted_threshold(queries, rows) is None
 
 
 def test_score_equal_to_tau_is_kept() -> None:

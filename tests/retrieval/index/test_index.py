@@ -100,17 +100,3 @@ def test_invalid_index_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
     with pytest.raises(ReleaseError, match="index.faiss"):
         load(tmp_path, "flat", 48)
-
-
-@pytest.mark.gpu
-def test_gpu_and_cpu_agree_exactly(rng: np.random.Generator) -> None:
-    """Both only propose candidates: scores come from the same float64 sums."""
-    documents, queries = unit(rng.standard_normal((50_000, 384))), unit(rng.standard_normal((256, 384)))
-    index = FlatIndex.build(documents)
-    if index._gpu is None:
-        pytest.skip("no GPU, or a faiss build without GPU support")
-    on_gpu = index.search(queries, 20)
-    index._gpu = None
-    on_cpu = index.search(queries, 20)
-    np.testing.assert_array_equal(on_gpu.scores, on_cpu.scores)
-    np.testing.assert_array_equal(on_gpu.positions, on_cpu.positions)

@@ -121,7 +121,7 @@ def test_subset_of_small_corpus(documents: np.ndarray, queries: np.ndarray) -> N
 def test_subset_search_avoids_gpu_copy(documents: np.ndarray, queries: np.ndarray) -> None:
     """FAISS has no selectors there: whatever is asked of the copy would fail."""
     index = build("flat", documents)
-    index._gpu = object()
+    index.gpu = object()
     for count in (FEW, N // 3):
         mask = some(np.random.default_rng(8), count)
         check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)

@@ -31,6 +31,7 @@ from taugate.calibration.report.terminal import (
     refusal_warning,
     refused_kinds,
     statement,
+    unrestricted,
 )
 from taugate.calibration.report.tradeoff import lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
@@ -63,6 +64,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         warnings=page_warnings(calibrated),
         parts=PARTS,
         statement=statement,
+        unrestricted=unrestricted,
         few_labels=few_labels,
         refused_kinds=refused_kinds,
         scores=SCORES,

@@ -36,6 +36,18 @@ def statement(rule: PolicyRecord | Alternative) -> str:
     return rule.guarantee or "Nothing is certified."
 
 
+def unrestricted(policy: PolicyRecord) -> str:
+    """Say what the interval of the papers' rule allows beyond Γ; empty for other rules."""
+    other = policy.unrestricted
+    if other is None:
+        return ""
+    return (
+        f" If every similarity were a candidate, the interval would allow τ = {other.tau:.6f}, which keeps "
+        f"{percent(other.kept_fraction)} of the results and loses {percent(other.loss)} of "
+        f"{'the answers' if policy.metric == 'accuracy' else 'NDCG'}."
+    )
+
+
 def refusal_warning(record: AbstentionRecord) -> str | None:
     """Warn if more answerable queries are refused than the default limit and no limit was requested; else None."""
     refused = record.empty_answerable
@@ -104,7 +116,7 @@ def _rule(manifest: ReleaseManifest) -> str:
     policy = manifest.policy
     psi = f", ψ = {policy.psi}" if policy.psi is not None else ""
     cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{psi}"
-    return f"in force: {cut} ({policy.method}). {statement(policy)}"
+    return f"in force: {cut} ({policy.method}). {statement(policy)}{unrestricted(policy)}"
 
 
 def _abstention(record: AbstentionRecord) -> list[str]:

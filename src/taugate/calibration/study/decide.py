@@ -18,7 +18,7 @@ from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.search import ScoredPart
 from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
-from taugate.calibration.threshold.decide import alternatives, decide_policy
+from taugate.calibration.threshold.decide import alternatives, decide_policy, with_unrestricted
 from taugate.calibration.threshold.policy_choice import certifiable_policy, with_enough_evidence
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
@@ -51,7 +51,8 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         policy = with_shortage(_choose(study, inputs, queries, inherited), inputs.dataset, queries, settings)
         policy, strata = _stratified(policy, study, inputs, queries)
         if inherited is None:
-            policy = _counting_refusals(policy, study)
+            measured = study.scored.take(study.measured.members)
+            policy = with_unrestricted(_counting_refusals(policy, study), queries, measured)
         metrics = {name: _measure(part, study, policy, inputs) for name, part in study.parts.items()}
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}

@@ -1,5 +1,7 @@
 """Decides the policy in force from scored queries: its kind, its τ and its guarantee."""
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,7 +17,7 @@ from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
-from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold
 from taugate.retrieval.vectors.similarity import Float32
 
 PERCENTILES = np.arange(101)
@@ -47,15 +49,54 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
         rows: (m, l) positions in bootstraps.
         metric: "accuracy" or "ndcg".
     """
-    lower = bootstrapped(queries.metric(metric), rows).lower
+    holds = _stays_within_interval(queries, rows, metric)
     candidates = np.percentile(gamma(queries, rows), PERCENTILES).tolist()
+    psi = next((psi for psi in reversed(PERCENTILES.tolist()) if holds(candidates[psi])), 0)
+    return PercentileThreshold(candidates[psi], psi)
+
+
+def _stays_within_interval(queries: JudgedQueries, rows: Rows, metric: Metric) -> Callable[[float], bool]:
+    """Return what tells whether the mean metric at a τ is not below the unthresholded 95 % interval."""
+    lower = bootstrapped(queries.metric(metric), rows).lower
     weights = np.bincount(rows.ravel(), minlength=len(queries))
-    for psi in reversed(PERCENTILES.tolist()):
-        kept = keep(queries.top.scores, np.float32(candidates[psi]))
-        total = weights @ queries.metric(metric, kept)
-        if total / rows.size >= lower - 1e-12:  # rounding of a mean of means
-            return PercentileThreshold(candidates[psi], psi)
-    return PercentileThreshold(candidates[0], 0)
+
+    def holds(tau: float) -> bool:
+        total = weights @ queries.metric(metric, keep(queries.top.scores, np.float32(tau)))
+        return bool(total / rows.size >= lower - 1e-12)  # rounding of a mean of means
+
+    return holds
+
+
+def unrestricted_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> float | None:
+    """Return the highest similarity at which the metric stays within the interval; None if not even the lowest does.
+
+    The metric never rises with τ, so half of the similarities are ruled out at a time. Arguments are those of
+    `bootstrap_threshold`.
+    """
+    holds = _stays_within_interval(queries, rows, metric)
+    candidates = np.unique(queries.top.scores).tolist()
+    count = bisect_left(candidates, True, key=lambda tau: not holds(tau))
+    return candidates[count - 1] if count else None
+
+
+def with_unrestricted(policy: PolicyRecord, evidence: CalibrationQueries, measured_on: ScoredQueries) -> PolicyRecord:
+    """Add the reading of the papers' rule that does not depend on Γ; other policies stay as they are.
+
+    Args:
+        policy: The policy in force.
+        evidence: The queries.
+        measured_on: Queries on which kept results and losses are measured, held out if possible.
+    """
+    if policy.psi is None:
+        return policy
+    calibration = evidence.scored.judged.take(evidence.calibration)
+    tau = unrestricted_threshold(calibration, evidence.rows, policy.metric)
+    if tau is None:
+        return policy
+    kept = measured_on.kept(policy.kind, np.float32(tau))
+    lost = measured_on.judged.lost(policy.metric, kept).mean()
+    record = UnrestrictedThreshold(tau=tau, kept_fraction=float(kept.mean()), loss=float(lost))
+    return policy.model_copy(update={"unrestricted": record})
 
 
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:

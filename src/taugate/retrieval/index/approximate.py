@@ -6,7 +6,6 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.gpu import copy_to_gpu
 from taugate.retrieval.index.flat import (
     MAX_NEIGHBOURS,
     SPARE,
@@ -43,9 +42,7 @@ class ApproximateIndex(FaissIndex):
         super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d), exact)
         if kind == "hnsw" and exact is None:
             self._exhaustive = faiss.downcast_index(index.storage)
-        self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
-        # On a GPU, FAISS chooses the lists itself in float32, so it may choose other lists among near ties.
-        self._gpu = copy_to_gpu(index) if kind == "ivf-flat" else None
+        self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer), may_use_gpu=False)
 
     @property
     def breadth(self) -> int:
@@ -86,13 +83,18 @@ class ApproximateIndex(FaissIndex):
             breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))
             stored = queries if self.exact is None else padded(query_codes(queries)[0], self.faiss.d)
             _, candidates = self.faiss.search(stored, fetch, params=breadth)
-        elif self._gpu is not None and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
-            self._gpu.nprobe = self.breadth
-            _, candidates = self._gpu.search(queries, fetch)
-        else:  # lists are chosen by `similarity`, too: FAISS's choice among near ties depends on the batch size
+        else:  # lists are chosen by `similarity`, too: FAISS's choice among near ties depends on batch size and device
             padded_queries = padded(queries, self.faiss.d)
             nearest = self._lists.search(padded_queries, self.breadth)
-            _, candidates = self.faiss.search_preassigned(padded_queries, fetch, nearest.positions, nearest.scores)
+            found = None
+
+            def search(index: Any) -> Any:  # noqa: ANN401 (faiss has no types)
+                index.nprobe = self.breadth
+                return index.search_preassigned(padded_queries, fetch, nearest.positions, nearest.scores)
+
+            if self.kind == "ivf-flat" and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
+                found = self.gpu.find(search)
+            _, candidates = found or search(self.faiss)
         return candidates
 
 

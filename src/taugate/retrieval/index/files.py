@@ -121,7 +121,7 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
 @contextmanager
 def _limited_reading(size: int) -> Iterator[None]:
     """Limit what FAISS allocates from a file to `size` bytes, whatever the file claims."""
-    if not hasattr(faiss, "set_deserialization_loop_limit"):  # GPU builds are older
+    if not hasattr(faiss, "set_deserialization_loop_limit"):  # FAISS before 1.15
         yield
         return
     with _READING:

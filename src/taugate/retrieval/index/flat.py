@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.gpu import copy_to_gpu
+from taugate.retrieval.gpu import GpuCopy
 from taugate.retrieval.index.int8 import Int8Codes
 from taugate.retrieval.index.kinds import QUANTIZERS, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.names import Kind
@@ -30,6 +30,9 @@ _BLOCK = 4096  # documents scored at a time when all are scored
 # Documents of a flat index that are coded when it is first searched: 100 MB and 0.5 s at d = 384.
 _MAX_CODED = 1 << 18
 MAX_NEIGHBOURS = 2048  # limit of results and of probed lists on a GPU (faiss wiki, "Faiss on the GPU")
+# A GPU rounds the queries of flat-float16 to float16 as well: by 2⁻¹¹ of their length, and by a little for components
+# below the smallest normal float16.
+_QUERY_ROUNDING = 1.1 * 2.0**-11
 # If the subset has fewer than one in this many documents, each is scored by `similarity`, which takes longer per
 # document than FAISS, while FAISS visits every document. Both took about as long at this ratio on mixed_large;
 # `--tables filters` of benchmarks/serving has a line on either side.
@@ -156,6 +159,11 @@ class FaissIndex:
         # FAISS decodes rounded vectors with another sequence of float32 operations than `stored_vectors`.
         self._bound = rounding_bound(index.d) * (2 if self.stores_rounded_vectors else 1)
 
+    @cached_property
+    def gpu(self) -> GpuCopy:
+        """A copy on a GPU, made by the first search there: vectors that only score documents are never copied."""
+        return GpuCopy(self.faiss, self.kind)
+
     @property
     def stores_rounded_vectors(self) -> bool:
         """True if scores are those of vectors rounded to float16, or to int8 by an earlier version."""
@@ -204,6 +212,7 @@ class FlatIndex(FaissIndex):
         kind: flat, flat-float16 or flat-int8.
         dimension: Dimension of a vector before padding, by default that of the index.
         exact: The vectors of flat-int8; None if `index` stores what it scores.
+        may_use_gpu: Whether it is searched on a GPU if there is one; FAISS has no flat-int8 there.
     """
 
     def __init__(
@@ -212,10 +221,12 @@ class FlatIndex(FaissIndex):
         kind: Kind = "flat",
         dimension: int | None = None,
         exact: "FlatIndex | None" = None,
+        *,
+        may_use_gpu: bool = True,
     ) -> None:
         vectors = exact.vectors if exact else stored_vectors(index, int(dimension or index.d))
         super().__init__(index, kind, vectors, exact)
-        self._gpu: Any = copy_to_gpu(index) if kind == "flat" else None
+        self._may_use_gpu = may_use_gpu and kind != "flat-int8"
 
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
@@ -254,7 +265,7 @@ class FlatIndex(FaissIndex):
     def _proposers(self, within: DocumentSubset | None) -> list[Propose]:
         """Put the fastest before the scan of the vectors; a GPU has no subsets."""
         proposers = super()._proposers(within)
-        if self._gpu is not None and within is None:
+        if within is None and self._may_use_gpu and self.gpu:
             return [self._scan_on_gpu, *proposers]
         if self.codes is not None:
             parameters = _parameters(self.codes.faiss, within)
@@ -262,10 +273,14 @@ class FlatIndex(FaissIndex):
         return proposers
 
     def _scan_on_gpu(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
-        if fetch > MAX_NEIGHBOURS:
+        found = None
+        if fetch <= MAX_NEIGHBOURS:
+            found = self.gpu.find(lambda copy: copy.search(padded(queries, self.faiss.d), fetch))
+        if found is None:
             return self._scan(queries, fetch, None)
-        rough, candidates = self._gpu.search(padded(queries, self.faiss.d), fetch)
-        return rough[:, -1] + np.float32(self._bound), candidates
+        rough, candidates = found
+        bound = self._bound + (_QUERY_ROUNDING if self.stores_rounded_vectors else 0)
+        return rough[:, -1] + np.float32(bound), candidates
 
 
 def _parameters(index: Any, within: DocumentSubset | None) -> faiss.SearchParameters | None:  # noqa: ANN401

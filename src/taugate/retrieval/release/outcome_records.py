@@ -27,6 +27,20 @@ from taugate.retrieval.release.evidence import (
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
+class UnrestrictedThreshold(Record):
+    """The highest τ that the interval of the papers' rule allows if every similarity is a candidate, not only Γ.
+
+    Attributes:
+        tau: This τ.
+        kept_fraction: Share of results that it keeps, by the queries of the last part of `metrics`, refusals included.
+        loss: Loss of the policy's metric on the same queries.
+    """
+
+    tau: float
+    kept_fraction: float
+    loss: float
+
+
 class PolicyRecord(Record):
     """The policy in force and its evidence.
 
@@ -34,6 +48,7 @@ class PolicyRecord(Record):
         kind: Kind of the policy.
         tau: τ, unrounded; it is compared in float32. None for `none`.
         psi: Percentile of Γ that is tau, for the method bootstrap.
+        unrestricted: What the interval allows beyond Γ, for the method bootstrap; else None, and not written.
         k: The K of the top-K.
         method: Method that chose tau.
         statement: Kind of the requested guarantee; "labels" if the loss is estimated from few judgements and a
@@ -68,6 +83,7 @@ class PolicyRecord(Record):
     levels: list[Level] = Field(default_factory=list)
     choice: Choice | None
     evidence: EvidenceRecord | None = None
+    unrestricted: Annotated[UnrestrictedThreshold | None, UNLESS_NONE] = None
     shortage: Annotated[Shortage | None, UNLESS_NONE] = None
     certified: Annotated[Literal[False] | None, UNLESS_NONE] = None
 
