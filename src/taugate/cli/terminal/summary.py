@@ -9,10 +9,11 @@ from typing import Any
 from taugate.calibration.charts.numbers import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
+from taugate.calibration.report.gate import verdicts
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import summary_parts
 
 # The threshold of each kind of policy.
@@ -63,6 +64,8 @@ class CalibratedRelease:
             reason = self.manifest.calibration.because(self.manifest.policy.k)
             lines["State"] = f"Provisional: {reason.partition(';')[0]}."  # the remedy is the next step
         lines |= result(self.manifest) | {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
+        if isinstance(self.manifest, Manifest):
+            lines |= verdicts(self.manifest)
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
             lines["Before"] = before
