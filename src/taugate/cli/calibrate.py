@@ -14,6 +14,7 @@ from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.encoding.endpoint_source import EndpointOptions
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, RequestedEncoder
+from taugate.calibration.settings.file import accepted_in
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.command import Command, Option, OptionGroup
@@ -74,6 +75,7 @@ class CalibrateOptions(InputOptions, EndpointOptions, CalibratedOptions):
         f"set (default: vectors if it has them, else {DEFAULT_ENCODER})",
         "NAME_OR_PATH",
     )
+    settings: Path | None = option(None, "settings that have no option, in TOML; an option wins", "FILE.toml")
 
 
 def shares(text: str) -> list[float]:
@@ -163,6 +165,8 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
     own = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
     options = CalibrateOptions(**own)
+    if options.settings is not None:
+        requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
 
 
@@ -188,7 +192,7 @@ command = Command(
     "calibrate",
     callback=_run,
     params=[
-        *parameters(CalibrateOptions, "data", "releases", "encoder", "as_json", "verbose"),
+        *parameters(CalibrateOptions, "data", "releases", "encoder", "settings", "as_json", "verbose"),
         *parameters(InputOptions, max_length=Appearance("TOKENS")),
         *parameters(EndpointOptions, group=_ENDPOINT),
         *parameters(

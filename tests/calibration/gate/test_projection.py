@@ -8,8 +8,19 @@ import numpy as np
 import pytest
 
 from taugate.calibration.gate.baseline import SearchTrial
-from taugate.calibration.gate.projection import _smallest_near_best as chosen_row
-from taugate.calibration.gate.projection import cross_validated, fit_pca, retained
+from taugate.calibration.gate.gate import adjusted_p_values
+from taugate.calibration.gate.projection import (
+    NO_LOSS,
+    QUERY_PCA,
+    VARIANTS,
+    Variant,
+    VariantAt,
+    _smallest_near_best,
+    cross_validated,
+    fit_pca,
+    retained,
+)
+from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -22,6 +33,7 @@ from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
+HALF = [VariantAt(QUERY_PCA, 0.5)]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +94,7 @@ def test_few_queries_limit_components(trial: SearchTrial) -> None:
 
 def test_cross_validation_excludes_own_fold(trial: SearchTrial) -> None:
     """Folds are drawn here as they are there; the fold's own queries may be anything and change no other's outcome."""
-    (result,) = cross_validated(trial, np.arange(QUERIES), [0.5], np.random.default_rng(1), folds=3)
+    (result,) = cross_validated(trial, np.arange(QUERIES), HALF, np.random.default_rng(1), folds=3)
     order = np.random.default_rng(1).permutation(QUERIES)
     for fold in range(3):
         rows = np.sort(order[fold::3])
@@ -92,13 +104,67 @@ def test_cross_validation_excludes_own_fold(trial: SearchTrial) -> None:
         np.testing.assert_allclose(result.ndcg[rows], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_variant_equals_paper(trial: SearchTrial, variant: Variant) -> None:
+    fitted_on = trial.vectors if variant.kind == "query-pca" else np.concatenate((trial.vectors, trial.documents))
+    mu, w, _ = algorithm_1(trial.vectors, trial.documents, fitted_on, D // 2)
+    projection = variant.fit(trial.vectors, trial.documents).projection.first(D // 2)
+    moved = (trial.vectors - (mu if variant.centred else 0)) @ (w * np.sign((projection.components * w).sum(axis=0)))
+    np.testing.assert_allclose(projection.apply(trial.vectors), unit(moved), atol=1e-6)
+
+
+def test_sequence_ends_at_first_candidate_that_is_not_accepted() -> None:
+    p_values = np.array([0.01, 0.03, 0.001, 0.001, 0.02])
+    np.testing.assert_allclose(adjusted_p_values(p_values, [3, 2]), [0.02, 0.06, 0.06, 0.002, 0.04])
+
+
+def test_settings_file_takes_a_projection_that_loses(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('accept = ["projection"]\n', encoding="utf-8")
+    options = ("--projection", "query-pca", "--retention", "0.1", "--settings", str(file))
+    assert calibrate(sample, tmp_path / "r", encoder, *options) == 0
+    manifest = manifest_of(tmp_path / "r")
+    (judged,) = manifest["gate"]
+    assert not judged["admitted"]
+    assert judged["ndcg"]["loss"]["mean"] > 0
+    assert manifest["projection"]["accepted"] is False
+    assert manifest["projection"]["dimension"] == 12
+    assert "query-pca, retention 0.1 in use, as given: NDCG@10" in capfd.readouterr().err
+    release = load(tmp_path / "r" / current_id(tmp_path / "r"))
+    assert inherited_settings(release.manifest).candidates.accept == ("projection",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("acept = []", "unknown key acept; the keys are accept"),
+        ('accept = ["index"]', 'give ["projection"]'),
+        ("accept = [", "not TOML"),
+        (None, "No such file"),
+    ],
+)
+def test_settings_file_that_is_wrong_is_refused(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str | None, said: str
+) -> None:
+    file = tmp_path / "settings.toml"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    assert calibrate(sample, tmp_path / "r", encoder, "--settings", str(file)) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
+    assert line.startswith(f"taugate: --settings {file}: ")
+    assert said in line
+    assert not (tmp_path / "r").exists()
+
+
 def test_queries_outside_the_fit_are_answered_by_the_whole_fit(trial: SearchTrial) -> None:
     fitting, others = np.arange(0, QUERIES, 2), np.arange(1, QUERIES, 2)
-    (result,) = cross_validated(trial, fitting, [0.5], np.random.default_rng(1), folds=3)
+    (result,) = cross_validated(trial, fitting, HALF, np.random.default_rng(1), folds=3)
     (alone,) = cross_validated(
         replace(trial, queries=[trial.queries[row] for row in fitting], vectors=trial.vectors[fitting]),
         np.arange(len(fitting)),
-        [0.5],
+        HALF,
         np.random.default_rng(1),
         folds=3,
     )
@@ -168,18 +234,20 @@ def test_rejected_projections_are_recorded(
 ) -> None:
     assert calibrate(sample, tmp_path, encoder, "--projection", "auto") == 0
     manifest = manifest_of(tmp_path)
-    assert len(manifest["gate"]) == 6
+    assert len(manifest["gate"]) == 22, "two kinds from 1 to .5, and two from .9"
     message = capfd.readouterr().err.splitlines()
-    assert len([line for line in message if line.startswith("gate: ")]) == 6
+    assert len([line for line in message if line.startswith("gate: ")]) == 22
     (warning,) = [line for line in message if line.startswith("warning: the gate's margin is ")]
-    assert "is 0.01 in place of 0.005, because 503 queries cannot show a smaller loss" in warning
+    assert "is 0.009 in place of 0.005, because 503 queries cannot show a smaller loss" in warning
     if not any(record["admitted"] for record in manifest["gate"]):
         assert manifest["projection"] is None
         assert PROJECTION not in manifest["files"]
     for record in manifest["gate"]:
         assert record["admitted"] == (record["p_adjusted"] <= 0.05)
-        assert record["margin"] == 0.01
-        assert 0.009 < record["least"] <= 0.01, "503 queries, and Holm's method for six: (1 − m)⁵⁰³ ≤ 0.05 / 6"
+        assert record["margin"] == 0.009
+        assert 0.008 < record["least"] <= 0.009, "503 queries, and four sequences: (1 − m)⁵⁰³ ≤ 0.05 / 4"
+    (verdict,) = [line for line in message if line.startswith("Projection ")]
+    assert ("not used: query-" in verdict) == (manifest["projection"] is None)
 
 
 def test_same_command_gives_same_digest(projected: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
@@ -208,9 +276,9 @@ def test_invalid_projection_options_are_refused(
     assert not (tmp_path / "r").exists()
 
 
-def record(accuracy: float, ndcg: float, *, admitted: bool = True) -> GateRecord:
+def record(accuracy: float, ndcg: float, *, admitted: bool = True, lost: float = 0) -> GateRecord:
     def paired(candidate: float) -> PairedLoss:
-        return PairedLoss(baseline=0.5, candidate=candidate, loss=Interval(mean=0, lower=0, upper=0), p=0.01)
+        return PairedLoss(baseline=0.5, candidate=candidate, loss=Interval(mean=lost, lower=0, upper=lost), p=0.01)
 
     return GateRecord(
         candidate="",
@@ -227,9 +295,14 @@ def record(accuracy: float, ndcg: float, *, admitted: bool = True) -> GateRecord
     )
 
 
+def chosen_row(records: list[GateRecord], sizes: list[int]) -> int | None:
+    return _smallest_near_best(records, sizes, NO_LOSS)
+
+
 def test_smallest_projection_near_best_is_chosen() -> None:
     refused = record(0.9, 0.9, admitted=False)
     assert chosen_row([refused, refused], [4, 2]) is None
+    assert chosen_row([record(0.5, 0.5), record(0.5, 0.499, lost=0.002)], [4, 3]) == 0, "a measured loss is not needed"
     assert chosen_row([record(0.5, 0.5), record(0.5, 0.496), refused], [4, 3, 2]) == 1, "within the margin"
     assert chosen_row([record(0.6, 0.6), record(0.6, 0.59), record(0.5, 0.5)], [4, 3, 2]) == 0, (
         "a gain is not given away"

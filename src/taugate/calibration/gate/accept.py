@@ -18,7 +18,7 @@ from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import requested_kinds, scan_scale, try_indexes
 from taugate.calibration.gate.lexical import add_lexical
 from taugate.calibration.gate.precision import golden_tolerance, try_precisions
-from taugate.calibration.gate.projection import RETENTIONS, try_projection
+from taugate.calibration.gate.projection import VARIANTS, try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.progress import Job
@@ -54,9 +54,7 @@ def accept_candidates(inputs: CalibrationInputs, encoder: ExportedEncoder, encod
         return replace(state.accepted, gate=tuple(tried))
     baseline, scale = state.trial, scan_scale(encoder, documents.shape[1])
     kinds = requested_kinds(cheaper.index, len(dataset.documents), scale)
-    gate = gate_settings(
-        cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), job
-    )
+    gate = gate_settings(cheaper, inputs.units, max(1, len(kinds), cheaper.projection == "auto" and len(VARIANTS)), job)
     if "precision" in cheaper.requested:
         records, state = try_precisions(inputs, baseline, state, gate)
         tried += _reported(records, job)
@@ -101,7 +99,7 @@ def gate_settings(cheaper: CandidateSettings, units: SamplingUnits, candidates: 
     Args:
         cheaper: Requested candidates.
         units: Sampling units of the queries that judge.
-        candidates: Largest number of candidates of one kind, among which Holm's method divides the error once more.
+        candidates: Largest number of candidates of one kind, or of sequences of them, that divide the error once more.
         job: Reports a margin that is widened or too small for these queries.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / max(1, len(cheaper.requested))

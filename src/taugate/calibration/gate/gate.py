@@ -51,6 +51,7 @@ def judge(
     gate: GateSettings,
     *,
     superior: bool = False,
+    sequences: Sequence[int] = (),
 ) -> list[GateRecord]:
     """Test candidates of one kind together, and return their records in order.
 
@@ -60,6 +61,8 @@ def judge(
         units: Sampling units of the q queries.
         gate: Settings with the margin, by default MARGIN, and the confidence.
         superior: Whether NDCG@10 has to be higher than the baseline's; the margin then applies to accuracy alone.
+        sequences: Lengths of the sequences that the candidates form, each tested in order until one is not accepted;
+            none if they have no order.
     """
     margin = MARGIN if gate.margin is None else gate.margin
     margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10
@@ -71,15 +74,16 @@ def judge(
         for outcomes in (candidate.outcomes for candidate in candidates)
     ]
     p_values = np.array([_p_value(pair, margins) for pair in losses])
-    detectable = min_detectable_loss(units, 1 - (1 - gate.confidence) / max(1, len(candidates)))
+    # The strictest level: of Holm's method it applies to the smallest p-value, of a sequence to all.
+    level = (1 - gate.confidence) / max(1, len(sequences or candidates))
+    detectable = min_detectable_loss(units, 1 - level)
     records = []
-    query_p_values = _query_p_values(baseline, candidates, units, margins)
-    for candidate, pair, adjusted, p_query in zip(candidates, losses, holm(p_values), query_p_values, strict=True):
+    query_p_values = adjusted_p_values(_query_p_values(baseline, candidates, units, margins), sequences)
+    all_adjusted = adjusted_p_values(p_values, sequences)
+    for candidate, pair, adjusted, p_query in zip(candidates, losses, all_adjusted, query_p_values, strict=True):
         shown = bool(adjusted <= 1 - gate.confidence)
         admitted = candidate.exact or shown
         worse = any(loss.mean >= limit for loss, limit in zip(pair, margins, strict=True))
-        # The strictest of Holm's levels, which applies to the smallest p-value.
-        level = (1 - gate.confidence) / len(candidates)
         needed = None if admitted or worse else _needed(pair, margins, level, len(units))
         records.append(
             GateRecord(
@@ -113,12 +117,12 @@ def _p_value(pair: Sequence[MeanLoss], margins: Sequence[float]) -> float:
 def _query_p_values(
     baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margins: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the candidates' adjusted p-values for the mean loss over queries instead of documents."""
+    """Return the candidates' p-values for the mean loss over queries instead of documents."""
     p_values = []
     for outcomes in (candidate.outcomes for candidate in candidates):
         differences = (baseline.accuracy - outcomes.accuracy, baseline.ndcg - outcomes.ndcg)
         p_values.append(_p_value([paired_losses(loss, units, "query") for loss in differences], margins))
-    return holm(np.array(p_values))
+    return np.array(p_values)
 
 
 def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
@@ -132,6 +136,19 @@ def _needed(pair: Sequence[MeanLoss], margins: Sequence[float], level: float, qu
     """Estimate how many queries like these would show that neither loss reaches its margin; None if no number would."""
     factors = [sample_size_factor(loss, margin, level) for loss, margin in zip(pair, margins, strict=True)]
     return None if None in factors else math.ceil(queries * max(factor for factor in factors if factor is not None))
+
+
+def adjusted_p_values(p_values: NDArray[np.float64], sequences: Sequence[int]) -> NDArray[np.float64]:
+    """Adjust (m,) p-values by Holm's method, or those of sequences in their fixed order.
+
+    The first of a sequence that is not rejected ends it, so it costs no more than its first hypothesis (Maurer, Hothorn
+    and Lehmacher 1995); several sequences divide the level equally.
+    """
+    if not sequences:
+        return holm(p_values)
+    parts = np.split(p_values, np.cumsum(sequences)[:-1])
+    adjusted: NDArray[np.float64] = np.concatenate([np.maximum.accumulate(part) for part in parts])
+    return np.minimum(1.0, len(sequences) * adjusted)
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -136,6 +136,7 @@ def _candidates(manifest: Manifest) -> CandidateSettings:
         index=index,
         lexical=_lexical(manifest, len(judged["lexical"])),
         rerank=_rerank(manifest),
+        accept=() if manifest.projection is None or manifest.projection.accepted is None else ("projection",),
         rerank_candidates=20 if manifest.second_stage is None else manifest.second_stage.candidates,
         gate=_gate(manifest.gate),
     )

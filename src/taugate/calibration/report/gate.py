@@ -12,6 +12,7 @@ from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from taugate.retrieval.release.second_stage import candidate_name
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
+_REQUESTED = ("precision", "projection", "index", "rerank")  # kinds that are only judged if an option asks for them
 _MAX_MARGINS = 10  # losses beyond this many margins are drawn at the edge
 _GAINS = {
     "bytes_per_document": "bytes per document",
@@ -69,7 +70,7 @@ def gate_rows(manifest: Manifest) -> list[GateRow]:
     return [
         GateRow(
             record,
-            record.admitted and record.candidate in used,
+            record.candidate in used,
             [
                 GateLoss(paired_loss, _drawn(paired_loss, margin, axis))
                 for paired_loss in (record.accuracy, record.ndcg)
@@ -80,15 +81,44 @@ def gate_rows(manifest: Manifest) -> list[GateRow]:
     ]
 
 
-def retentions(records: Sequence[GateRecord]) -> list[Figure]:
+def verdicts(manifest: Manifest) -> dict[str, str]:
+    """Return a sentence for each kind of candidate that was asked for by name, by labels."""
+    used = _in_use(manifest)
+    kinds = {kind: [record for record in manifest.gate if record.kind == kind] for kind in _REQUESTED}
+    lines = {kind.capitalize(): _verdict(records, used) for kind, records in kinds.items() if records}
+    if manifest.projection is not None:
+        lines["Projection"] += f" {manifest.projection.dimension} of {manifest.encoder.dimension} dimensions."
+    return lines
+
+
+def _verdict(records: Sequence[GateRecord], used: set[str]) -> str:
+    """Return what is in use, or why nothing is: the candidate that came nearest, and how many queries would show it."""
+    chosen = next((record for record in records if record.candidate in used), None)
+    best = max(records, key=lambda record: record.ndcg.candidate) if chosen is None else chosen
+    measured = f"NDCG@10 {best.ndcg.baseline:.3f} → {best.ndcg.candidate:.3f}"
+    if chosen is not None:
+        return f"{best.candidate} in use{'' if best.admitted else ', as given'}: {measured}."
+    needed = "" if best.queries_needed is None else f"; {best.queries_needed:,} queries like these would show it"
+    return f"not used: {best.candidate} ({measured}) is not shown to lose less than {best.margin:g}{needed}."
+
+
+def retentions(manifest: Manifest) -> list[Figure]:
     """Draw NDCG@10 and accuracy against the share of dimensions kept (query embeddings paper, Figure 4).
 
-    Returns no figures for fewer than two projections.
+    They are of the kind of projection in use, else of the paper's. Returns no figures for fewer than two projections.
     """
-    tried = [record for record in records if record.kind == "projection"]
+    records = [record for record in manifest.gate if record.kind == "projection"]
+    used = records[0].candidate if records else ""
+    if manifest.projection is not None:
+        used = manifest.projection.candidate
+    tried = [record for record in records if _variant(record.candidate) == _variant(used)]
     if len(tried) < 2:
         return []
     return [_curve(tried, "ndcg", "NDCG@10"), _curve(tried, "accuracy", "accuracy")]
+
+
+def _variant(candidate: str) -> str:
+    return candidate.rpartition(", ")[0]
 
 
 def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
@@ -138,7 +168,7 @@ def _in_use(manifest: Manifest) -> set[str]:
         names |= {candidate_name(second.name, second.candidates, part) for part in ("float32", second.precision)}
     if manifest.engine is not None:
         names.add(f"{manifest.engine.kind}, breadth {index.breadth}")
-    return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())
+    return names | ({projection.candidate} if projection else set())
 
 
 def _drawn(paired_loss: PairedLoss, margin: float, axis: Axis) -> Markup:

@@ -135,7 +135,7 @@ def _corpus(calibrated: Calibrated) -> dict[str, Any]:
         "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(manifest.query_set, manifest.isotropy),
         "gate": gate_rows(manifest) if manifest.gate else [],
-        "retentions": retentions(manifest.gate),
+        "retentions": retentions(manifest),
     }
 
 

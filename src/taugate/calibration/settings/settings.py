@@ -33,6 +33,7 @@ LexicalChoice = Annotated[
 ]
 EngineChoice = Literal["faiss", EngineKind]
 DrawnChoice = Literal["auto", Drawn]
+Accepted = Literal["projection"]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
 
 
@@ -123,6 +124,9 @@ class CandidateSettings(Options):
         default=20,
         description="results of the first stage that a second stage scores (N); auto: the fewest of 10, 20 and 50 that "
         "are shown to be as good as the most that are in time",
+    )
+    accept: Annotated[tuple[Accepted, ...], Advice('give ["projection"]')] = Field(
+        default=(), description="candidates that are used although the gate does not accept them"
     )
     gate: GateSettings = Field(default_factory=GateSettings, description="conditions for accepting a candidate")
 

@@ -9,10 +9,11 @@ from typing import Any
 from taugate.calibration.charts.numbers import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
+from taugate.calibration.report.gate import verdicts
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
-from taugate.retrieval.release.manifest import ReleaseManifest, RunManifest
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
 # The threshold of each kind of policy.
@@ -60,6 +61,8 @@ class CalibratedRelease:
         """Return what was measured, and whether the release was promoted, by labels."""
         lines = result(self.manifest)
         lines |= {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
+        if isinstance(self.manifest, Manifest):
+            lines |= verdicts(self.manifest)
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
             lines["Before"] = before

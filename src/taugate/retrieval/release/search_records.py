@@ -63,11 +63,21 @@ class LexicalRecord(Record):
         )
 
 
+ProjectionKind = Literal["query-pca", "query-document-pca"]
+
+
+def projection_name(kind: ProjectionKind, retention: float, *, centred: bool) -> str:
+    """Return the name of a projection among the gate's candidates."""
+    return f"{kind}{'' if centred else ', not centred'}, retention {retention:g}"
+
+
 class ProjectionRecord(Record):
     """The projection in force.
 
     Attributes:
-        kind: Method of fitting.
+        kind: What the PCA was fitted on: queries, or queries and documents.
+        centred: False for x ↦ xW; None, and not written, for x ↦ (x − μ)W.
+        accepted: False if the settings file took it although the gate did not accept it; else None, and not written.
         retention: r, requested or chosen.
         dimension: d', the dimension after projection.
         queries: Number of queries that it was fitted on.
@@ -76,13 +86,20 @@ class ProjectionRecord(Record):
         folds: Number of folds of the cross-validation that the gate evaluated.
     """
 
-    kind: Literal["query-pca"] = "query-pca"
+    kind: ProjectionKind = "query-pca"
+    centred: Annotated[Literal[False] | None, UNLESS_NONE] = None
+    accepted: Annotated[Literal[False] | None, UNLESS_NONE] = None
     retention: float
     dimension: int
     queries: int
     rank: int
     explained_variance: float
     folds: int
+
+    @property
+    def candidate(self) -> str:
+        """Name among the gate's candidates."""
+        return projection_name(self.kind, self.retention, centred=self.centred is None)
 
 
 class GateRecord(Record):
