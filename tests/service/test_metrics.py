@@ -5,17 +5,15 @@ import re
 import subprocess
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify_searchable
-from taugate.service.metrics import AllWorkersCollector, Metrics
+from taugate.service.metrics import Metrics
 from tests.servers import require
 from tests.service_process import ServiceProcess
 
@@ -135,17 +133,6 @@ def test_psi_is_absent_if_rule_has_none(releases: Path) -> None:
         text = generate_latest(metrics.scrape()).decode()
         shown.append(re.findall(r"^taugate_release_psi\S* (\S+)$", text, re.MULTILINE))
     assert shown == [["100.0"], [], ["100.0"]]
-
-
-def test_workers_show_no_psi_of_earlier_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A series that workers share cannot be removed, so it is NaN."""
-    psi = Metric("taugate_release_psi", "ψ", "gauge")
-    psi.add_sample("taugate_release_psi", {"release": "earlier"}, math.nan)
-    psi.add_sample("taugate_release_psi", {"release": "current"}, 0.0)
-    workers = AllWorkersCollector(str(tmp_path), CollectorRegistry())
-    monkeypatch.setattr(workers, "_shared", SimpleNamespace(collect=lambda: [psi]))
-    ((sample,),) = (metric.samples for metric in workers.collect())
-    assert (sample.labels, sample.value) == ({"release": "current"}, 0.0)
 
 
 def test_unknown_paths_share_label(service: ServiceProcess) -> None:

@@ -165,7 +165,7 @@ class Metrics(MetricGroup):
     release_threshold = gauge("taugate_release_threshold", "Threshold τ of the release in service.")
     release_rho = gauge("taugate_release_rho", "Threshold ρ of the release in service; NaN if it refuses no query.")
     release_psi = gauge(
-        RELEASE_PSI, "Percentile ψ of Γ that is τ of the release in service; absent if its rule has none.", "release"
+        RELEASE_PSI, "Percentile ψ of Γ that is τ of the release in service; absent if its rule has none."
     )
     release_provisional = gauge(
         "taugate_release_provisional", "1 if the threshold rests on too little evidence, else 0."
@@ -264,10 +264,8 @@ class Metrics(MetricGroup):
         """Describe the release in service, which was loaded at a Unix time in seconds."""
         if self._release_labels is not None:
             self.release_info.labels(*self._release_labels).set(0)
-            self.release_psi.labels(self._release_labels[0]).set(math.nan)
             if SHARED_FOLDER not in os.environ:  # a series that is shared by workers cannot be removed
                 self.release_info.remove(*self._release_labels)
-                self.release_psi.remove(self._release_labels[0])
         self._release_labels = (
             manifest.release_id,
             manifest.scorer.name,
@@ -277,8 +275,7 @@ class Metrics(MetricGroup):
         self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_rho.set(math.nan if manifest.answer_threshold is None else manifest.answer_threshold[1])
-        if manifest.policy.psi is not None:
-            self.release_psi.labels(manifest.release_id).set(manifest.policy.psi)
+        self.release_psi.set(math.nan if manifest.policy.psi is None else manifest.policy.psi)
         self.release_provisional.set(manifest.state == "provisional")
         self.release_documents_over_certified.set(manifest.documents_over_certified)
         self.release_loaded.set(loaded_at)
@@ -300,7 +297,8 @@ class _KnownMetrics(Collector):
 
 
 def _known(metrics: Iterable[Metric]) -> Iterable[Metric]:
-    return (each for each in metrics if each.name != OVER_CERTIFIED or not math.isnan(each.samples[0].value))
+    meaningless = {RELEASE_PSI, OVER_CERTIFIED}
+    return (metric for metric in metrics if metric.name not in meaningless or not math.isnan(metric.samples[0].value))
 
 
 class AllWorkersCollector(Collector):
@@ -317,8 +315,6 @@ class AllWorkersCollector(Collector):
         for metric in _known(self._shared.collect()):  # type: ignore[no-untyped-call]
             if metric.name in {RELEASE_INFO, SHADOW_INFO}:
                 metric.samples = [sample for sample in metric.samples if sample.value]
-            elif metric.name == RELEASE_PSI:
-                metric.samples = [sample for sample in metric.samples if not math.isnan(sample.value)]
             elif metric.name == SIMILARITY and bounds:
                 metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
             yield metric
