@@ -122,6 +122,12 @@ def shared_client() -> Path | None:
     return stack.enter_context(ForkServer()).client
 
 
+def forked(*words: str) -> list[str]:
+    """Return the command line of `taugate` with these arguments, run in a fork if this system has them."""
+    client = shared_client()
+    return [*([sys.executable, "-m", "taugate"] if client is None else [str(client)]), *words]
+
+
 def serve(listening: socket.socket) -> None:
     """Fork for each client until stdin ends."""
     while True:
