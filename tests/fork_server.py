@@ -2,9 +2,11 @@
 
 A fork has its own environment, folder, streams and process group, and runs `taugate.__main__.main`. A test that needs
 nothing of a command but what it does saves the seconds of processor time that the imports take. MODULE in the
-environment of a command names another module that Python would run, which changes something at its import. The program
-`client` passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and SIGTERM, sends
-SIGKILL for SIGUSR1, and ends as its command does. If it is killed itself, so is the command, a little later.
+environment of a command names another module that Python would run, which changes something at its import.
+
+The program `client` passes its arguments, environment, folder and streams to the process, forwards SIGHUP, SIGINT and
+SIGTERM, sends SIGKILL for SIGUSR1, and ends as its command does. If it is killed itself, so is the command, a little
+later.
 """
 
 import atexit
@@ -118,6 +120,12 @@ def shared_client() -> Path | None:
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(ForkServer()).client
+
+
+def forked(*words: str) -> list[str]:
+    """Return the command line of `taugate` with these arguments, run in a fork if this system has them."""
+    client = shared_client()
+    return [*([sys.executable, "-m", "taugate"] if client is None else [str(client)]), *words]
 
 
 def serve(listening: socket.socket) -> None:

@@ -12,6 +12,7 @@ import pytest
 from taugate.cli import main as cli
 from taugate.cli.calibrate import command
 from taugate.cli.main import COMMANDS
+from tests.fork_server import forked
 
 TYPOS = [
     (["calibarte", "data"], "(Did you mean one of: 'calibrate', 'calibrate-run', 'recalibrate'?)"),
@@ -65,7 +66,7 @@ def test_only_requested_command_is_loaded() -> None:
 def test_help_is_coloured_only_on_request(words: list[str]) -> None:
     def shown(**variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-        command = [sys.executable, "-m", "taugate", *words]
+        command = forked(*words)
         return subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=True).stdout
 
     plain = shown()

@@ -14,6 +14,7 @@ import pytest
 
 from taugate.cli.quickstart import _heading_of
 from taugate.ingestion.dataset.off_topic import off_topic_example
+from tests.fork_server import forked
 
 pytestmark = pytest.mark.model
 
@@ -23,7 +24,7 @@ def test_quickstart_serves_printed_address(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(port)]
+    command = forked("quickstart", "--port", str(port))
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -46,7 +47,7 @@ def test_quickstart_serves_printed_address(tmp_path: Path) -> None:
 
 def test_port_in_use_fails_before_calibration(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(taken.getsockname()[1])]
+        command = forked("quickstart", "--port", str(taken.getsockname()[1]))
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("taugate: cannot listen on 127.0.0.1 port")
@@ -55,7 +56,7 @@ def test_port_in_use_fails_before_calibration(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_serve_prints_results(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
+    command = forked("quickstart", "--no-serve")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
     columns = [line for text in lines for line in textwrap.wrap(text, 80) or [""]] + done.stdout.splitlines()
@@ -95,7 +96,7 @@ def folder_of_files(folder: Path) -> Path:
 @pytest.mark.slow
 def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     files = folder_of_files(tmp_path / "my manuals")
-    command = [sys.executable, "-m", "taugate", "quickstart", files.name, "--no-serve"]
+    command = forked("quickstart", files.name, "--no-serve")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr
@@ -123,7 +124,7 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_empty_folder_gives_one_sentence(folder: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    command = [sys.executable, "-m", "taugate", "quickstart", folder, "--no-serve"]
+    command = forked("quickstart", folder, "--no-serve")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("taugate: "))

@@ -4,13 +4,13 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from taugate.registry.catalog import find
+from tests.fork_server import forked
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def refusal(*arguments: str, **environment: str) -> str:
     Any free port will do where a test names none: others of the machine may be using the default one.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "taugate", "serve", *arguments],
+        forked("serve", *arguments),
         env=os.environ | {"TAUGATE_PORT": "0"} | environment,
         capture_output=True,
         text=True,
