@@ -114,11 +114,6 @@ class LoggedQuery(_Line):
         """A number below 2⁶⁴, the same for the text of the query and for its hash."""
         return _key(self.query)
 
-    @property
-    def is_comparable(self) -> bool:
-        """True if drift compares the query's similarities with the calibration."""
-        return bool(self.topk)
-
 
 @dataclass(slots=True, kw_only=True)
 class LoggedJudgement(_Line):
