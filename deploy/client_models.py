@@ -118,17 +118,8 @@ def _field(name: str, schema: Schema, required: bool) -> str:
     line = f"    {name}: {_type(schema)}" + ("" if required else f" = {schema.get('default')}")
     if len(line) <= _WIDTH:
         return line
-    start, _, rest = line.partition("[")  # a Literal, formatted as ruff does
-    values, _, end = rest.rpartition("]")
-    listed = [f"        {value}," for value in values.split(", ")]
-    if not end:
-        return "\n".join([f"{start}[", *listed, "    ]"])
-    name, _, kind = start.rpartition(" ")
-    alternative, _, default = end.removeprefix(" | ").rpartition(" = ")
-    listed = [f"    {value}" for value in listed]
-    return "\n".join(
-        [f"{name} (", f"        {kind}[", *listed, "        ]", f"        | {alternative}", f"    ) = {default}"]
-    )
+    start, _, values = line.removesuffix("]").partition("[")  # a Literal, formatted as ruff does
+    return "\n".join([f"{start}[", *(f"        {value}," for value in values.split(", ")), "    ]"])
 
 
 def _type(schema: Schema) -> str:

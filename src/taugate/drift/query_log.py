@@ -5,7 +5,7 @@ The service appends one JSON object per line (TAUGATE_QUERY_LOG): queries with w
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -113,11 +113,6 @@ class LoggedQuery(_Line):
     def query_key(self) -> int:
         """A number below 2⁶⁴, the same for the text of the query and for its hash."""
         return _key(self.query)
-
-    @property
-    def is_comparable(self) -> bool:
-        """True if drift compares the query's similarities with the calibration."""
-        return bool(self.topk)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -227,25 +222,24 @@ def parse(line: bytes) -> LoggedQuery | LoggedJudgement:
     try:
         if "relevant" in record:
             return _JUDGEMENT.validate_python(record)
-        return _QUERY.validate_python(record if record.get("not_comparable") else record | _guessed(record))
+        return _QUERY.validate_python(record if record.get("not_comparable") else record | _guessed(record.get))
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, fault["loc"]))
         raise ValueError(f'"{name}": {fault["msg"][0].lower()}{fault["msg"][1:]}') from error
 
 
-def _guessed(record: Mapping[str, object]) -> dict[str, NotComparable | None]:
+def _guessed(value: Callable[[str], object]) -> dict[str, NotComparable | None]:
     """Return the reason for a line of an earlier version, which lists no similarities of a query within a filter.
 
     Its K is not known, so what it says of a request for more results is used.
     """
-    top = record.get("topk")
     applies = {
-        NotComparable.UNREADABLE: record.get("unreadable"),
-        NotComparable.TRUNCATED: record.get("truncated"),
-        NotComparable.FILTERED: not top,
-        NotComparable.THRESHOLD: record.get("threshold") is not None,
-        NotComparable.GROUPED: record.get("group_by") is not None,
+        NotComparable.UNREADABLE: value("unreadable"),
+        NotComparable.TRUNCATED: value("truncated"),
+        NotComparable.FILTERED: not value("topk"),
+        NotComparable.THRESHOLD: value("threshold") is not None,
+        NotComparable.GROUPED: value("group_by") is not None,
     }
     return {"not_comparable": next((reason for reason, holds in applies.items() if holds), None)}
 

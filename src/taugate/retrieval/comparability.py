@@ -4,9 +4,8 @@ Labels, drift detection, explanations and clients read this reason, and guess no
 """
 
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import Field, WithJsonSchema
+NOT_COMPARABLE = "why drift detection and labels do not compare the reply with the calibration; absent if they do"
 
 
 class NotComparable(StrEnum):
@@ -23,21 +22,8 @@ class NotComparable(StrEnum):
     K = "k"  # the request considers more or fewer results than the calibration's K
     GROUPED = "grouped"  # results are grouped by document, which reach further down the list
 
-    @property
-    def changes_scores(self) -> bool:
-        """True if even the scores of the calibration's K results are others; else only other ones of them are shown."""
-        return self not in _OTHER_SELECTION
 
-    @property
-    def uncovers(self) -> bool:
-        """True if no calibration covers the reply; for others a stratum, the first stage or the policy may."""
-        return self not in _CALIBRATED_APART
-
-
-_OTHER_SELECTION = {NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED}
-_CALIBRATED_APART = {NotComparable.FILTERED, NotComparable.FALLBACK, NotComparable.K, NotComparable.GROUPED}
-
-_SCHEMA = {"anyOf": [{"enum": [reason.value for reason in NotComparable], "type": "string"}, {"type": "null"}]}
-_ABOUT = "why drift detection and labels do not compare the reply with the calibration; absent if they do"
-# A field of a reply, whose schema lists the reasons in place, as those of other fields do.
-NotComparableField = Annotated[NotComparable | None, Field(description=_ABOUT), WithJsonSchema(_SCHEMA)]
+# With these, the calibration's K results have comparable scores, and only others of them are shown.
+SAME_SCORES = frozenset({NotComparable.THRESHOLD, NotComparable.K, NotComparable.GROUPED})
+# With these, a reply may be calibrated all the same: by a stratum, by the first stage, or by what the policy covers.
+MAY_BE_CALIBRATED = SAME_SCORES - {NotComparable.THRESHOLD} | {NotComparable.FILTERED, NotComparable.FALLBACK}

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.comparability import NotComparable
+from taugate.retrieval.comparability import MAY_BE_CALIBRATED, SAME_SCORES, NotComparable
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.grouping import Parents, first_of_each
 from taugate.retrieval.index.passages import FoundPassages
@@ -131,11 +131,10 @@ def cut(
     for row, (query, refusal, passing) in enumerate(zip(queries, refusals, passing_rows, strict=True)):
         del passing[query.k :]
         applies = setting.departures(query, policy.k)
-        not_comparable = applies[0] if applies else None
         overridden, refused = query.threshold is not None, answered[row] is False
         shown = _shown(query, results.positions[row], passing, refused=refused)
         threshold = query.threshold if overridden else policy.threshold
-        certified = (everywhere or NotComparable.FILTERED not in applies) and not any(each.uncovers for each in applies)
+        certified = (everywhere or NotComparable.FILTERED not in applies) and MAY_BE_CALIBRATED.issuperset(applies)
         positions = results.positions[row, shown.places]
         yield Answer(
             positions=positions,
@@ -148,12 +147,12 @@ def cut(
             best_score=float(results.scores[row, 0]) if passing else None,
             threshold=None if threshold is None else float(np.float32(threshold)),
             policy=policy.kind,
-            not_comparable=not_comparable,
+            not_comparable=applies[0] if applies else None,
             calibrated=certified and policy.covers(query.k) and not shown.below_threshold.any(),
             reason=_reason(query, len(passing), len(positions), refused),
             refused=refused,
             refusal=refusal if passing and not overridden else None,
-            uncut=None if not_comparable is not None and not_comparable.changes_scores else results.uncut[row],
+            uncut=results.uncut[row] if SAME_SCORES.issuperset(applies) else None,
             uncut_kept=results.uncut_kept[row],
             retrieved=results.positions[row],
             truncated=query.truncated,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from taugate.errors import InputError
-from taugate.retrieval.comparability import NotComparableField
+from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
 
@@ -52,7 +52,7 @@ class Explanation(BaseModel):
     why: str = Field(description="the same as a sentence, including how near the document was")
     truncated: bool | None = Field(description="true if the document's text is longer than the encoder can read")
     query_truncated: bool = Field(default=False, description="true if the query is longer than the encoder can read")
-    not_comparable: NotComparableField = None
+    not_comparable: str | None = Field(default=None, description=NOT_COMPARABLE)
     filtered: bool = Field(description="true if the filter of the request or of the key excludes the document")
     parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
     matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)

@@ -121,7 +121,7 @@ def test_drift_ignores_truncated_queries(answering: ServiceProcess, log: Path) -
     for query, name in ids.items():
         record = logged[name]
         assert isinstance(record, LoggedQuery)
-        found[query] = (record.not_comparable, record.is_comparable)
+        found[query] = (record.not_comparable, bool(record.topk))
     assert found == {QUERY: (None, True), LONG: ("truncated", False), UNREADABLE: ("unreadable", False)}
 
 

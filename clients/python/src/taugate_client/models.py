@@ -187,21 +187,7 @@ class SearchResponse:
     drift: Drift
     query_id: str
     certified: CertifiedLoss | None = None
-    not_comparable: (
-        Literal[
-            "unreadable",
-            "truncated",
-            "filtered",
-            "vector",
-            "precision",
-            "fallback",
-            "fewer_than_k",
-            "threshold",
-            "k",
-            "grouped",
-        ]
-        | None
-    ) = None
+    not_comparable: str | None = None
     truncated: bool = False
     approximate: bool = False
     stage: Literal["first", "second"] | None = None
@@ -286,21 +272,7 @@ class ExplainResponse:
     first_stage_rank: int | None = None
     first_stage_score: float | None = None
     query_truncated: bool = False
-    not_comparable: (
-        Literal[
-            "unreadable",
-            "truncated",
-            "filtered",
-            "vector",
-            "precision",
-            "fallback",
-            "fewer_than_k",
-            "threshold",
-            "k",
-            "grouped",
-        ]
-        | None
-    ) = None
+    not_comparable: str | None = None
     parts: Parts | None = None
     matched_words: Sequence[str] | None = None
 

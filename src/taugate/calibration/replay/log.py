@@ -109,7 +109,7 @@ def read_log(
             other_lines += 1
         elif isinstance(line.record, LoggedJudgement):
             judged.add(line.record)
-        elif line.record.is_comparable:
+        elif line.record.topk:
             queries.add(line, line.record)
     if not len(queries):
         problem = (
@@ -174,7 +174,7 @@ class _Judged:
         self._at, self._key, self._relevant = array("d"), array("Q"), array("f")
 
     def add(self, judgement: LoggedJudgement) -> None:
-        if judgement.not_comparable is not None or not judgement.kept or judgement.query_hash is None:
+        if judgement.not_comparable or not judgement.kept or judgement.query_hash is None:
             return
         reply = judgement.query_id or (judgement.key, judgement.query_key)
         irrelevant = self._irrelevant.setdefault(reply, set())

@@ -42,7 +42,7 @@ def new_questions(answered: AnsweredLog, replayed: ReplayedLog, logs: Sequence[P
         query = line.record
         if not isinstance(query, LoggedQuery) or query.release != answered.release:
             continue
-        if query.is_comparable and query.has_text:
+        if query.topk and query.has_text:
             has_texts = True
             is_new = any(span.start <= query.at <= span.end for span in spans)
             collected.add(query.query, query.at, query.topk[0], is_new=is_new)

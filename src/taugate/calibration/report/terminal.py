@@ -159,8 +159,6 @@ def _drift(record: DriftRecord) -> str:
     """Format the shifts of similarity and quality that an alarm detects; the report has those of all signals."""
     signals = []
     for label, name in (("similarity", "topk_similarity"), ("relevant replies", "quality")):
-        if name not in record.signals:  # of a release before this signal
-            continue
         shifts = ((record.signals[name].lower, "down"), (record.signals[name].higher, "up"))
         if ways := [f"{abs(shift.points):.3f} {way}" for shift, way in shifts if shift is not None]:
             signals.append(f"{label} {' or '.join(ways)}")

@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.comparability import NotComparableField
+from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
@@ -201,7 +201,7 @@ class SearchResults(BaseModel):
     calibrated: bool = Field(description="true if a calibrated threshold was applied, and every result passed it")
     calibration: State = Field(description=PROVISIONAL)
     certified: CertifiedLoss | None = Field(default=None, description=CERTIFIED)
-    not_comparable: NotComparableField = None
+    not_comparable: str | None = Field(default=None, description=NOT_COMPARABLE)
     truncated: bool = Field(
         default=False,
         description="true if the query is longer than the encoder can read: only its beginning was searched for, and "

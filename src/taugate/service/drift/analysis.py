@@ -88,8 +88,7 @@ class LiveWindow:
         means = self._means(observed, replies)
         self._gauges.set_window(
             self.overlap,
-            {"topk": observed.top.size, "random": observed.random.size}
-            | {"correct": len(correct), "judged_replies": len(replies)},
+            {"topk": observed.top.size, "random": observed.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
             {name: float(np.abs(cohens_h(live, calibrated)).max()) for name, (live, calibrated) in means.items()},
             _shares({name: live for name, (live, _) in means.items()}) | _best(observed.top),

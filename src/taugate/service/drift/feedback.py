@@ -135,12 +135,9 @@ class Feedback:
         is_new = await asyncio.to_thread(self._is_first, judgement)
         if is_new:
             kept, of = bool(results["kept"][row]), int(results["kept"].sum())
-            weight = decides = None
+            counts = decides = False
             if shown.not_comparable is None and self._active is self:
-                if relevant and await asyncio.to_thread(self._is_first, f"{query_id}:"):
-                    weight = 1 / float(results["propensity"][row])
-                if kept and await asyncio.to_thread(self._is_decided, query_id, of, relevant=relevant):
-                    decides = relevant
+                counts, decides = await asyncio.to_thread(self._counts, query_id, of if kept else 0, relevant=relevant)
             line = LoggedJudgement(
                 at=time.time(),
                 query_id=query_id if query is None else None,
@@ -158,7 +155,8 @@ class Feedback:
                 of=of,
                 query_hash=f"{shown.key:016x}",
             )
-            self._active._judged.append(Judged(line, shown.key, weight, decides))
+            weight = 1 / float(results["propensity"][row]) if counts else None
+            self._active._judged.append(Judged(line, shown.key, weight, relevant if decides else None))
         return is_new
 
     def unknown(self) -> NotFound:
@@ -201,9 +199,13 @@ class Feedback:
                     return self, ShownReply.read(stored, documents, self._manifest.max_score)
         return next(filter(None, (earlier._look_up(query_id) for earlier in self._earlier)), None)
 
-    def _is_decided(self, query_id: str, of: int, *, relevant: bool) -> bool:
-        """Return whether a new judgement of a kept result is the first to show if any of the kept ones is relevant."""
-        return (relevant or self._count(f"{query_id}-") == of) and self._is_first(f"{query_id}=")
+    def _counts(self, query_id: str, of: int, *, relevant: bool) -> tuple[bool, bool]:
+        """Return whether a new judgement is the first relevant one of its reply, and the first to decide on the reply.
+
+        `of` is the number of kept results, 0 for a judgement of another one, which decides nothing.
+        """
+        decides = of > 0 and (relevant or self._count(f"{query_id}-") == of) and self._is_first(f"{query_id}=")
+        return relevant and self._is_first(f"{query_id}:"), decides
 
     def _is_first(self, judgement: str) -> bool:
         """Return whether neither a worker nor a replica has had this judgement before."""

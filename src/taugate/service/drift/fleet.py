@@ -90,8 +90,7 @@ class Fleet:
             pipeline.set(key, 0, nx=True, ex=self._seconds)
             pipeline.incr(key)
 
-        counted = self._call(lambda: self._pipelined(add), default=[0])
-        return int(counted[-1])
+        return int(self._call(lambda: self._pipelined(add), default=[0])[-1])
 
     def close(self) -> None:
         """Close the connections and end the thread."""

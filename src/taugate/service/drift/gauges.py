@@ -54,11 +54,7 @@ class DriftGauges(MetricGroup):
         "taugate_overlap_compared", "Similarities compared with θ of the calibration.", "set", values=_COMPARED
     )
     _replies = counter(
-        "taugate_judged_replies",
-        "Replies whose kept results were judged to hold a relevant one, or none. Without any of the latter, the alarm "
-        "quality has no evidence.",
-        "outcome",
-        values=_OUTCOMES,
+        "taugate_judged_replies", "Replies judged to hold a relevant result, or none.", "outcome", values=_OUTCOMES
     )
     _coe = gauge("taugate_coe", "COE of documents that were judged relevant.")
     _coe_bounds = gauge("taugate_coe_interval", "COE of documents that were judged relevant: 95 % interval.", "bound")

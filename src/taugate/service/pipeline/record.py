@@ -26,9 +26,7 @@ from taugate.service.pipeline.forms import DRIFT, QUERY_ID
 RANDOM_DOCUMENTS = 4
 # A result that was shown: the position of its document, or `id_number` if the release has no documents, its score, its
 # rank among the results considered, from 1, the probability that the query shows it, and whether the policy keeps it.
-RESULT = np.dtype(
-    {"names": ["position", "score", "rank", "propensity", "kept"], "formats": ["i4", "f4", "i4", "f4", "?"]}
-)
+RESULT = np.dtype([("position", "i4"), ("score", "f4"), ("rank", "i4"), ("propensity", "f4"), ("kept", "?")])
 Results = NDArray[np.void]
 
 MAX_NUMBER = 1 << 31  # of `id_number`
