@@ -241,10 +241,8 @@ class RefusalEvidence:
         kinds = [kind for kind in (self.off_topic, self.request) if kind is not None and kind.fields is not None]
         if not kinds:
             return 1.0
-        scores, fields = (
-            np.concatenate([values[kind.counted] for kind, values in columns])
-            for columns in ([(kind, kind.scores) for kind in kinds], [(kind, kind.fields) for kind in kinds])
-        )
+        scores = np.concatenate([kind.scores[kind.counted] for kind in kinds])
+        fields = np.concatenate([kind.fields[kind.counted] for kind in kinds if kind.fields is not None])
         return further_field_refused(scores, fields, self.rho)
 
     def _count(self, questions: ScoredQuestions, uncertified: Self | None) -> RefusedQuestions:

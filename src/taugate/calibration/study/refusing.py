@@ -107,7 +107,7 @@ class RefusalQuestions(NamedTuple):
         found = [query for query in off_topic.queries.values() if len(query)]
         others, short = _shipped(
             np.array([query.scores[0] for query in found], dtype=np.float32),
-            [table.get(query.text) for query in found],
+            [table.get(query.text or "") for query in found],
         )
         if others is None:
             return None

@@ -50,9 +50,10 @@ class OffTopicQuestion(NamedTuple):
 def off_topic_table() -> tuple[OffTopicQuestion, ...]:
     """Return all off-topic questions, those that choose first, grouped by language; English comes first."""
     return tuple(
-        OffTopicQuestion(*line.split("\t"), chooses=file == _FILES[0])
+        OffTopicQuestion(language, kind, field, text, chooses=file == _FILES[0])
         for file in _FILES
         for line in Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
+        for language, kind, field, text in [line.split("\t")]
     )
 
 
