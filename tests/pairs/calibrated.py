@@ -92,15 +92,15 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "method": lambda m, v: _policy(m, "method") == v,
     "tau": lambda m, v: _policy(m, "tau") == float(v),
     "rho": lambda m, v: m["refusal"]["rho"] == float(v),
-    "max_loss": lambda m, v: [_policy(m, "max_loss"), *(x["max_loss"] for x in _policy(m, "levels") or ())][:1] == [
-        float(v.split(",")[0])] and ("," not in v or _policy(m, "kind") == "none" or len(_policy(m, "levels")) == 2),
+    "max_loss": lambda m, v: _policy(m, "max_loss") == float(v.split(",")[0])
+    and ("," not in v or _policy(m, "kind") == "none" or len(_policy(m, "levels")) == 2),
     "metric": lambda m, v: _policy(m, "metric") == v,
     "guarantee": lambda m, v: _policy(m, "statement") == v,
     "confidence": lambda m, v: float(v) in {_policy(m, "confidence"), (m.get("abstention") or {}).get("confidence")},
     "max_empty": lambda m, v: float(v) in {_policy(m, "max_empty"),
                                            ((m.get("abstention") or {}).get("empty_answerable") or {}).get("asked")},
     "strata": lambda m, v: _policy(m, "kind") == "none" or m["strata"]["field"] == v.partition(".")[2],
-    "count_at_most": lambda m, v: any(x and v in {"auto", str(x)} for x in _certificates(m, "count_at_most")),
+    "count_at_most": lambda m, v: v == "auto" or v in map(str, _certificates(m, "count_at_most")),
     "max_answered": lambda m, v: m["abstention"]["answered_unanswerable"]["asked"] == float(v),
     "no_refusal": lambda m, v: not m.get("refusal"),
     "labels": lambda m, v: m["labels"]["splits"] == v.split(","),

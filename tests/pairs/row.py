@@ -136,7 +136,7 @@ def _learned(served: Served, folder: Path) -> list[str]:
     texts = {row["_id"]: row["text"].strip() for row in lines(target / "queries.jsonl")}
     scores: dict[str, list[int]] = {}
     for line in (target / "qrels" / "traffic.tsv").read_text("utf-8").splitlines()[1:]:
-        query, _, score = line.split("\t")
+        query, _, score = line.split("\t")[:3]  # and propensities
         scores.setdefault(texts[query], []).append(int(score))
     wrong = [text for text in served.judged_texts if text in scores and not any(scores[text])]
     return [f"judgement of an incomparable reply makes a query unanswerable: {wrong[0][:60]!r}"] if wrong else []

@@ -62,7 +62,7 @@ class Served:
         self.relevant: dict[str, set[str]] = {}
         for split in labels.get("splits") or [self.manifest["data"]["split"]]:
             for line in (self.data / "qrels" / f"{split}.tsv").read_text("utf-8").splitlines()[1:]:
-                query, document, grade = line.split("\t")
+                query, document, grade = line.split("\t")[:3]
                 found = self.relevant.setdefault(query, set())
                 if int(grade) >= from_grade:
                     found.add(document)
@@ -108,6 +108,7 @@ class Served:
             rerank_deadline_ms=row["rerank_deadline_ms"] or _PATIENCE_MS,
             rerank_url=dead if row["rerank_url"] else self.shop.reranker.url,
             deadline_ms=_PATIENCE_MS,
+            encoder_timeout_ms=_PATIENCE_MS,
             max_batch=1000,
             queue_limit=2000,
             canary_seconds=1e6,

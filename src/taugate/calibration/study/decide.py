@@ -160,5 +160,5 @@ def _answered_without_answer(study: Study, policy: PolicyRecord) -> NoAnswerReco
         return answered_unanswerable(scored, policy, units, study.refusing)
     if not isinstance(search, LabelledSearch) or not search.dataset.off_topic:  # there is no encoder for them
         return None
-    estimated = search.off_topic_relevance(study.estimated and study.estimated.relevance)
+    estimated = search.off_topic_relevance(None if study.estimated is None else study.estimated.relevance)
     return answered_off_topic(search.off_topic, estimated, policy)

@@ -117,7 +117,7 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     asked: Mask = np.array([not (question.is_request or question.chooses) for question in search.dataset.off_topic])
     remaining = asked & search.off_topic_remaining(right)
     questions = search.off_topic.take(remaining)
-    estimated = search.off_topic_relevance(calibrated.estimated and calibrated.estimated.relevance)
+    estimated = search.off_topic_relevance(None if calibrated.estimated is None else calibrated.estimated.relevance)
     best = questions.top.scores[:, 0]
     return _Questions(
         "off_topic",
