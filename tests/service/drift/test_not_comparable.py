@@ -77,7 +77,7 @@ def served_as(kind: NotComparable | None, release: Release, retriever: Retriever
     (query,), vectors = retriever.read([query])
     (answer,) = retriever.answer([query], vectors)
     assert len(answer.positions) == query.k
-    fields = search_fields(answer, answer.read(release.documents), release="r", state="calibrated")
+    fields = search_fields(answer, answer.read(release.documents), release.manifest)
     assert fields.get("not_comparable") == kind
     covered = {None, NotComparable.FALLBACK}
     assert fields["calibrated"] is (kind in covered)
