@@ -1,6 +1,6 @@
 """The result of a calibration in plain sentences, and as a table for the terminal."""
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
+from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
@@ -10,6 +10,7 @@ from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.promises.promise import percent_at_most
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
 
 # Kinds of questions that no document answers, by their names in `RefusalRecord`.

@@ -95,11 +95,11 @@ class Promise(ABC):
             if measured.upper <= self.most + _ROUNDING:
                 return None
             on = "" if measured.queries is None else f"on {measured.queries:,} of them "
-            limit = "" if measured.upper == measured.share else f", and may be {percent(measured.upper)}"
+            limit = "" if measured.upper == measured.share else f", and may be {percent_at_most(measured.upper)}"
             reason = f"{on}it is {100 * measured.share:.3g} %{limit}"
         return WithdrawnRecord(promise=self.name, words=self.words, reason=reason)
 
 
-def percent(share: float) -> str:
+def percent_at_most(share: float) -> str:
     """Write a share in percent as an upper limit, never rounded down."""
     return f"{math.ceil(round(1000 * share, 6)) / 10:g} %"
