@@ -34,6 +34,7 @@ class Evidence(Protocol):
     @property
     def silence(self) -> str:
         """Why it cannot measure a limit, as a clause."""
+        ...
 
     def losses(self, policy: PolicyRecord) -> Sequence[Certificate] | None:
         """Measure what the policy loses at its τ, in the order of its certificates."""
@@ -43,6 +44,7 @@ class Evidence(Protocol):
 
     def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
         """Measure how many unanswerable queries get a result, and how many answerable ones are refused."""
+        ...
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """Count the questions of each kind that ρ refuses."""
