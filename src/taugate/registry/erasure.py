@@ -336,8 +336,8 @@ def _facts(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
     # A word that only erased documents had counts as unseen, which no word weighs more than, so shares cannot rise.
     falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
     strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
-    facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
-    facts |= kept_promises(manifest, strata, scores_fall=falls)
+    kept_records = kept_promises(manifest, strata, scores_fall=falls)
+    facts = {name: getattr(kept_records, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     vectors, second = _token_vectors(retriever), facts["second_stage"]
     if vectors is not None and second is not None:
         stored = TokenVectorsRecord.of(vectors, kept.tolist())

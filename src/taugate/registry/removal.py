@@ -6,12 +6,11 @@ into the results that was not counted, and the score by which a query is refused
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
+from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
 
 
@@ -45,8 +44,8 @@ class RemovalEvidence:
         """Return None: more right answers may be refused."""
 
 
-def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> dict[str, Any]:
-    """Return the fields of a manifest without the promises that a removal may break.
+def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall: bool) -> Manifest:
+    """Return the manifest without the promises that a removal may break.
 
     Args:
         before: Manifest of the release with all documents.
@@ -55,10 +54,11 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
             stage may rise, because it scores other documents.
     """
     second = before.second_stage
-    records, withdrawn = ask(stated(before, strata), RemovalEvidence(scores_fall and second is None))
+    records, withdrawn = ask_promises(stated(before, strata), RemovalEvidence(scores_fall and second is None))
     if second is not None:
         second, more = ask_first_stage(second, RemovalEvidence(scores_fall), second)
         withdrawn += more
     # The summary of before states what is withdrawn.
     summary = {"summary": None} if withdrawn else {}
-    return vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary
+    changes = vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary
+    return before.model_copy(update=changes)

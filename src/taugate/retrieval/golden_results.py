@@ -7,7 +7,6 @@ The same retriever gives the same documents the same scores, even if a few other
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -81,12 +80,12 @@ class Deviation:
 
 def write(path: Path, golden: Sequence[GoldenResults]) -> None:
     """Write golden questions in the format of a run, one JSON object per line."""
-    path.write_bytes(b"".join(orjson.dumps(_fields(question)) + b"\n" for question in golden))
-
-
-def _fields(question: GoldenResults) -> dict[str, Any]:
-    """Return the fields that the file has; most questions have an answer."""
-    return {name: value for name, value in asdict(question).items() if name != "unanswerable" or value}
+    answerable = {"unanswerable": False}  # is not written
+    lines = (
+        {name: value for name, value in asdict(each).items() if (name, value) not in answerable.items()}
+        for each in golden
+    )
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
 def read(path: Path) -> list[GoldenResults]:

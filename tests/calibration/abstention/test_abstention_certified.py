@@ -6,11 +6,12 @@ from scipy import stats
 
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.words import percent_at_most, remedy
+from taugate.calibration.abstention.words import remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import DataRecord
+from taugate.retrieval.release.promises.promise import percent_at_most
 from taugate.retrieval.release.records import AbstentionRecord
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from taugate.retrieval.release.evidence import Certificate, EvidenceRecord, Interval, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask, promises
+from taugate.retrieval.release.promises.asking import ask_promises, promises
 from taugate.retrieval.release.promises.promise import NOTHING, StatedRecords
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord, RefusedQuestions
 
@@ -106,7 +106,7 @@ NAMES = [
 
 
 def withdrawn(evidence: Measurements, records: StatedRecords = RECORDS) -> tuple[StatedRecords, dict[str, str]]:
-    left, names = ask(records, evidence)
+    left, names = ask_promises(records, evidence)
     return left, {record.promise: record.reason for record in names}
 
 
@@ -168,7 +168,7 @@ def test_rho_is_asked_with_off_topic_questions() -> None:
     _, names = withdrawn(Measurements(counted=counted), replace(RECORDS, refusal=REFUSAL))
     assert [*names] == ["off-topic questions refused", "answers refused"]
     assert names["off-topic questions refused"] == "on 40 of them it is 22.5 %"
-    assert ask(RECORDS, Measurements(counted=counted), replace(RECORDS, refusal=counted))[0].refusal == counted
+    assert ask_promises(RECORDS, Measurements(counted=counted), replace(RECORDS, refusal=counted))[0].refusal == counted
 
 
 def test_uncertified_release_promises_nothing_of_the_cut() -> None:

@@ -4,6 +4,7 @@ import math
 
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.manifest import DataRecord
+from taugate.retrieval.release.promises.promise import percent_at_most
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord
 
 # Descriptions of the scores for people (`taugate.retrieval.policy.abstention.ScoreName`).
@@ -97,11 +98,6 @@ def remedy(record: AbstentionRecord, data: DataRecord) -> str:
         f"refused, {percent_at_most(answered.upper)} of unanswerable ones are answered. Allow {larger}, or use an "
         "encoder that separates the two kinds better; the report has the trade-off."
     )
-
-
-def percent_at_most(share: float) -> str:
-    """Write a share in percent as an upper limit, never rounded down."""
-    return f"{math.ceil(round(1000 * share, 6)) / 10:g} %"
 
 
 def _rounded_up(share: float) -> float:

@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from taugate.calibration.abstention.words import SCORES, evidence, headline, percent_at_most
+from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import KEEPS, PARTS, metrics_line
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
@@ -39,6 +39,7 @@ from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, UpdateRecord
+from taugate.retrieval.release.promises.promise import percent_at_most
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
 _TEMPLATE = "page.html.j2"

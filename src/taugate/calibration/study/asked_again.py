@@ -28,11 +28,13 @@ class LabelledEvidence:
 
     Attributes:
         studied: The queries on the present documents.
+        search: Their search.
         inputs: Their division and the settings.
         silence: See `Evidence`.
     """
 
     studied: Study
+    search: LabelledSearch
     inputs: StudyInputs
     silence: str = "no labelled query of the data set asks it"
 
@@ -46,13 +48,9 @@ class LabelledEvidence:
         limits = loss_limits(rule, queries, certifying_queries(policy.kind, queries), policy.kind)
         return [certificate(limit, policy.tau, rule) for limit in limits]
 
-    def stratum(
-        self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord
-    ) -> Sequence[Certificate] | None:
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> Sequence[Certificate] | None:
         """See `Evidence`."""
-        search, queries = self.studied.search, self._queries(policy)
-        if not isinstance(search, LabelledSearch) or policy.tau is None:
-            return None
+        search, queries = self.search, self._queries(policy)
         try:
             now = QueryStrata.group(search.dataset, strata.field)
         except InputError:  # no document, or none that is relevant, has the field any more
@@ -66,7 +64,7 @@ class LabelledEvidence:
             policy.kind,
             _rule(policy),
         )
-        return certifier.certificates(now, strata, stratum, policy.tau)
+        return certifier.certificates(now, strata, one, policy.tau)
 
     def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
         """See `Evidence`."""

@@ -165,7 +165,7 @@ class StrataCertifier:
         )
 
     def certificates(
-        self, strata: QueryStrata, record: StrataRecord, stratum: StratumRecord, tau: float
+        self, strata: QueryStrata, record: StrataRecord, stratum: StratumRecord, tau: float | None
     ) -> Certificates:
         """Measure the limits again at the thresholds of a stratum that was certified before.
 

@@ -53,7 +53,7 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.manifest import Manifest, UpdateRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask, ask_first_stage, inherited_state, stated
+from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import WithdrawnRecord
@@ -238,9 +238,11 @@ class Update(CalibrationStages):
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
         current, records = self.current, self.records
         new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
-        asked, withdrawn = ask(stated(current, current.strata), LabelledEvidence(self.studied, self.inputs), new)
+        asked, withdrawn = ask_promises(
+            stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
+        )
         if self.second is not None and current.second_stage is not None:
-            evidence = LabelledEvidence(self.second.first, self.inputs)
+            evidence = LabelledEvidence(self.second.first, self.first_search.queries, self.inputs)
             records["second_stage"], more = ask_first_stage(current.second_stage, evidence, self.second.record)
             withdrawn += more
         # The evidence for τ is still the parent's; an update adds none.

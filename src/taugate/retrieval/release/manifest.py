@@ -193,8 +193,7 @@ class ReleaseManifest(Record):
         drift: Smallest shift of the traffic that an alarm detects.
         update: None, and not written, unless an update made the release.
         labels: None, and not written, unless labels were combined with a machine's scores.
-        withdrawn: Promises of earlier releases that are not shown to hold for these documents; None, and not written,
-            without any.
+        withdrawn: Promises that do not hold for these documents; None, and not written, without any.
         adaptation: None, and not written, unless the encoder was adapted.
         reference: Name of the file of reference similarities.
         files: Every other file, by path.

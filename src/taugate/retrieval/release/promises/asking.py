@@ -7,11 +7,11 @@ from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.promises.losses import LimitedLoss, LimitedStratumLoss
 from taugate.retrieval.release.promises.promise import Evidence, Promise, StatedRecords
-from taugate.retrieval.release.promises.refusals import LimitedError, LimitedLostAnswers, RefusedQuestions
+from taugate.retrieval.release.promises.refusals import AnsweredQuestions, LimitedError, LimitedLostAnswers
 from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord
 
-_KINDS = (LimitedLoss, LimitedStratumLoss, LimitedError, RefusedQuestions, LimitedLostAnswers)
+_KINDS = (LimitedLoss, LimitedStratumLoss, LimitedError, AnsweredQuestions, LimitedLostAnswers)
 _FIRST_STAGE = "first stage: "  # before the names of its promises
 
 
@@ -26,7 +26,7 @@ def stated(manifest: Manifest | FirstStageRecord, strata: StrataRecord | None = 
     return StatedRecords(manifest.policy, manifest.abstention, manifest.refusal, strata)
 
 
-def ask(
+def ask_promises(
     promised: StatedRecords, evidence: Evidence, new: StatedRecords | None = None
 ) -> tuple[StatedRecords, list[WithdrawnRecord]]:
     """Ask every promise; returns the new records without the withdrawn ones, and why each of these is withdrawn.
@@ -47,8 +47,8 @@ def ask(
 def ask_first_stage(
     promised: SecondStageRecord, evidence: Evidence, new: SecondStageRecord
 ) -> tuple[SecondStageRecord, list[WithdrawnRecord]]:
-    """Ask the promises of the first stage of two, which are in the record of the second; see `ask`."""
-    records, withdrawn = ask(stated(promised.first), evidence, stated(new.first))
+    """Ask the promises of the first stage of two, which are in the record of the second; see `ask_promises`."""
+    records, withdrawn = ask_promises(stated(promised.first), evidence, stated(new.first))
     update = {name: value for name, value in vars(records).items() if name in FirstStageRecord.model_fields}
     named = [record.model_copy(update={"promise": f"{_FIRST_STAGE}{record.promise}"}) for record in withdrawn]
     return new.model_copy(update={"first": new.first.model_copy(update=update)}), named

@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.promise import NOTHING, Evidence, Measured, Promise, StatedRecords, percent
+from taugate.retrieval.release.promises.promise import (
+    NOTHING,
+    Evidence,
+    Measured,
+    Promise,
+    StatedRecords,
+    percent_at_most,
+)
 
 # By what is limited (`Certificate.limit`): the name, and what happens to at most a share of the queries.
 _LIMITS = {
@@ -34,7 +41,7 @@ class LimitedLoss(Promise):
         if policy.tau is not None and policy.statement is not None and policy.certified is None:
             for place, certificate in enumerate(policy.certificates):
                 name, words = _LIMITS[certificate.limit]
-                yield cls(name, words.format(percent(certificate.most)), certificate.most, policy, place)
+                yield cls(name, words.format(percent_at_most(certificate.most)), certificate.most, policy, place)
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify the same limit again."""

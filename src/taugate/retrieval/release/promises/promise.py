@@ -34,6 +34,7 @@ class Evidence(Protocol):
     @property
     def silence(self) -> str:
         """Why it cannot measure a limit, as a clause."""
+        ...
 
     def losses(self, policy: PolicyRecord) -> Sequence[Certificate] | None:
         """Measure what the policy loses at its τ, in the order of its certificates."""
@@ -43,6 +44,7 @@ class Evidence(Protocol):
 
     def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
         """Measure how many unanswerable queries get a result, and how many answerable ones are refused."""
+        ...
 
     def refusal(self, record: RefusalRecord) -> RefusalRecord | None:
         """Count the questions of each kind that ρ refuses."""
@@ -95,11 +97,11 @@ class Promise(ABC):
             if measured.upper <= self.most + _ROUNDING:
                 return None
             on = "" if measured.queries is None else f"on {measured.queries:,} of them "
-            limit = "" if measured.upper == measured.share else f", and may be {percent(measured.upper)}"
+            limit = "" if measured.upper == measured.share else f", and may be {percent_at_most(measured.upper)}"
             reason = f"{on}it is {100 * measured.share:.3g} %{limit}"
         return WithdrawnRecord(promise=self.name, words=self.words, reason=reason)
 
 
-def percent(share: float) -> str:
+def percent_at_most(share: float) -> str:
     """Write a share in percent as an upper limit, never rounded down."""
     return f"{math.ceil(round(1000 * share, 6)) / 10:g} %"

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from taugate.retrieval.release.promises.promise import NOTHING, Evidence, Measured, Promise, StatedRecords, percent
+from taugate.retrieval.release.promises.promise import (
+    NOTHING,
+    Evidence,
+    Measured,
+    Promise,
+    StatedRecords,
+    percent_at_most,
+)
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 
 _QUESTIONS = {"off_topic": "off-topic questions", "request": "short requests", "unanswerable": "unanswerable queries"}
@@ -35,7 +42,9 @@ class LimitedError(Promise):
         )
         for place, (name, wrong, limit) in enumerate(errors):
             most = limit.upper if limit.asked is None else limit.asked
-            yield cls(name, f"At most {percent(most)} of the {wrong}.", most, record, place, limit.asked is not None)
+            yield cls(
+                name, f"At most {percent_at_most(most)} of the {wrong}.", most, record, place, limit.asked is not None
+            )
 
     def measured(self, evidence: Evidence) -> Measured | None:
         """Certify a requested limit again; one that was only found has to be no smaller than the share."""
@@ -51,7 +60,7 @@ class LimitedError(Promise):
 
 
 @dataclass(frozen=True)
-class RefusedQuestions(Promise):
+class AnsweredQuestions(Promise):
     """ρ refuses most questions of a kind that no document answers.
 
     Attributes:
@@ -68,7 +77,7 @@ class RefusedQuestions(Promise):
         for field, questions in _QUESTIONS.items():
             counted = getattr(records.refusal, field, None)
             if records.refusal is not None and counted is not None and counted.lower > 0:
-                words = f"At most {percent(1 - counted.lower)} of the {questions} get a result."
+                words = f"At most {percent_at_most(1 - counted.lower)} of the {questions} get a result."
                 yield cls(f"{questions} refused", words, 1 - counted.lower, records.refusal, field)
 
     def measured(self, evidence: Evidence) -> Measured | None:
@@ -103,7 +112,10 @@ class LimitedLostAnswers(Promise):
         """Yield the promise of ρ, if it limits anything."""
         if records.refusal is not None and (most := records.refusal.lost.upper) < 1:
             yield cls(
-                "answers refused", f"At most {percent(most)} of the right answers are refused.", most, records.refusal
+                "answers refused",
+                f"At most {percent_at_most(most)} of the right answers are refused.",
+                most,
+                records.refusal,
             )
 
     def measured(self, evidence: Evidence) -> Measured | None:
