@@ -60,10 +60,10 @@ def test_no_serve_prints_results(tmp_path: Path) -> None:
     lines = done.stderr.splitlines()
     columns = [line for text in lines for line in textwrap.wrap(text, 80) or [""]] + done.stdout.splitlines()
     assert len(columns) <= 24
-    (first,) = (number for number, line in enumerate(columns, 1) if line.startswith("Keeps "))
+    (first,) = (number for number, line in enumerate(columns, 1) if line.startswith("State "))
     assert first < 12  # after the path of the release, which is on stdout
-    assert [line.split()[0] for line in columns if line.startswith(("Keeps", "Loses", "Refuses"))] == [
-        *("Keeps", "Loses", "Refuses")
+    assert [line.split()[0] for line in columns if line.startswith(("State", "Certified", "Checked", "Cut"))] == [
+        *("State", "Certified", "Checked", "Cut")
     ]
     off_topic = re.escape(off_topic_example("English"))
     assert re.search(rf"^Off topic +{off_topic}\n +no result: ", done.stderr, re.MULTILINE)
