@@ -102,7 +102,7 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     assert re.search(r"logo\.png is of a kind that is not read; .* \(and 1 more file\)\n", done.stderr)
     assert not re.search("^(warning|PROVISIONAL):", done.stderr, re.MULTILINE), "the report has them"
     assert len([row for line in done.stderr.splitlines() for row in textwrap.wrap(line, 80)]) <= 30
-    assert "\nState      Provisional: all 9 answerable queries were generated" in done.stderr
+    assert "\nState       provisional: all 9 answerable queries were generated" in done.stderr
     assert "Next: " not in done.stderr, "only the last step has a next one"
     assert re.search(r"^Question +Care of the \w+\n +0\.\d{3} ", done.stderr, re.MULTILINE)
     assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()
