@@ -43,9 +43,6 @@ Each cell has the lowest and the highest figure of {len(outcomes)} cases: {len(p
 
 {summary(outcomes)}
 
-The first row is search without a threshold: what it answers wrongly, the encoder gets wrong. No cut can find more answers;
-it can only lose fewer.
-
 {len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says what
 is missing, and exits with status 3, or 5 if it is impossible with these documents. {". ".join(needed) or "No case is left"}.
 With `--holdout 0` no question is held out, so this table could not judge the cut. With `--count-at-most` a large document

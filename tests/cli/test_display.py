@@ -121,7 +121,7 @@ def test_terminal_line_is_redrawn_and_cleared(sample: Path, encoder: Path, tmp_p
     assert not [line for line in left if "so far" in line or "/s, " in line]
     bold = [line for line in left if line.startswith("\x1b[1m") and line.removeprefix("\x1b[1m")[:1].strip()]
     labels = [re.sub(r"\x1b\[[0-9;]*m", "", line).split()[0] for line in bold]
-    assert labels == ["Keeps", "Loses", "Refuses", "Metrics", "Measured", "Open", "Report", "Next"]
+    assert labels == ["State", "Certified", "Checked", "Cut", "Metrics", "Measured", "Open", "Report", "Next"]
     steps = [line.split()[0] for line in left if re.search(r" in \d+\.\d s$", line)]
     assert steps == ["Read", "Prepared", "Encoded", "Tried", "Measured", "Wrote"]
 

@@ -61,10 +61,10 @@ def test_no_serve_prints_results(tmp_path: Path) -> None:
     lines = done.stderr.splitlines()
     columns = [line for text in lines for line in textwrap.wrap(text, 80) or [""]] + done.stdout.splitlines()
     assert len(columns) <= 24
-    (first,) = (number for number, line in enumerate(columns, 1) if line.startswith("Keeps "))
+    (first,) = (number for number, line in enumerate(columns, 1) if line.startswith("State "))
     assert first < 12  # after the path of the release, which is on stdout
-    assert [line.split()[0] for line in columns if line.startswith(("Keeps", "Loses", "Refuses"))] == [
-        *("Keeps", "Loses", "Refuses")
+    assert [line.split()[0] for line in columns if line.startswith(("State", "Certified", "Checked", "Cut"))] == [
+        *("State", "Certified", "Checked", "Cut")
     ]
     off_topic = re.escape(off_topic_example("English"))
     assert re.search(rf"^Off topic +{off_topic}\n +no result: ", done.stderr, re.MULTILINE)
@@ -103,7 +103,7 @@ def test_folder_gives_provisional_release(tmp_path: Path) -> None:
     assert re.search(r"logo\.png is of a kind that is not read; .* \(and 1 more file\)\n", done.stderr)
     assert not re.search("^(warning|PROVISIONAL):", done.stderr, re.MULTILINE), "the report has them"
     assert len([row for line in done.stderr.splitlines() for row in textwrap.wrap(line, 80)]) <= 30
-    assert "\nState      Provisional: all 9 answerable queries were generated" in done.stderr
+    assert "\nState       provisional: all 9 answerable queries were generated" in done.stderr
     assert "Next: " not in done.stderr, "only the last step has a next one"
     assert re.search(r"^Question +Care of the \w+\n +0\.\d{3} ", done.stderr, re.MULTILINE)
     assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()

@@ -111,7 +111,7 @@ def test_invalid_search_counts_only_request(service: ServiceProcess) -> None:
 def test_release_metrics_describe_release(service: ServiceProcess) -> None:
     reply = service.http.post("/search", json={"query": QUERY}).json()
     series = scrape(service)
-    assert series[f"taugate_release_info{{{reply['release']},fake,similarity,calibrated}}"] == 1
+    assert series[f"taugate_release_info{{{reply['release']},calibrated,fake,similarity}}"] == 1
     assert series["taugate_release_threshold{}"] == pytest.approx(reply["threshold"], abs=1e-7)
     assert series["taugate_release_rho{}"] == pytest.approx(reply["refusal"]["rho"], abs=1e-7)
     assert series["taugate_release_psi{}"] == 100

@@ -90,7 +90,7 @@ def test_run_without_rho_says_that_nothing_is_refused(
         off_topic_run_of(copy, run.parent / "releases")
     options = [] if option == "absent" else [option]
     assert cli.main(calibrate_run(copy, sample, tmp_path / "releases", *options)) == 0
-    assert "Refuses    nothing: every question gets a result\n" in capfd.readouterr().err
+    assert "; refuses nothing: every question gets a result; " in capfd.readouterr().err
     reply = Gate.load(find(tmp_path / "releases")).cut([ScoredResult("d1", 0.01, {})])
     assert (reply.refuses, reply.refusal) == (False, None)
 

@@ -149,7 +149,7 @@ def test_checked_line_without_refusals_says_so(manifest: Manifest) -> None:
     without = manifest.model_copy(update={"refusal": None})
     relative = with_policy(without, kind="relative", tau=0.5)
     assert "; refuses nothing: every question gets a result; 4 % of" in checked_line(relative)
-    assert checked_line(without) == "1 of 124 held-out answers lost; 4 % of the results dropped"
+    assert "; refuses nothing: every question gets a result; 4 % of" in checked_line(without)
     evidence = EvidenceRecord(unit="query", units=34, design_effect=1.0)
     counted = NoAnswerRecord(asked="off_topic", queries=34, answered=0.5, upper=0.7, evidence=evidence)
     assert "17 of 34 off-topic questions refused" in checked_line(without.model_copy(update={"no_answer": counted}))

@@ -43,7 +43,7 @@ def test_search_shows_kept_and_dropped(playground: Playground, service: ServiceP
     near = f"{last['score']:.3f} {plain['threshold'] - last['score']:.3f} below τ"
     assert near in (playground.results.last.text_content() or "")
     assert f"{len(kept)} of {len(considered)} results" in playground.verdict
-    assert "Calibrated" in playground.verdict
+    assert ". calibrated " in playground.verdict
     assert re.search(r"\d ms$", playground.verdict)
     playground.ask()
     assert playground.verdict.endswith("ms, from the cache")
@@ -106,7 +106,7 @@ def test_moved_threshold_is_shown_and_sent(playground: Playground, service: Serv
     assert f"--policy similarity --tau {tau:.3f} --rho" in (playground["command-tau"].text_content() or "")
     assert "threshold" not in playground.sent("/search", playground.ask)
     playground["tau-reset"].click()
-    playground["verdict"].get_by_text("Calibrated", exact=True).wait_for()
+    playground["verdict"].get_by_text("calibrated", exact=True).wait_for()
     assert playground.page.locator("#kept .result").count() == before
 
 

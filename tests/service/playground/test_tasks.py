@@ -54,7 +54,7 @@ def listed(service: ServiceProcess, release: str) -> dict[str, Any]:
 def outcome(question: dict[str, Any], tau: float, rho: float) -> str:
     """Say what becomes of a question in a release with both thresholds, by the contract, which compares float32."""
     if np.float32(question["refusal"]) < np.float32(rho):
-        return "refused"
+        return "refused" if question["rank"] is None else "lost"
     if question["kind"] != "answerable":
         return "answered"
     if question["rank"] is None:
@@ -81,7 +81,7 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     playground, slider = person.playground, person.playground["rho-slider"]
     before = playground["effect"].text_content() or ""
     person.focus(slider)
-    while "refuses 34 of 34 off-topic questions" not in (playground["effect"].text_content() or ""):
+    while "34 of 34 off-topic questions refused" not in (playground["effect"].text_content() or ""):
         assert slider.get_attribute("aria-valuenow") != slider.get_attribute("aria-valuemax")
         if person.hand == "keyboard":
             person.keys.press("PageUp")
@@ -92,7 +92,7 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
             mouse.down()
             mouse.move(box["x"] + box["width"] / 2 + 20, box["y"] + box["height"] / 2, steps=4)
             mouse.up()
-    assert playground["summary"].text_content() == f"Calibrated: {before}"
+    assert playground["summary"].text_content() == f"As calibrated:\n{before}"
     assert playground.page.locator("#questions-body").get_by_text("Answered").count() == 0
     person.press(playground["copy-tau"])
     playground["copied-tau"].get_by_text("Copied.").wait_for()
@@ -108,8 +108,8 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     manifest = json.loads(capsys.readouterr().out)["manifest"]
     assert manifest["refusal"]["rho"] == pytest.approx(rho)
     assert manifest["refusal"]["off_topic"] == manifest["refusal"]["off_topic"] | {"queries": 34, "refused": 34}
-    lost, answers = re.search(r"(\d+) of (\d+) to ρ", playground["effect"].text_content() or "").groups()  # type: ignore[union-attr]
-    assert f"{lost} of {answers} to ρ" in manifest["summary"]
+    (lost,) = re.findall(r"\d+ of \d+ held-out answers lost", playground["effect"].text_content() or "")
+    assert f"Checked     {lost}; 34 of 34 off-topic" in manifest["summary"]
 
 
 def test_two_releases_are_compared(person: Person, on_trial: ServiceProcess) -> None:

@@ -112,7 +112,7 @@ def _checked(manifest: ReleaseManifest) -> str:
 def _refused(manifest: ReleaseManifest) -> str | None:
     """Count the refused questions of each kind that should be; near misses are in the report alone."""
     refusal, counted = manifest.refusal, manifest.no_answer
-    if manifest.answer_threshold is None and manifest.policy.kind in KEEP_BEST:
+    if manifest.answer_threshold is None and (counted is None or manifest.policy.kind in KEEP_BEST):
         return "refuses nothing: every question gets a result"
     kinds = []
     if refusal is not None:
