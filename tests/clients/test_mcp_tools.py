@@ -243,8 +243,8 @@ EMPTY = replace(REPLY, results=(), reason="all_below_threshold", best_score=0.24
         (replace(EMPTY, calibration="provisional", calibrated=False), "The threshold is provisional"),
         (replace(REPLY, calibrated=False), "does not cover this search (its k or filter)"),
         (replace(REPLY, threshold=None, policy="none"), "There is no threshold"),
-        (replace(REPLY, drift=Drift(True, ("coe", "empty"))), "A drift alarm is on (coe, empty)"),
-        (replace(EMPTY, drift=Drift(True, ("coe",))), "A drift alarm is on (coe)"),
+        (replace(REPLY, drift=Drift(True, ("quality", "empty"))), "A drift alarm is on (quality, empty)"),
+        (replace(EMPTY, drift=Drift(True, ("quality",))), "A drift alarm is on (quality)"),
     ],
 )
 def test_note_explains_reply(reply: SearchResponse, note: str, monkeypatch: pytest.MonkeyPatch) -> None:

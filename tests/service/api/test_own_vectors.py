@@ -27,6 +27,7 @@ from tests.service_process import ServiceProcess
 
 ROWS = range(0, 300, 15)
 CHANGING = {"query_id": "", "release": "", "policy": "", "refusal": None}
+UNCHECKED = {"calibrated": False, "not_comparable": "vector"}  # the encoder of the calibration may not have made it
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +92,12 @@ def test_vector_of_a_query_gets_the_reply_that_its_text_gets_from_the_encoder(
         for row in ROWS:
             from_vector = by_vector(own, queries[row]) | CHANGING
             assert from_vector == encoded.search(texts[row]) | CHANGING
-            assert by_vector(encoded, queries[row]) | CHANGING == from_vector, "the option --accept-vectors"
+            accepted = by_vector(encoded, queries[row])
+            assert accepted | CHANGING == from_vector | UNCHECKED, "the option --accept-vectors"
         body = {"queries": [texts[0], {"vector": queries[1].tolist()}, texts[2]]}
         mixed = encoded.http.post("/search/batch", json=body).json()["responses"]
-        assert [reply | CHANGING for reply in mixed] == [encoded.search(texts[row]) | CHANGING for row in range(3)]
+        alone = [encoded.search(texts[0]), encoded.search(texts[1]) | UNCHECKED, encoded.search(texts[2])]
+        assert [reply | CHANGING for reply in mixed] == [reply | CHANGING for reply in alone]
     with taugate.open(encoded_releases) as retriever:
         searched = [Query(texts[0], 5), Query("", 5, vector=queries[1].tobytes()), Query(texts[2], 5)]
         together = retriever._release.retriever.search(searched)

@@ -1,9 +1,12 @@
 """The canary: a changed encoder or index is noticed without traffic."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from taugate.errors import OtherReranker, RerankerUnavailable
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
@@ -56,3 +59,17 @@ def test_canary_fails_on_missing_documents(release: Release) -> None:
     vectors = release.retriever.index.vectors[np.arange(3)]  # type: ignore[attr-defined]  # a FlatIndex here
     result = canary(with_index(release, FlatIndex.build(vectors))).run()
     assert (result.alike, result.difference) == (False, np.inf)
+
+
+@pytest.mark.parametrize(("error", "alike"), [(RerankerUnavailable("down"), True), (OtherReranker("other"), False)])
+def test_second_stage_that_is_down_says_nothing(release: Release, error: RerankerUnavailable, alike: bool) -> None:
+    """Replies are the first stage's then, and another alert tells of it; other scores are an alarm."""
+    paused: list[bool] = []
+
+    def check(deadline: float) -> None:
+        raise error
+
+    second = SimpleNamespace(check=check, pause=lambda: paused.append(True))
+    with_second = replace(release.retriever, second=second)  # type: ignore[arg-type]  # what the canary calls
+    assert Canary(release, with_second).run().alike is alike
+    assert paused == [True]

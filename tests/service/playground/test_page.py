@@ -225,7 +225,7 @@ def test_code_equals_last_search(playground: Playground) -> None:
 def test_axe_finds_no_violations(browser: Browser, service: ServiceProcess, scheme: Literal["light", "dark"]) -> None:
     def worst(route: Route) -> None:
         told = route.fetch().json()
-        told["calibration"], told["drift"]["alarm"], told["drift"]["signals"] = "provisional", True, ["roe", "coe"]
+        told["calibration"], told["drift"]["alarm"], told["drift"]["signals"] = "provisional", True, ["roe", "quality"]
         told["manifest"]["calibration"] |= {"state": "provisional", "reasons": ["generated_queries", "few_queries"]}
         route.fulfill(json=told)
 
@@ -234,7 +234,7 @@ def test_axe_finds_no_violations(browser: Browser, service: ServiceProcess, sche
         playground.page.reload()
         playground.loaded().ask()
         playground["notice-drift"].get_by_text(
-            "Drift alarm: random documents (ROE), correct documents (COE)"
+            "Drift alarm: random documents (ROE), replies with a relevant result"
         ).wait_for()
         playground["notice-provisional"].get_by_text("its queries were generated").wait_for()
         playground["slider"].press("PageUp")

@@ -44,8 +44,9 @@ const stateInWords = ({ calibration, certified }) => (certified ? `certified ${+
 function stateOf(reply) {
   if (reply.drift.alarm) return chip("Drift alarm", "bad");
   if (reply.calibration !== "calibrated") return chip(reply.calibration, "warn");
-  if (reply.truncated) return chip("Not calibrated: the question is longer than the encoder can read", "warn");
-  if (reply.reason === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
+  if (reply.not_comparable === "truncated") return chip("Not calibrated: the question is longer than the encoder can read", "warn");
+  if (reply.not_comparable === "unreadable") return chip("Not calibrated: the encoder cannot read the question", "warn");
+  if (reply.not_comparable === "precision") return chip("Not calibrated: the encoder has another precision", "warn");
   if (isMoved()) return chip(`Not calibrated: ${state.tau === null ? "ρ" : "τ"} was moved`);
   if (reply.calibrated) return chip(stateInWords(reply), "good");
   const { filter, k } = state.search;
