@@ -12,7 +12,7 @@ from taugate.calibration.relevance.probes import removed_documents, seem_answere
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.unanswered import question_parts
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.off_topic import off_topic_table
+from taugate.ingestion.dataset.off_topic import off_topic_questions, off_topic_table
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import small
@@ -43,10 +43,8 @@ def test_refusing_calibration_measures_relevance_on_a_mixture(refusing: Studied,
     assert (record.unanswerable_share, plain.unanswerable_share) == (0.5, None)
     heldout = len(refusing.found.parts["heldout"].members)
     # Off-topic questions that measure, and the held-out queries without their documents.
-    assert (
-        record.unanswerable
-        == sum(not question.chooses for question in refusing.found.search.dataset.off_topic) + heldout
-    )
+    asked = off_topic_questions(query.text for query in refusing.found.search.dataset.answerable)
+    assert record.unanswerable == sum(not question.chooses for question in asked) + heldout
     assert record.queries == plain.queries == heldout
     assert refusing.manifest().relevance == record
 

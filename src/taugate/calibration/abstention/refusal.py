@@ -264,8 +264,8 @@ def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float)
     """Return the one-sided 95 % prediction limit of the share of questions below ρ in a further field.
 
     The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
-    plus one of the question, all normal. Of the ways tried on questions of people from other fields, this one states
-    the most among those that state too much in at most one case in twenty (docs/benchmarks/abstention.md).
+    plus one of the question, all normal. It is above the share of questions of people from other fields far more rarely
+    than an exact limit of the kind (docs/benchmarks/abstention.md).
 
     Args:
         scores: (n,) float32 best scores.
