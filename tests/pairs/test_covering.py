@@ -7,7 +7,7 @@ from taugate.service.api.schemas import SearchRequest
 from taugate.service.settings.settings import VARIABLES
 from tests.pairs.calibrated import RECORDED
 from tests.pairs.covering import all_pairs, alone, covering_rows, pairs_of
-from tests.pairs.factors import BY_NAME, CONFLICTS, DEFAULTS, FACTORS, UNCHANGING, Kind, Row
+from tests.pairs.factors import ANY, BY_NAME, CONFLICTS, FACTORS, UNCHANGING, Kind, Row
 from tests.pairs.settings import option_refusal, refusal
 
 # Those that exclude one another or need one another.
@@ -67,6 +67,5 @@ def test_every_option_is_in_the_array_or_named(kind: Kind, declared: set[str]) -
 
 def test_every_option_has_a_record() -> None:
     assert {*RECORDED} == {factor.name for factor in FACTORS if factor.kind is Kind.OPTION}
-    assert all(
-        name in BY_NAME and DEFAULTS[name] != value for conflict in CONFLICTS for name, value in conflict.items()
-    )
+    values = {(factor.name, value) for factor in FACTORS for value in (*factor.values, ANY)}
+    assert all(pair in values for conflict in CONFLICTS for pair in conflict.items())

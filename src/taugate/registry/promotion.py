@@ -212,13 +212,8 @@ def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
         return False
     if not all("first" in record for record in (current, new)):  # both are of a second stage
         return True
-    before, after = (
-        {
-            (pair.query, pair.document): pair.score
-            for pair in read_pairs(releases / str(name) / RERANKER_FOLDER / KNOWN_PAIRS)
-        }
-        for name in names
-    )
+    paths = [releases / str(name) / RERANKER_FOLDER / KNOWN_PAIRS for name in names]
+    before, after = ({(pair.query, pair.document): pair.score for pair in read_pairs(path)} for path in paths)
     differences = [abs(score - after[pair]) for pair, score in before.items() if pair in after]
     return not differences or max(differences) > new["tolerance"]
 
@@ -229,12 +224,11 @@ def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:
     record = scorer_record(releases, current)
     had_two, has_two = ("first" in scored_by for scored_by in (record, scorer_record(releases, name)))
     if had_two != has_two:
-        before, after = ("two stages" if two else "one stage" for two in (had_two, has_two))
         left_out = "" if has_two else "; a second stage that is not shown to help is left out"
         return NotPromoted(
-            f"{name}: has {after}, but the current release {current} has {before}, so thresholds of the two cannot be "
-            f"compared{left_out}. To promote it anyway: taugate release promote {name} --releases {releases} "
-            "--new-encoder",
+            f"{name}: has {('one stage', 'two stages')[has_two]}, but the current release {current} has "
+            f"{('one', 'two')[had_two]}, so thresholds of the two cannot be compared{left_out}. To promote it anyway: "
+            f"taugate release promote {name} --releases {releases} --new-encoder",
             ENCODER,
         )
     return ReleaseError(

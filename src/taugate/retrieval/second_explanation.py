@@ -63,14 +63,14 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         }
     )
     if not len(places):
-        parents, why = retriever.parents, f"the second stage scores the first {candidates} alone"
-        if grouped:
-            why = f"the second stage considers the best passages of {len(listed.positions)} documents"
+        scored = f"{len(listed.positions)} documents" if grouped else f"the first {candidates} alone"
+        why = f"The first stage ranks it {first.rank}, and the second stage scores {scored}."
         # Grouped, the list may have a better passage of the same document.
-        sibling = grouped and parents is not None and np.isin(parents[listed.positions], parents[own]).any()
+        parents = retriever.parents if grouped else None
+        sibling = parents is not None and np.isin(parents[listed.positions], parents[own]).any()
         return base.model_copy(
             update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False}
-            | {"rule": "chunk" if sibling else "rank", "why": f"The first stage ranks it {first.rank}, and {why}."}
+            | {"rule": "chunk" if sibling else "rank", "why": why}
         )
     return _ranked(base, read[0], served, listed, int(places[0]))
 

@@ -23,7 +23,7 @@ from taugate.calibration.job.stages import CalibrationStages
 from taugate.calibration.progress import Job
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings.settings import CalibrationSettings, GateSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset
@@ -191,6 +191,8 @@ class Calibration(CalibrationStages):
             RerankerUnavailable: If the reranker gives no scores.
         """
         if self.reranker is None:
+            if not self.records["gate"] and self.settings.candidates.gate != GateSettings():
+                self.job.report("warning: --margin and --gate-confidence change nothing: no other search is tried")
             return self
         tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
         self.records["gate"] = [*self.records["gate"], *tried]
