@@ -54,6 +54,7 @@ def test_any_worker_shows_all_metrics(workers: ServiceProcess) -> None:
         assert series["taugate_cache_requests_total{bypass}"] == 100
         assert series["taugate_queue_depth{}"] == 0
         assert [value for name, value in series.items() if name.startswith("taugate_release_info")] == [1]
+        assert [value for name, value in series.items() if name.startswith("taugate_release_psi")] == [100]
         assert series["process_cpu_seconds_total{}"] > 0
         workers.http.close()
         workers.http = httpx.Client(base_url=f"http://127.0.0.1:{workers.port}", timeout=30)
