@@ -25,7 +25,7 @@ def test_equal_results_have_no_differences(found: tuple[Found, np.ndarray]) -> N
     assert set(differences(same, same, documents).values()) == {0}
 
 
-def test_other_rank_and_other_score_are_differences(found: tuple[Found, np.ndarray]) -> None:
+def test_rank_or_score_that_differs_is_a_difference(found: tuple[Found, np.ndarray]) -> None:
     gpu, documents = found
     swapped = gpu.positions["ivf-flat"].copy()
     swapped[0] = swapped[0, ::-1]

@@ -9,7 +9,7 @@ from taugate.ingestion.queries.generate import normalized
 from taugate.ingestion.queries.question_rule import QuestionRule
 
 
-def test_each_half_has_many_questions_of_a_kind() -> None:
+def test_halves_have_many_questions_of_a_kind() -> None:
     counts = Counter((question.language, question.is_request, question.chooses) for question in off_topic_table())
     assert len(counts) == 40  # ten languages, two kinds, two halves
     assert all(count >= (150 if language == "English" else 50) for (language, *_), count in counts.items())

@@ -9,7 +9,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Ver
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import RULE, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
-from taugate.retrieval.release.records import WithdrawnRecord
+from taugate.retrieval.release.changed_documents import WithdrawnRecord
 
 
 @dataclass(frozen=True, kw_only=True)

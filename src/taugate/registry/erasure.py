@@ -33,6 +33,7 @@ from taugate.retrieval.policy.background import Background, mean_and_covariance,
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.word_match import DocumentWords
 from taugate.retrieval.release import golden
+from taugate.retrieval.release.changed_documents import ErasureRecord
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
@@ -43,7 +44,7 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
     RERANKER_FOLDER,
 )
-from taugate.retrieval.release.manifest import ErasureRecord, Manifest
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.second_stage import TokenVectorsRecord, read_pairs

@@ -128,7 +128,7 @@ def test_certified_refusals_are_named(manifest: Manifest) -> None:
         ("provisional", "nothing about people's questions; of questions like these, at most 2 of 100"),
     ],
 )
-def test_other_states_certify_nothing(manifest: Manifest, state: str, said: str) -> None:
+def test_uncalibrated_states_certify_nothing(manifest: Manifest, state: str, said: str) -> None:
     release = in_state(with_policy(manifest, **CERTIFIED), state)
     assert certified_line(release).startswith(said)
     assert (release.certified, release.state_in_words) == (None, state)

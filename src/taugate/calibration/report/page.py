@@ -38,7 +38,8 @@ from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
-from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, UpdateRecord
+from taugate.retrieval.release.changed_documents import UpdateRecord
+from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.promises.promise import percent_at_most
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
 

@@ -51,12 +51,12 @@ from taugate.registry.lock import calibration_lock, lock_for_reading
 from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
-from taugate.retrieval.release.manifest import Manifest, UpdateRecord
+from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 
 

@@ -34,7 +34,7 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
-    if isinstance(old, RunManifest) and isinstance(new, RunManifest):
+    if all(isinstance(manifest, RunManifest) for manifest in (old, new)):
         from taugate.calibration.comparison.upgrade import Upgrade  # needs scipy, which the service does without
 
         upgrade = Upgrade.between(*folders)

@@ -15,12 +15,12 @@ from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.adaptation import AdaptationRecord
+from taugate.retrieval.release.changed_documents import ErasureRecord, UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import (
     UNLESS_NONE,
     Alternative,
     DriftRecord,
     EvidenceRecord,
-    Interval,
     IsotropyRecord,
     Record,
     RelevanceRecord,
@@ -37,7 +37,6 @@ from taugate.retrieval.release.records import (
     NoAnswerRecord,
     QuerySetRecord,
     RefusalRecord,
-    WithdrawnRecord,
 )
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord
@@ -109,56 +108,6 @@ class IndexRecord(Record):
     breadth: int | None = None
     recall: float | None = None
     depth: int | None = None
-
-
-class ErasureRecord(Record):
-    """An erasure: the release copies another release without some documents, and keeps its figures.
-
-    Attributes:
-        release: Id of the copied release.
-        documents: Number of calibrated documents that are erased, including earlier erasures.
-        recall: Recall of an approximate index, which is rebuilt, as in IndexRecord but over the golden queries.
-    """
-
-    release: str
-    documents: int = Field(ge=1)
-    recall: float | None = None
-
-
-class UpdateRecord(Record):
-    """An update: the release has the documents of a newer corpus and the threshold of an earlier release.
-
-    Attributes:
-        parent: Id of the previously current release, whose threshold and relevance model were kept.
-        calibrated: Id of the release that chose them: the parent, unless the parent is an update too.
-        documents: Number of documents of that release; None, and not written, by older versions.
-        updates: Number of updates since that release, including this one.
-        added: Number of added documents.
-        changed: Number of changed documents.
-        removed: Number of removed documents.
-        queries: Number of queries that both releases can answer.
-        evidence: Unit of evidence among these queries.
-        loss: The policy's metric at τ of the parent minus that of this release, for the average unit, with limits that
-            are one-sided at the confidence.
-        margin: Largest allowed loss.
-        holds: Whether the loss is shown to be smaller, and no promise is withdrawn.
-        forced: Whether promotion was requested regardless.
-    """
-
-    parent: str
-    calibrated: str
-    documents: Annotated[int | None, Field(ge=1), UNLESS_NONE] = None
-    updates: int = Field(ge=1)
-    added: int
-    changed: int
-    removed: int
-    queries: int
-    evidence: EvidenceRecord
-    loss: Interval
-    margin: float
-    confidence: float
-    holds: bool
-    forced: bool
 
 
 class FileRecord(Record):

@@ -99,20 +99,6 @@ class AbstentionRecord(Record):
         return self
 
 
-class WithdrawnRecord(Record):
-    """A promise that is not shown to hold for the documents of a release, although an earlier release made it.
-
-    Attributes:
-        promise: Its name.
-        words: What was promised, as one sentence.
-        reason: What was measured instead, or why nothing could be.
-    """
-
-    promise: str
-    words: str
-    reason: str
-
-
 class NoAnswerRecord(Record):
     """The share of queries without an answer in the corpus that still get a result from the policy in force.
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from taugate.retrieval.release.changed_documents import WithdrawnRecord
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.promises.losses import LimitedLoss, LimitedStratumLoss
 from taugate.retrieval.release.promises.promise import Evidence, Promise, StatedRecords
 from taugate.retrieval.release.promises.refusals import AnsweredQuestions, LimitedError, LimitedLostAnswers
-from taugate.retrieval.release.records import WithdrawnRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord
 
 _KINDS = (LimitedLoss, LimitedStratumLoss, LimitedError, AnsweredQuestions, LimitedLostAnswers)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from taugate.retrieval.release.changed_documents import WithdrawnRecord
 from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord, WithdrawnRecord
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
 
 # Guarantee of a record whose promise was withdrawn.
 NOTHING = "Nothing is certified: what was promised is not shown to hold for these documents."
