@@ -285,7 +285,7 @@ class _KnownMetrics(Collector):
 
 
 def _known(metrics: Iterable[Metric]) -> Iterable[Metric]:
-    return (each for each in metrics if each.name != OVER_CERTIFIED or not math.isnan(each.samples[0].value))
+    return (metric for metric in metrics if metric.name != OVER_CERTIFIED or not math.isnan(metric.samples[0].value))
 
 
 class AllWorkersCollector(Collector):
