@@ -40,11 +40,11 @@ class LimitedError(Promise):
             ("answered", "unanswerable queries get a result", record.answered_unanswerable),
             ("refused", "answerable queries are refused", record.empty_answerable),
         )
-        for place, (name, wrong, limit) in enumerate(errors):
+        for place, (name, outcome, limit) in enumerate(errors):
             share = limit.upper if limit.asked is None else limit.asked
             yield cls(
                 name,
-                f"At share {percent_at_most(share)} of the {wrong}.",
+                f"At share {percent_at_most(share)} of the {outcome}.",
                 share,
                 record,
                 place,
