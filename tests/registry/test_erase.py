@@ -121,7 +121,10 @@ def test_erasure_withdraws_what_removal_may_break(
     assert manifest.refusal.lost.upper == 1 > refusal.lost.upper
     assert (manifest.refusal.off_topic, manifest.refusal.request) == (refusal.off_topic, refusal.request)
     text = before.golden[0].text
-    assert [each.retriever.search([Query(text, k=5)])[0].calibrated for each in (before, created)] == [True, False]
+    assert [release_.retriever.search([Query(text, k=5)])[0].calibrated for release_ in (before, created)] == [
+        True,
+        False,
+    ]
 
 
 def test_erasure_is_reproducible(copy: Path, before: Release) -> None:

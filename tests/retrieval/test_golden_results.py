@@ -99,7 +99,7 @@ def test_grown_store_answers_more_than_promised() -> None:
     rule = Mock(answered_unanswerable=Mock(asked=0.1))
     gate = Mock(
         manifest=Mock(abstention=rule),
-        cut=lambda results: Mock(results=[each for each in results if each.score > 0.25]),
+        cut=lambda results: Mock(results=[result for result in results if result.score > 0.25]),
     )
     assert grown_store(golden, live(golden), gate) is None
     grown = {question.query_id: [ScoredResult("new", 0.9, None)] for question in golden[:2]}
@@ -109,5 +109,5 @@ def test_grown_store_answers_more_than_promised() -> None:
 
 def test_unanswerable_questions_do_not_move_scores() -> None:
     golden = questions()
-    more = [*golden, GoldenResults("u", None, [ScoredResult("d", 0.1, None)], unanswerable=True)]
-    assert compare(more, live(golden) | {"u": []}).recorded == compare(golden, live(golden)).recorded
+    longer = [*golden, GoldenResults("u", None, [ScoredResult("d", 0.1, None)], unanswerable=True)]
+    assert compare(longer, live(golden) | {"u": []}).recorded == compare(golden, live(golden)).recorded

@@ -29,7 +29,7 @@ class RemovalEvidence:
     def losses(self, policy: PolicyRecord) -> None:
         """Return None: another document may be among the results."""
 
-    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> None:
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord) -> None:
         """Return None, as for all queries."""
 
     def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, None]:
@@ -56,8 +56,8 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
     second = before.second_stage
     records, withdrawn = ask_promises(stated(before, strata), RemovalEvidence(scores_fall and second is None))
     if second is not None:
-        second, more = ask_first_stage(second, RemovalEvidence(scores_fall), second)
-        withdrawn += more
+        second, of_first = ask_first_stage(second, RemovalEvidence(scores_fall), second)
+        withdrawn += of_first
     # The summary of before states what is withdrawn.
     summary = {"summary": None} if withdrawn else {}
     changes = vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary

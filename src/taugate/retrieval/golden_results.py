@@ -82,8 +82,8 @@ def write(path: Path, golden: Sequence[GoldenResults]) -> None:
     """Write golden questions in the format of a run, one JSON object per line."""
     answerable = {"unanswerable": False}  # is not written
     lines = (
-        {name: value for name, value in asdict(each).items() if (name, value) not in answerable.items()}
-        for each in golden
+        {name: value for name, value in asdict(question).items() if (name, value) not in answerable.items()}
+        for question in golden
     )
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
@@ -134,18 +134,18 @@ def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[Sco
 
     More than at the calibration, too: these are only some of the questions that certified it.
     """
-    record, asked = gate.manifest.abstention, [question for question in golden if question.unanswerable]
-    if record is None or record.answered_unanswerable.asked is None or not asked:
+    record, questions = gate.manifest.abstention, [question for question in golden if question.unanswerable]
+    if record is None or record.answered_unanswerable.asked is None or not questions:
         return None
     before, now = (
         sum(bool(gate.cut(results).results) for results in lists)
-        for lists in ([question.results for question in asked], [live[question.query_id] for question in asked])
+        for lists in ([question.results for question in questions], [live[question.query_id] for question in questions])
     )
     limit = record.answered_unanswerable.asked
-    if now <= max(before, limit * len(asked)):
+    if now <= max(before, limit * len(questions)):
         return None
     return (
-        f"{now} of {len(asked)} unanswerable questions get a result, {before} at the calibration, which promised a "
+        f"{now} of {len(questions)} unanswerable questions get a result, {before} at the calibration, which promised a "
         f"share of at most {limit:g}"
     )
 

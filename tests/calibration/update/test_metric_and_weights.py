@@ -21,12 +21,12 @@ def test_ndcg_is_compared_by_ndcg(tmp_path: Path, update: Updating, capfd: pytes
     options = ("--metric", "ndcg", "--max-loss", "0.2", "--policy", "similarity", "--no-refusal", "--lexical", "off")
     code, before, _ = Capture(capfd)(data, releases, encoder, *options)
     assert (code, before["policy"]["metric"]) == (0, "ndcg")
-    asked = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:40]
+    queries = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[:40]
 
     def outranked(documents: list[Record]) -> list[Record]:
         return [
             *documents,
-            *({"_id": f"copy-{row}", "text": json.loads(line)["text"]} for row, line in enumerate(asked)),
+            *({"_id": f"copy-{row}", "text": json.loads(line)["text"]} for row, line in enumerate(queries)),
         ]
 
     code, printed, error = update(newer(data, tmp_path / "newer", outranked), releases)

@@ -255,8 +255,8 @@ def with_unanswerable(folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple[
 def test_update_keeps_refusals(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
     """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
     data, releases, before = with_unanswerable(tmp_path, capfd)
-    more = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(200, 203)]
-    code, _, error = update(newer(data, tmp_path / "newer", lambda documents: [*more, *documents]), releases)
+    added = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(200, 203)]
+    code, _, error = update(newer(data, tmp_path / "newer", lambda documents: [*added, *documents]), releases)
     assert code == 0, error
     manifest = manifest_of(releases)
     assert manifest["abstention"] == before["abstention"]
@@ -272,8 +272,8 @@ def test_answered_unanswerable_withdraws_certificate(
     tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, releases, before = with_unanswerable(tmp_path, capfd)
-    more = [{"_id": f"new-{row}", "text": f"word{row} a b"} for row in range(60)]
-    code, printed, error = update(newer(data, tmp_path / "newer", lambda documents: [*more, *documents]), releases)
+    added = [{"_id": f"new-{row}", "text": f"word{row} a b"} for row in range(60)]
+    code, printed, error = update(newer(data, tmp_path / "newer", lambda documents: [*added, *documents]), releases)
     assert (code, printed["holds"], printed["withdrawn"]) == (4, False, ["answered"])
     assert current_id(releases) == before["release_id"]
     assert "Withdrawn  answered: At most 20 % of the unanswerable queries get a result." in error

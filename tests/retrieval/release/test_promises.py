@@ -19,8 +19,8 @@ def certificate(bound: float, limit: str = "accuracy", most: float = 0.1) -> Cer
     )
 
 
-def error(share: float, asked: float | None) -> ErrorLimit:
-    return ErrorLimit(asked=asked, upper=asked or 0.3, found=share, queries=90, queries_needed=36, evidence=UNIT)
+def error(share: float, limit: float | None) -> ErrorLimit:
+    return ErrorLimit(asked=limit, upper=limit or 0.3, found=share, queries=90, queries_needed=36, evidence=UNIT)
 
 
 def refused(count: int) -> RefusedQuestions:
@@ -85,7 +85,7 @@ class Measurements:
     def losses(self, policy: PolicyRecord) -> list[Certificate] | None:
         return self.certificates
 
-    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> list[Certificate] | None:
+    def stratum(self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord) -> list[Certificate] | None:
         return self.within
 
     def errors(self, record: AbstentionRecord) -> tuple[ErrorLimit | None, ErrorLimit | None]:
@@ -123,7 +123,8 @@ def test_unmeasured_promises_are_withdrawn_by_name() -> None:
     assert left.strata is not None
     assert left.abstention is not None
     assert left.refusal is not None
-    thresholds = [(one.tau, one.tau_without_filter) for one in (*left.strata.strata, left.strata.others) if one]
+    strata = (*left.strata.strata, left.strata.others)
+    thresholds = [(stratum.tau, stratum.tau_without_filter) for stratum in strata if stratum]
     assert thresholds == [(None, None), (None, None)]
     assert (left.abstention.certified, left.abstention.guarantee) == (False, NOTHING)
     assert (left.refusal.off_topic.lower, left.refusal.lost.upper) == (0.0, 1.0)

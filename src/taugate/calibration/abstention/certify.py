@@ -251,8 +251,8 @@ def limits_again(kept: CertifiedAbstention, clusters: NDArray[np.int64]) -> tupl
     errors = AnsweringErrors.from_scores(answerable, unanswerable, 1 - (1 - record.confidence) / 2)
     answered, refused, tau = record.answered_unanswerable, record.empty_answerable, np.float32(record.tau)
 
-    def again(limit: ErrorLimit, upper: float, wrong: NDArray[np.bool_]) -> ErrorLimit:
-        return limit.model_copy(update={"upper": upper, "found": float(wrong.mean()), "queries": len(wrong)})
+    def again(limit: ErrorLimit, upper: float, errors: NDArray[np.bool_]) -> ErrorLimit:
+        return limit.model_copy(update={"upper": upper, "found": float(errors.mean()), "queries": len(errors)})
 
     return (
         again(answered, errors.max_answered(record.tau, answered.asked), unanswerable.scores >= tau),

@@ -116,6 +116,6 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
 
 def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
     """Return the promises of a release that its recalibration, which measured all anew, does not make as strictly."""
-    made = {promise.name: promise.most for promise in promises(stated(new, new.strata))}
-    asked = promises(stated(before, before.strata))
-    return [promise.words for promise in asked if made.get(promise.name, 1.0) > promise.most]
+    promised = {promise.name: promise.limit for promise in promises(stated(new, new.strata))}
+    earlier = promises(stated(before, before.strata))
+    return [promise.words for promise in earlier if promised.get(promise.name, 1.0) > promise.limit]

@@ -48,7 +48,9 @@ class LabelledEvidence:
         limits = loss_limits(rule, queries, certifying_queries(policy.kind, queries), policy.kind)
         return [certificate(limit, policy.tau, rule) for limit in limits]
 
-    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> Sequence[Certificate] | None:
+    def stratum(
+        self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord
+    ) -> Sequence[Certificate] | None:
         """See `Evidence`."""
         search, queries = self.search, self._queries(policy)
         try:
@@ -64,7 +66,7 @@ class LabelledEvidence:
             policy.kind,
             _rule(policy),
         )
-        return certifier.certificates(now, strata, one, policy.tau)
+        return certifier.certificates(now, strata, stratum, policy.tau)
 
     def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
         """See `Evidence`."""

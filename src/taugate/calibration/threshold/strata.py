@@ -185,15 +185,15 @@ class StrataCertifier:
         members = np.intersect1d(np.unique(np.concatenate([np.arange(0), *named])), self.certifying)
         if not len(members):
             return None
-        found = []
+        certificates: list[Certificate] = []
         if stratum.tau_without_filter is not None:
             limits = loss_limits(self.rule, self.evidence, members, self.kind)
-            found += [certificate(limit, tau, self.rule) for limit in limits]
+            certificates += [certificate(limit, tau, self.rule) for limit in limits]
         if stratum.tau is not None:
             rule = replace(self.rule, confidence=1 - (1 - self.rule.confidence) / len(record.strata))
             limits = loss_limits(rule, *self._within(members, within), self.kind)
-            found += [certificate(limit, stratum.tau, rule) for limit in limits]
-        return found
+            certificates += [certificate(limit, stratum.tau, rule) for limit in limits]
+        return certificates
 
     def _large_enough(self, members: Positions) -> bool:
         """Return whether a stratum has enough queries to be certified if nothing is lost."""

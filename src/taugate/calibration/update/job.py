@@ -238,16 +238,16 @@ class Update(CalibrationStages):
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
         current, records = self.current, self.records
         new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
-        asked, withdrawn = ask_promises(
+        left, withdrawn = ask_promises(
             stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
         )
         if self.second is not None and current.second_stage is not None:
             evidence = LabelledEvidence(self.second.first, self.first_search.queries, self.inputs)
-            records["second_stage"], more = ask_first_stage(current.second_stage, evidence, self.second.record)
-            withdrawn += more
+            records["second_stage"], of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
+            withdrawn += of_first
         # The evidence for τ is still the parent's; an update adds none.
         kept = {} if current.calibration is None else {"calibration": current.calibration}
-        records |= vars(asked) | kept | inherited_state(current, withdrawn)
+        records |= vars(left) | kept | inherited_state(current, withdrawn)
         self.withdrawn = withdrawn
 
     def _check(self) -> ThresholdCheck:

@@ -87,7 +87,7 @@ class LimitedStratumLoss(Promise):
         if not certificates:
             return None if certificates is None else Measured(0.0, 0.0, 0)
         worst = max(certificates, key=lambda certificate: certificate.bound - certificate.most)
-        return Measured(worst.loss, self.most + worst.bound - worst.most, worst.queries)
+        return Measured(worst.loss, self.limit + worst.bound - worst.most, worst.queries)
 
     def withdraw(self, records: StatedRecords) -> StatedRecords:
         """Take the thresholds of the stratum away, so that no reply within its filter is calibrated."""
@@ -95,7 +95,7 @@ class LimitedStratumLoss(Promise):
             return records
         taken = self.stratum.model_copy(update={"tau": None, "tau_without_filter": None})
         strata, others = (
-            [taken if one == self.stratum else one for one in every]
-            for every in (records.strata.strata, [records.strata.others])
+            [taken if stratum == self.stratum else stratum for stratum in column]
+            for column in (records.strata.strata, [records.strata.others])
         )
         return replace(records, strata=records.strata.model_copy(update={"strata": strata, "others": others[0]}))

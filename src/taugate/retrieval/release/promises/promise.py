@@ -40,7 +40,9 @@ class Evidence(Protocol):
     def losses(self, policy: PolicyRecord) -> Sequence[Certificate] | None:
         """Measure what the policy loses at its τ, in the order of its certificates."""
 
-    def stratum(self, policy: PolicyRecord, strata: StrataRecord, one: StratumRecord) -> Sequence[Certificate] | None:
+    def stratum(
+        self, policy: PolicyRecord, strata: StrataRecord, stratum: StratumRecord
+    ) -> Sequence[Certificate] | None:
         """Measure what a stratum loses at the thresholds with and without its filter; none if it has no document."""
 
     def errors(self, record: AbstentionRecord) -> Sequence[ErrorLimit | None]:
@@ -76,12 +78,12 @@ class Promise(ABC):
     Attributes:
         name: Short name, the same in every release.
         words: What is promised, as one sentence.
-        most: The promised limit.
+        limit: The promised limit.
     """
 
     name: str
     words: str
-    most: float
+    limit: float
 
     @abstractmethod
     def measured(self, evidence: Evidence) -> Measured | None:
@@ -95,11 +97,11 @@ class Promise(ABC):
         """Ask whether the promise holds; returns why it is withdrawn, None if it holds."""
         measured, reason = self.measured(evidence), evidence.silence
         if measured is not None:
-            if measured.upper <= self.most + _ROUNDING:
+            if measured.upper <= self.limit + _ROUNDING:
                 return None
             on = "" if measured.queries is None else f"on {measured.queries:,} of them "
-            limit = "" if measured.upper == measured.share else f", and may be {percent_at_most(measured.upper)}"
-            reason = f"{on}it is {100 * measured.share:.3g} %{limit}"
+            at_most = "" if measured.upper == measured.share else f", and may be {percent_at_most(measured.upper)}"
+            reason = f"{on}it is {100 * measured.share:.3g} %{at_most}"
         return WithdrawnRecord(promise=self.name, words=self.words, reason=reason)
 
 
