@@ -47,7 +47,7 @@ def run(options: TrafficOptions) -> int:
         votes=options.votes,
     )
     seconds = time.monotonic() - started
-    left_out = {reason: result.left_out[reason] for reason in REASONS if result.left_out[reason]}
+    left_out = {str(reason): result.left_out[reason] for reason in REASONS if result.left_out[reason]}
     say(f"Labels from traffic in {options.to}. Queries: {result.queries:,}. Judgements: {result.judgements:,}.")
     for reason, count in left_out.items():
         say(f"Left out: {count:,} that {REASONS[reason]}.")

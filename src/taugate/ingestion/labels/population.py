@@ -1,7 +1,7 @@
 """The queries that a sample to judge is drawn from: queries by people, in the data set or in a query log."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from taugate.ingestion.dataset.queries import PEOPLE, Origin
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.documents.visible_text import has_visible_text
 
-_LEFT_OUT = {NotComparable.FILTERED: "within a filter", NotComparable.UNREADABLE: "that the encoder cannot read"}
+_LEFT_OUT: Mapping[NotComparable | None, str] = {
+    NotComparable.FILTERED: "within a filter",
+    NotComparable.UNREADABLE: "that the encoder cannot read",
+}
 
 
 class PopulationQuery(BaseModel):
@@ -70,8 +73,8 @@ def logged(logs: Sequence[Path], collection: str) -> Population:
             continue
         if record.collection != collection:
             left_out["of another collection"] += 1
-        elif record.not_comparable in _LEFT_OUT:
-            left_out[_LEFT_OUT[record.not_comparable]] += 1
+        elif reason := _LEFT_OUT.get(record.not_comparable):
+            left_out[reason] += 1
         elif not record.has_text:
             left_out["without a text"] += 1
         elif has_visible_text(record.query):
