@@ -53,7 +53,7 @@ FACTORS = (
     Factor("confidence", Kind.OPTION, (None, "0.8")),
     Factor("max_empty", Kind.OPTION, (None, "0.4")),
     Factor("strata", Kind.OPTION, (None, "metadata.part")),
-    Factor("count_at_most", Kind.OPTION, (None, "1", "auto")),
+    Factor("count_at_most", Kind.OPTION, (None, "1", "auto"), {"drawn": "documents"}),
     Factor("max_answered", Kind.OPTION, (None, "0.6")),
     Factor("no_refusal", Kind.OPTION, (None, "")),
     Factor("labels", Kind.OPTION, (None, "human", "human,traffic")),
