@@ -175,7 +175,7 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
         return "inherited"
     calibration = manifest.get("calibration")
     state = calibration.get("state") if isinstance(calibration, dict) else None
-    return next((known for known in get_args(State) if known == state), "calibrated")
+    return next((state_name for state_name in get_args(State) if state_name == state), "calibrated")
 
 
 def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         served_first = explain(alone, documents, replace(query, threshold=None), document_id)
         why = f"{served_first.why} The second stage is not available."
         return served_first.model_copy(update={"why": why, "not_comparable": served.not_comparable})
-    own = documents.positions(document_id)
-    best = [position for position in (*served.positions.tolist(), *listed.positions.tolist()) if position in own]
+    passages = documents.positions(document_id)
+    best = [position for position in (*served.positions.tolist(), *listed.positions.tolist()) if position in passages]
     if best and documents[best[0]].id != first.id:  # the second stage prefers another passage of the document
         first = explain(alone, documents, listed_all, documents[best[0]].id)
     places = np.flatnonzero(listed.positions == (best or [-1])[0])
@@ -67,7 +67,7 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
         why = f"The first stage ranks it {first.rank}, and the second stage scores {scored}."
         # Grouped, the list may have a better passage of the same document.
         parents = retriever.parents if grouped else None
-        sibling = parents is not None and np.isin(parents[listed.positions], parents[own]).any()
+        sibling = parents is not None and np.isin(parents[listed.positions], parents[passages]).any()
         return base.model_copy(
             update={"rank": None, "score": None, "relevance": None, "compared": None, "kept": False}
             | {"rule": "chunk" if sibling else "rank", "why": why}

@@ -38,10 +38,10 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     else:
         mean, lower, upper = _of_people(accuracy, record.bias, share)
         if upper - lower > _MAX_RANGE:
-            known = f"this share is unknown until people judge: it may be {percent(lower)} to {percent(upper)}"
+            expected = f"this share is unknown until people judge: it may be {percent(lower)} to {percent(upper)}"
         else:
-            known = f"expect {_range(mean, lower, upper)}"
-        sentences.append(f"For questions that people ask, {known}.")
+            expected = f"expect {_range(mean, lower, upper)}"
+        sentences.append(f"For questions that people ask, {expected}.")
         # The bias of the loss was only measured with such thresholds, alone.
         if policy.tau is not None and policy.method == "bootstrap" and not refusing:
             lost = accuracy - metrics.accuracy_at_tau.mean

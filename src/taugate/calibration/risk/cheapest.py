@@ -116,11 +116,11 @@ def _labels(
             f"label {shortage.queries:,} more queries with `taugate judge`, about {about} that have none, for a chance "
             "of 8 in 10"
         )
-    more = max(1, requested.labels_needed(needed) - labels)
-    advice = f"label {more:,} more queries{' about other documents' if by_document else ''} with `taugate judge`"
+    added = max(1, requested.labels_needed(needed) - labels)
+    advice = f"label {added:,} more queries{' about other documents' if by_document else ''} with `taugate judge`"
     frugal = (alternatives or [requested])[-1]
     fewer = frugal.labels_needed(needed) - labels
-    return advice if by_document or not 0 < fewer < more else f"{advice} ({fewer:,} with {frugal.options})"
+    return advice if by_document or not 0 < fewer < added else f"{advice} ({fewer:,} with {frugal.options})"
 
 
 def _variants(request: RuleVariant) -> Iterator[RuleVariant]:

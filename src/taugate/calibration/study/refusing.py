@@ -104,10 +104,10 @@ class RefusalQuestions(NamedTuple):
         """Take the questions of a run beside that of the labelled queries; None without one about other subjects."""
         table = {question.text: question for question in off_topic_table()}
         # A question without results needs no refusal, and those of the user's own count as about other subjects.
-        found = [query for query in off_topic.queries.values() if len(query)]
+        answered = [query for query in off_topic.queries.values() if len(query)]
         others, short = _shipped(
-            np.array([query.scores[0] for query in found], dtype=np.float32),
-            [table.get(query.text or "") for query in found],
+            np.array([query.scores[0] for query in answered], dtype=np.float32),
+            [table.get(query.text or "") for query in answered],
         )
         if others is None:
             return None
@@ -172,11 +172,11 @@ def _shipped(
         np.array([question is not None and getattr(question, name) for question in questions], dtype=np.bool_)
         for name in ("is_request", "chooses")
     )
-    own = np.array([question is None for question in questions], dtype=np.bool_)
+    of_user = np.array([question is None for question in questions], dtype=np.bool_)
     fields = np.array(["" if question is None else f"{question.kind} {question.field}" for question in questions])
 
     def kind(rows: Mask) -> ScoredQuestions | None:
-        scored = ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (own | chooses)[rows])
-        return scored if scored is None or own[rows].any() else replace(scored, fields=fields[rows])
+        scored = ScoredQuestions.of(scores[rows], np.arange(rows.sum()), (of_user | chooses)[rows])
+        return scored if scored is None or of_user[rows].any() else replace(scored, fields=fields[rows])
 
     return kind(~requests), kind(requests)

@@ -86,15 +86,15 @@ class ApproximateIndex(FaissIndex):
         else:  # lists are chosen by `similarity`, too: FAISS's choice among near ties depends on batch size and device
             padded_queries = padded(queries, self.faiss.d)
             nearest = self._lists.search(padded_queries, self.breadth)
-            found = None
+            on_gpu = None
 
             def search(index: Any) -> Any:  # noqa: ANN401 (faiss has no types)
                 index.nprobe = self.breadth
                 return index.search_preassigned(padded_queries, fetch, nearest.positions, nearest.scores)
 
             if self.kind == "ivf-flat" and max(fetch, self.breadth) <= MAX_NEIGHBOURS:
-                found = self.gpu.find(search)
-            _, candidates = found or search(self.faiss)
+                on_gpu = self.gpu.find(search)
+            _, candidates = on_gpu or search(self.faiss)
         return candidates
 
 

@@ -273,12 +273,12 @@ class FlatIndex(FaissIndex):
         return proposers
 
     def _scan_on_gpu(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
-        found = None
+        on_gpu = None
         if fetch <= MAX_NEIGHBOURS:
-            found = self.gpu.find(lambda copy: copy.search(padded(queries, self.faiss.d), fetch))
-        if found is None:
+            on_gpu = self.gpu.find(lambda copy: copy.search(padded(queries, self.faiss.d), fetch))
+        if on_gpu is None:
             return self._scan(queries, fetch, None)
-        rough, candidates = found
+        rough, candidates = on_gpu
         bound = self._bound + (_QUERY_ROUNDING if self.stores_rounded_vectors else 0)
         return rough[:, -1] + np.float32(bound), candidates
 

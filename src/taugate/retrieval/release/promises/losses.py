@@ -94,8 +94,8 @@ class LimitedStratumLoss(Promise):
         if records.strata is None:
             return records
         taken = self.stratum.model_copy(update={"tau": None, "tau_without_filter": None})
-        strata, others = (
+        strata, remaining = (
             [taken if stratum == self.stratum else stratum for stratum in column]
             for column in (records.strata.strata, [records.strata.others])
         )
-        return replace(records, strata=records.strata.model_copy(update={"strata": strata, "others": others[0]}))
+        return replace(records, strata=records.strata.model_copy(update={"strata": strata, "others": remaining[0]}))
