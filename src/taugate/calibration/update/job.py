@@ -230,6 +230,7 @@ class Update(CalibrationStages):
         self._ask()
         self.records |= {
             "gate": [*kept, *self.accepted.gate],
+            "labels": self.current.labels,
             "update": _record(self.current, self.changes, self.check, self.withdrawn, self.promotion),
         }
         return self

@@ -18,7 +18,7 @@ _QUESTIONS = {"off_topic": "off-topic questions", "request": "short requests", "
 
 @dataclass(frozen=True)
 class LimitedError(Promise):
-    """At share a share of the unanswerable queries gets a result, or of the answerable ones is refused.
+    """At most a share of the unanswerable queries gets a result, or of the answerable ones is refused.
 
     Attributes:
         record: The rule that refuses queries.
@@ -44,7 +44,7 @@ class LimitedError(Promise):
             share = limit.upper if limit.asked is None else limit.asked
             yield cls(
                 name,
-                f"At share {percent_at_most(share)} of the {outcome}.",
+                f"At most {percent_at_most(share)} of the {outcome}.",
                 share,
                 record,
                 place,
@@ -66,7 +66,7 @@ class LimitedError(Promise):
 
 @dataclass(frozen=True)
 class AnsweredQuestions(Promise):
-    """ρ refuses share questions of a kind that no document answers.
+    """ρ refuses most questions of a kind that no document answers.
 
     Attributes:
         record: The default refusal.
@@ -82,7 +82,7 @@ class AnsweredQuestions(Promise):
         for field, questions in _QUESTIONS.items():
             counted = getattr(records.refusal, field, None)
             if records.refusal is not None and counted is not None and counted.lower > 0:
-                words = f"At share {percent_at_most(1 - counted.lower)} of the {questions} get a result."
+                words = f"At most {percent_at_most(1 - counted.lower)} of the {questions} get a result."
                 yield cls(f"{questions} refused", words, 1 - counted.lower, records.refusal, field)
 
     def measured(self, evidence: Evidence) -> Measured | None:
@@ -104,7 +104,7 @@ class AnsweredQuestions(Promise):
 
 @dataclass(frozen=True)
 class LimitedLostAnswers(Promise):
-    """ρ refuses at share a share of the right answers.
+    """ρ refuses at most a share of the right answers.
 
     Attributes:
         record: The default refusal.
@@ -118,7 +118,7 @@ class LimitedLostAnswers(Promise):
         if records.refusal is not None and (share := records.refusal.lost.upper) < 1:
             yield cls(
                 "answers refused",
-                f"At share {percent_at_most(share)} of the right answers are refused.",
+                f"At most {percent_at_most(share)} of the right answers are refused.",
                 share,
                 records.refusal,
             )
