@@ -12,6 +12,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
+from taugate.retrieval.release.summary import summary_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
     if second is not None:
         second, of_first = ask_first_stage(second, RemovalEvidence(scores_fall), second)
         withdrawn += of_first
+    changes = vars(records) | inherited_state(before, withdrawn) | {"second_stage": second}
+    after = before.model_copy(update=changes)
     # The summary of before states what is withdrawn.
-    summary = {"summary": None} if withdrawn else {}
-    changes = vars(records) | inherited_state(before, withdrawn) | {"second_stage": second} | summary
-    return before.model_copy(update=changes)
+    return after.model_copy(update={"summary": summary_of(after)}) if withdrawn else after
