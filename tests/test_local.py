@@ -69,7 +69,7 @@ def test_adjusted_release_certifies_nothing(releases: Path, tmp_path: Path) -> N
 
 def drop_defaults(fields: dict) -> dict:
     """Leave out the fields that replies have only if they are true, or not null."""
-    optional = {"truncated", "approximate", "explored", "refusal", "stage", "certified"}
+    optional = {"truncated", "approximate", "explored", "refusal", "stage", "certified", "not_comparable"}
     optional |= {"parts", "matched_words", "first_stage_score"}  # of a result
     results = [
         {key: value for key, value in result.items() if value or key not in optional} for result in fields["results"]

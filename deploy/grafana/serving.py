@@ -137,6 +137,12 @@ _CONTENT: list[Content] = [
         texts={0: "calibrated", 1: "provisional"},
     ),
     number(
+        "Corpus growth",
+        "Documents, divided by those at the time when τ was chosen; no data for a run.",
+        f"max({selected('taugate_release_documents_over_certified')})",
+        {None: NEUTRAL},
+    ).span(2),
+    number(
         "Loaded",
         "Time since the oldest replica loaded its release.",
         f"min({selected('taugate_release_loaded_timestamp_seconds')}) * 1000",
@@ -149,14 +155,14 @@ _CONTENT: list[Content] = [
         f"min({selected('taugate_redis_up')} >= 0)",
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
-    ).span(3),
+    ).span(2),
     number(
         "Engine",
         "Up if the engine responds to every replica; no data if no release needs one.",
         f"min({selected('taugate_engine_up')} >= 0)",
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
-    ).span(3),
+    ).span(2),
     number(
         "Next key expiry",
         "Time until an API key expires; no data if none does. TaugateKeyExpiring names it a week before.",

@@ -50,19 +50,14 @@ def test_readme_table_of_guesses_matches_page() -> None:
 
 
 def test_shipped_bias_table_matches_research_page() -> None:
-    rows = {
-        (encoder, cells[0]): cells
-        for encoder, body in re.findall(
-            r"### (\S+)\n\n(\| set \| documents .*?)\n\n", read("docs/research/generated-queries.md"), re.DOTALL
-        )
-        for cells in (line.strip("| ").split(" | ") for line in body.splitlines()[2:])
-    }
+    _, _, section = read("docs/research/generated-queries.md").partition("\n## The shipped table")
+    _, _, *rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     table = read_table()
-    assert {*rows} == {(entry.encoder, entry.set) for entry in table}
-    for entry in table:
-        cells = rows[entry.encoder, entry.set]
-        shares = (f"{value:.3f}".removeprefix("0") for value in (entry.accuracy_generated, entry.accuracy_human))
-        assert [cell.split()[0] for cell in cells[-3:-1]] == [*shares]
+    assert [(name, encoder) for name, encoder, *_ in rows] == [(entry.set, entry.encoder) for entry in table]
+    for (_, _, *shares), entry in zip(rows, table, strict=True):
+        bias = entry.accuracy_generated - entry.accuracy_human
+        accuracy, loss = (entry.accuracy_generated, entry.accuracy_human), (entry.loss_generated, entry.loss_human)
+        assert [float(share) for share in shares] == pytest.approx([*accuracy, bias, *loss], abs=0.00051)
 
 
 def test_research_pages_name_their_commit() -> None:

@@ -136,6 +136,7 @@ UNCHANGING = {
     "max_accuracy_drop": "decides on the promotion alone", "max_kept_increase": "decides on the promotion alone",
     "promote_if": "decides on the promotion alone",
     "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",
+    "settings": "accepts a projection that the gate refuses",
     # Settings of the service.
     "releases_copy": "where a copy is kept", "trusted_keys": "what may be loaded", "host": "where it listens",
     "port": "where it listens", "playground": "another path", "workers": "processes of the same",

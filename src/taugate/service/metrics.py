@@ -298,7 +298,11 @@ class _KnownMetrics(Collector):
 
 def _known(metrics: Iterable[Metric]) -> Iterable[Metric]:
     meaningless = {RELEASE_PSI, OVER_CERTIFIED}
-    return (metric for metric in metrics if metric.name not in meaningless or not math.isnan(metric.samples[0].value))
+    return (
+        metric
+        for metric in metrics
+        if metric.name not in meaningless or not any(math.isnan(sample.value) for sample in metric.samples)
+    )
 
 
 class AllWorkersCollector(Collector):

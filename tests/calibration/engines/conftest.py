@@ -97,7 +97,7 @@ def there(calibrated: dict[str, Path], tmp_path: Path) -> Path:
 
 def changed(documents: list[Record]) -> list[Record]:
     """Three documents are new, two have other texts, one has other metadata, four are gone, one has moved."""
-    added = [{"_id": f"new-{row}", "text": f"word{row} word{row + 7} of a new kind"} for row in range(ADDED)]
+    added = [{"_id": f"new-{row}", "text": f"word{row} word{row + 7} word{row + 13}"} for row in range(ADDED)]
     told = [
         record | {"text": f"{record['text']} word{row}"} if row in {11, 90} else record
         for row, record in enumerate(documents)

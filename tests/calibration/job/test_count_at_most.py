@@ -7,6 +7,7 @@ import pytest
 from taugate.calibration.recalibration.settings import inherited_settings
 from taugate.cli import main as cli
 from taugate.retrieval.release.layout import REPORT
+from taugate.retrieval.release.summary import summary_lines
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, failure, repeat_first, small
 
@@ -39,8 +40,11 @@ def test_capped_document_lets_others_certify(
     assert stated in manifest["policy"]["guarantee"]
     assert stated in error
     release = tmp_path / "r" / manifest["release_id"]
-    report = (release / REPORT).read_text(encoding="utf-8")
-    assert f"Guaranteed with 95 % confidence: {stated}" in report
+    report = (release / REPORT).read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    evidence = "95 % confidence, 280 questions, at most 2 about a document"
+    certified = f"at most 5 of 100 questions lose their answer ({evidence})"
+    assert summary_lines(manifest["summary"])["Certified"] == certified
+    assert f"Certified {certified}" in report
     assert "A document counts for at most 2 of its queries" in report
     assert inherited_settings(verify(release)).rule.count_at_most == 2
 

@@ -28,6 +28,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.second_stage import read_pairs
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.retrieval.rerank import stage
 from taugate.retrieval.rerank.cross_encoder import CrossEncoder
 from taugate.retrieval.rerank.endpoint import reranker_endpoint
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, LateInteraction, write_token_vectors
@@ -172,7 +173,7 @@ def test_damaged_reranker_is_refused(two_stages: Path) -> None:
         path.write_bytes(before)
 
 
-@pytest.mark.parametrize(("kind", "described"), [("two_stages", set()), ("late", {"second_stage"})])
+@pytest.mark.parametrize(("kind", "described"), [("two_stages", {"policy"}), ("late", set())])
 def test_release_without_some_documents_keeps_both_thresholds_and_scores(
     kind: str, described: set[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -188,7 +189,10 @@ def test_release_without_some_documents_keeps_both_thresholds_and_scores(
     changed = {name for name in Manifest.model_fields if getattr(created, name) != getattr(before.manifest, name)}
     copy = shutil.copytree(two_stages.parent, tmp_path / "copy")
     assert promote(copy, created.release_id).release_id == created.release_id
-    assert changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"} | described
+    withdrawn = {"withdrawn", "calibration", "refusal", "summary", "second_stage"}
+    assert (
+        changed == {"release_id", "created_at", "parent", "data", "index", "files", "erasure"} | withdrawn | described
+    )
     assert {*created.files} == {*before.manifest.files} - {"questions.jsonl"}
     queries = [Query(entry["q"], 5) for entry in FAQ if entry["id"] not in gone]
     pairs = zip(before.retriever.search(queries), after.retriever.search(queries), strict=True)
@@ -345,7 +349,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RerankServer]:
 
 
 def test_gate_accepts_a_second_stage_that_helps(
-    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path
+    server: RerankServer, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert calibrate(sample, encoder, tmp_path, "--rerank", "auto:endpoint") == 0
     manifest = manifest_of(tmp_path)
@@ -354,6 +358,8 @@ def test_gate_accepts_a_second_stage_that_helps(
     assert record.ndcg.candidate > record.ndcg.baseline
     assert manifest.second_stage is not None
     server.fault = "stall"
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):  # the search is in the pause, however long loading takes
+        monkeypatch.setattr(stage, name, float("inf"))
     began_without = load(find(tmp_path))  # the first stage serves while the endpoint is down
     (answer,) = began_without.retriever.search([Query(FAQ[0]["q"], 5)])
     assert (answer.stage, answer.skipped) == ("first", "paused")

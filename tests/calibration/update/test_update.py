@@ -276,7 +276,7 @@ def test_answered_unanswerable_withdraws_certificate(
     code, printed, error = update(newer(data, tmp_path / "newer", lambda documents: [*added, *documents]), releases)
     assert (code, printed["holds"], printed["withdrawn"]) == (4, False, ["answered"])
     assert current_id(releases) == before["release_id"]
-    assert "Withdrawn  answered: At most 20 % of the unanswerable queries get a result." in error
+    assert "Withdrawn   answered: At most 20 % of the unanswerable queries get a result." in error
     manifest = manifest_of(releases, printed["release"])
     assert not manifest["abstention"]["certified"]
     assert manifest["calibration"]["state"] == "inherited"

@@ -81,7 +81,7 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     playground, slider = person.playground, person.playground["rho-slider"]
     before = playground["effect"].text_content() or ""
     person.focus(slider)
-    while "34 of 34 off-topic questions refused" not in (playground["effect"].text_content() or ""):
+    while "150 of 150 off-topic questions refused" not in (playground["effect"].text_content() or ""):
         assert slider.get_attribute("aria-valuenow") != slider.get_attribute("aria-valuemax")
         if person.hand == "keyboard":
             person.keys.press("PageUp")
@@ -107,9 +107,9 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     assert cli.main([*arguments, "--no-promote", "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)["manifest"]
     assert manifest["refusal"]["rho"] == pytest.approx(rho)
-    assert manifest["refusal"]["off_topic"] == manifest["refusal"]["off_topic"] | {"queries": 34, "refused": 34}
+    assert manifest["refusal"]["off_topic"] == manifest["refusal"]["off_topic"] | {"queries": 150, "refused": 150}
     (lost,) = re.findall(r"\d+ of \d+ held-out answers lost", playground["effect"].text_content() or "")
-    assert f"Checked     {lost}; 34 of 34 off-topic" in manifest["summary"]
+    assert f"Checked     {lost}; 150 of 150 off-topic" in manifest["summary"]
 
 
 def test_two_releases_are_compared(person: Person, on_trial: ServiceProcess) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from taugate.calibration.charts.numbers import metrics_line
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
-from taugate.calibration.report.gate import verdicts
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.layout import REPORT
@@ -62,6 +61,8 @@ class CalibratedRelease:
         lines = result(self.manifest)
         lines |= {"Metrics": metrics_line(self.manifest), "Measured": _measured(self.manifest)}
         if isinstance(self.manifest, Manifest):
+            from taugate.calibration.report.gate import verdicts  # needs the extra `calibration`
+
             lines |= verdicts(self.manifest)
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
