@@ -30,8 +30,8 @@ from taugate.retrieval.vectors.similarity import Float32
 # embeddings paper, Figure 4).
 RETENTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 FOLDS = 5  # a fit on 80 % of the queries is nearer to one on all of them than the two thirds of the paper's 3 folds
-# Loss that is measured and passes for none if there is a choice: a tenth of a point. Half of what the margin allows was
-# still lost on other queries by whatever was only just accepted.
+# Measured loss that passes for none if there is a choice: a tenth of a point. Without it, the smallest projection could
+# lose up to the margin if none gains anything.
 NO_LOSS = 0.001
 # Documents that a PCA is fitted on: more hardly move a covariance of some hundred dimensions, and need memory.
 _MOST_DOCUMENTS = 20_000
