@@ -1,4 +1,6 @@
-"""`make gpu-check`: does a GPU find and score what processors do, and how many replies does it give? Below five minutes.
+"""Compare a GPU with processors (`make gpu-check`): ranks of three indexes, scores of the encoder, replies per second.
+
+It takes less than five minutes.
 
 Needs an NVIDIA GPU with faiss-gpu and onnxruntime-gpu (docs/operations.md, "Run on a GPU"), TAUGATE_DATA with mixed_large,
 and a releases directory whose release has a float32 encoder, such as that of `make quickstart`. Processors are measured in
@@ -142,7 +144,7 @@ def main() -> None:
 
 
 def _searched(releases: Path, work: Path, device: str) -> Found:
-    """Search in a process of its own, because a process that has used a GPU goes on to."""
+    """Search in a new process, because one that has used a GPU keeps using it."""
     target = work / f"{device}.npz"
     own = {} if device == "gpu" else _ON_PROCESSORS
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--releases", str(releases), "--search", str(work)]

@@ -322,7 +322,12 @@ class Served:
     async def _judgements(self, http: httpx.AsyncClient) -> None:
         """Judge replies that cannot be compared with the calibration; `judged_texts` are those queries."""
         queries = [query for query in self.relevant if query not in self.vectors][-8:]
-        ways: list[dict[str, Any]] = [{"threshold": -2.0}, {"filter": {"part": "a"}}, {"k": 1}, {}]
+        ways: list[dict[str, Any]] = [
+            {"threshold": -2.0},
+            {"filter": {"part": "a"}},
+            {"k": 2 if self.k == 1 else 1},
+            {},
+        ]
         self.judged_texts: set[str] = set()
         for query, way in zip(queries, ways, strict=False):
             text = self.texts[query]

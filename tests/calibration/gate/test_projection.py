@@ -13,8 +13,8 @@ from taugate.calibration.gate.projection import (
     NO_LOSS,
     QUERY_PCA,
     VARIANTS,
+    ProjectionCandidate,
     Variant,
-    VariantAt,
     _smallest_near_best,
     cross_validated,
     fit_pca,
@@ -33,7 +33,7 @@ from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
-HALF = [VariantAt(QUERY_PCA, 0.5)]
+HALF = [ProjectionCandidate(QUERY_PCA, 0.5)]
 
 
 @pytest.fixture(scope="module")

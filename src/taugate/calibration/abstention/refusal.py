@@ -237,7 +237,7 @@ class RefusalEvidence:
 
     @cached_property
     def _of_further_field(self) -> float:
-        """Lower limit of the share refused in a further field; 1 without questions that come with Taugate."""
+        """`further_field_refused` for the questions that come with Taugate; 1 if there are none."""
         kinds = [kind for kind in (self.off_topic, self.request) if kind is not None and kind.fields is not None]
         if not kinds:
             return 1.0
@@ -261,7 +261,7 @@ class RefusalEvidence:
 
 
 def further_field_refused(scores: Float32, fields: NDArray[np.str_], rho: float) -> float:
-    """Return the one-sided 95 % prediction limit of the share of questions below ρ in a further field.
+    """Return a 95 % lower limit of the share of questions below ρ in a field that is not among `fields`.
 
     The model is one-way analysis of variance with random fields: a score is the mean, plus a deviation of the field,
     plus one of the question, all normal. It is above the share of questions of people from other fields far more rarely

@@ -55,12 +55,12 @@ class Variant(NamedTuple):
             return fitted
         return replace(fitted, projection=replace(fitted.projection, mean=np.zeros_like(fitted.projection.mean)))
 
-    def candidates(self, retentions: Sequence[float]) -> list["VariantAt"]:
+    def candidates(self, retentions: Sequence[float]) -> list["ProjectionCandidate"]:
         """Return this variant at each retention; keeping all dimensions changes nothing if it is not centred."""
-        return [VariantAt(self, retention) for retention in retentions if self.centred or retention < 1]
+        return [ProjectionCandidate(self, retention) for retention in retentions if self.centred or retention < 1]
 
 
-class VariantAt(NamedTuple):
+class ProjectionCandidate(NamedTuple):
     """A variant with r, the share of the dimensions that it keeps."""
 
     variant: Variant
@@ -127,7 +127,7 @@ def retained(retention: float, dimension: int, rank: int) -> int:
 def cross_validated(
     trial: SearchTrial,
     fitting: NDArray[np.int64],
-    candidates: Sequence[VariantAt],
+    candidates: Sequence[ProjectionCandidate],
     rng: np.random.Generator,
     folds: int = FOLDS,
 ) -> list[RankingOutcomes]:
@@ -174,10 +174,12 @@ def cross_validated(
 
 def _some_documents(trial: SearchTrial, rng: np.random.Generator) -> Float32:
     count = len(trial.documents)
-    return trial.documents if count <= _MOST_DOCUMENTS else trial.documents[rng.choice(count, _MOST_DOCUMENTS, False)]
+    if count <= _MOST_DOCUMENTS:
+        return trial.documents
+    return trial.documents[rng.choice(count, _MOST_DOCUMENTS, replace=False)]
 
 
-def _fits(candidates: Sequence[VariantAt], queries: Float32, documents: Float32) -> dict[Variant, FittedPCA]:
+def _fits(candidates: Sequence[ProjectionCandidate], queries: Float32, documents: Float32) -> dict[Variant, FittedPCA]:
     return {variant: variant.fit(queries, documents) for variant in dict.fromkeys(c.variant for c in candidates)}
 
 

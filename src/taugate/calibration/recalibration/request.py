@@ -115,7 +115,7 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
 
 
 def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
-    """Return the promises of a release that its recalibration, which measured all anew, does not make as strictly."""
+    """Return the promises of a release that its recalibration makes less strictly, or not at all."""
     promised = {promise.name: promise.limit for promise in promises(stated(new, new.strata))}
     earlier = promises(stated(before, before.strata))
     return [promise.words for promise in earlier if promised.get(promise.name, 1.0) > promise.limit]

@@ -82,7 +82,7 @@ def gate_rows(manifest: Manifest) -> list[GateRow]:
 
 
 def verdicts(manifest: Manifest) -> dict[str, str]:
-    """Return a sentence for each kind of candidate that was asked for by name, by labels."""
+    """Return what became of each kind of candidate that an option requested, by labels."""
     used = _in_use(manifest)
     kinds = {kind: [record for record in manifest.gate if record.kind == kind] for kind in _REQUESTED}
     lines = {kind.capitalize(): _verdict(records, used) for kind, records in kinds.items() if records}
@@ -99,7 +99,8 @@ def _verdict(records: Sequence[GateRecord], used: set[str]) -> str:
     if chosen is not None:
         return f"{best.candidate} in use{'' if best.admitted else ', as given'}: {measured}."
     needed = "" if best.queries_needed is None else f"; {best.queries_needed:,} queries like these would show it"
-    return f"not used: {best.candidate} ({measured}) is not shown to lose less than {best.margin:g}{needed}."
+    claim = "help" if best.kind == "rerank" else f"lose less than {best.margin:g}"
+    return f"not used: {best.candidate} ({measured}) is not shown to {claim}{needed}."
 
 
 def retentions(manifest: Manifest) -> list[Figure]:

@@ -85,9 +85,8 @@ class LabelledEvidence:
         """Return the queries as they certified the policy."""
         studied, units, scored = self.studied, self.inputs.units, self.studied.scored
         part, answering = studied.parts["calibration"], scored.answering
-        if (
-            answering is not None and answering.certified
-        ):  # ρ depended on the fitting queries, unless some were held out
+        if answering is not None and answering.certified:
+            # ρ depended on the fitting queries, unless some were held out.
             fitted = studied.roles is not None and "heldout" not in studied.parts
             scored = replace(scored, answering=replace(answering, fitted=fitted))
         if units.unit == "document":
