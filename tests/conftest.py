@@ -2,7 +2,9 @@
 
 import gc
 import os
+import time
 from collections.abc import Iterator
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ gc.disable()
 # user's program, such as PostgreSQL's initdb, and one fork in two hundred aborts.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# As in a new environment: pip has compiled nothing (.ci/run), and no test has run.
+_NO_BYTECODE = (torch := find_spec("torch")) is not None and not Path(cache_from_source(str(torch.origin))).exists()
+
 # The longest files, which start first so that no process runs one of them while the others have finished.
 _FIRST = (
     "tests/docs/test_how_to_run.py",
@@ -41,6 +46,28 @@ _FIRST = (
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
+    """Let one process of pytest-xdist import the tests first if there is no bytecode yet.
+
+    All would import the same modules in the same order, and each would compile all of them, for 23 seconds.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or not _NO_BYTECODE:
+        return (yield)
+    assert session.config.cache is not None
+    collected = session.config.cache.mkdir("collected") / worker["testrunuid"]
+    if worker["workerid"] == "gw0":
+        try:
+            return (yield)
+        finally:
+            collected.touch()
+    deadline = time.monotonic() + 600  # if that process was killed
+    while not collected.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
