@@ -122,7 +122,7 @@ def test_engine_hanging_under_load_recovers(world: World) -> None:
             load.wait_for_answers()
             world.primary.pause()
             try:
-                time.sleep(at_most(4))
+                until(lambda: sum(map(is_unavailable, [*load.replies])) >= 200, 600)  # in seconds, by three clients
             finally:
                 world.primary.pause(resume=True)
             recovers(service)
