@@ -18,12 +18,12 @@ from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, proces
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess, EndpointRecord
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.gpu import cuda_available
 from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
+from taugate.storage.control_groups import processors
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
