@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval, Method, Statement
 from taugate.retrieval.release.manifest import ReleaseManifest
 
@@ -40,21 +39,6 @@ def limits(value: Interval, digits: int = 4) -> str:
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
-# {score} names the score of the index.
-KEEPS: dict[PolicyKind, str] = {
-    "similarity": "keeps a result whose {score} with the query is at least τ",
-    "relative": "keeps a result whose similarity is at least the share τ of the best one found for the query",
-    "gap": "keeps a result whose {score} is below the best one found for the query by at most −τ",
-    "probability": "keeps a result that is relevant with an estimated probability of at least τ",
-    "none": "keeps every result: there is no threshold",
-}
-THRESHOLD_OF: dict[PolicyKind, str] = {
-    "similarity": "minimum similarity",
-    "relative": "minimum share of the best similarity",
-    "gap": "minimum difference from the best score",
-    "probability": "minimum probability of relevance",
-    "none": "minimum similarity",
-}
 METRICS = {
     "accuracy": "accuracy@{k}",
     "accuracy_at_tau": "accuracy@{k} at τ",

@@ -263,9 +263,10 @@ def _inherited(releases: Path, encoder: ExportedEncoder, settings: CalibrationSe
     """
     current = None if settings.rule.tau is None else current_id(releases)
     inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)
-    if settings.rule.policy == "probability" and settings.rule.tau is not None and inherited is None:
+    score, tau = settings.rule.score, settings.rule.tau
+    if score is not None and score.needs_model and tau is not None and inherited is None:
         raise InputError(
-            f"--policy probability --tau {settings.rule.tau:g}: needs the relevance model of the current release, but "
+            f"--policy {score.kind} --tau {tau:g}: needs the relevance model of the current release, but "
             f"no release with this encoder and K = {settings.k} is current; leave out --tau"
         )
     return inherited

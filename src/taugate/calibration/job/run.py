@@ -17,7 +17,6 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
-from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
@@ -25,8 +24,9 @@ from taugate.registry.lock import calibration_lock
 from taugate.retrieval import golden_results
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
+from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
-from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest, ScoreScale
+from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.storage.files import sha256_json
 
@@ -86,11 +86,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             InputError: If they cannot be read, or do not fit the settings.
         """
         job, settings = self.job, self.settings
-        if scale != "similarity" and settings.rule.policy == "relative":
-            raise InputError(
-                f"--policy relative: a share of the best score means nothing for --scores {scale}; give --policy gap, "
-                "the difference from the best score"
-            )
+        SCALES[scale].check(settings.rule.policy, f"--scores {scale}")
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
             run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
@@ -147,7 +143,7 @@ def _data_facts(run: JudgedRun, off_topic: Run | None) -> dict[str, Any]:
 
 def _golden(run: JudgedRun, queries: Sequence[LabelledQuery], k: int) -> list[GoldenResults]:
     """Return the first k results of some queries, as the retriever scored them."""
-    sign = -1.0 if run.run.scale == "distance" else 1.0
+    sign = SCALES[run.run.scale].sign
     golden = []
     for labelled in queries:
         query = run.run.queries[labelled.id]

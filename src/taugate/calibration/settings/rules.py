@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 from pydantic import Field
@@ -11,10 +11,10 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.policy.policy import POLICIES, DecisionScore, Metric, ThresholdKind
 from taugate.retrieval.release.evidence import Method, Statement
 
-PolicyChoice = Literal["similarity", "relative", "gap", "probability", "auto"]
+PolicyChoice = Literal[ThresholdKind, "auto"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
 MAX_LOSS = 0.01  # default loss of an intended cut: one query in a hundred
@@ -101,6 +101,16 @@ class ThresholdRule(Options):
     )
 
     @property
+    def score(self) -> DecisionScore | None:
+        """What the policy compares with the threshold; None for `auto`."""
+        return POLICIES.get(self.policy)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the policy needs a model of relevance; `auto` does if there is no error to divide among policies."""
+        return self.statement == "expected-loss" if self.score is None else self.score.needs_model
+
+    @property
     def divides_by_document(self) -> bool:
         """Whether whole documents are held out if they are the unit of evidence; the papers hold out queries."""
         return self.method != "bootstrap"
@@ -143,7 +153,7 @@ class ThresholdRule(Options):
         method, policy = options.get("method"), options.get("policy")
         if "tau" in given or method == "fixed":
             return cls._fixed(options, limits)
-        requested = limits if policy in {None, "similarity"} else [*limits, f"--policy {policy}"]
+        requested = limits if _of_papers(policy) else [*limits, f"--policy {policy}"]
         if method is None:
             method = "risk-control" if requested else "bootstrap"
         elif method == "bootstrap" and requested:
@@ -177,10 +187,9 @@ class ThresholdRule(Options):
         tau, policy, method = options.get("tau"), options.get("policy"), options.get("method")
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
-            raise InputError(
-                f"{option}: give both --tau and --policy similarity, relative, gap or probability, the score that is "
-                "compared with it"
-            )
+            *first, last = get_args(ThresholdKind)
+            kinds = f"{', '.join(first)} or {last}"
+            raise InputError(f"{option}: give both --tau and --policy {kinds}, the score that is compared with it")
         if method not in {None, "fixed"}:
             raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave out one of the two")
         if limits:
@@ -188,6 +197,12 @@ class ThresholdRule(Options):
         if abs(tau) > _MAX_FLOAT32:
             raise InputError(f"--tau {tau:g}: too large for float32; give a smaller number")
         return cls(method="fixed", policy=policy, metric=options.get("metric", "accuracy"), tau=tau)
+
+
+def _of_papers(policy: PolicyChoice | None) -> bool:
+    """Return whether the papers' rule has this policy, or none is named."""
+    score = POLICIES.get(policy or "")
+    return policy is None or (score is not None and score.plain)
 
 
 @dataclass(frozen=True)
@@ -247,7 +262,7 @@ class AbstentionRule(Options):
         certified = (
             bool({"guarantee", "max_loss", "strata", "count_at_most"} & {*options})
             or options.get("method") not in {None, "bootstrap"}
-            or options.get("policy") not in {None, "similarity"}
+            or not _of_papers(options.get("policy"))
         )
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**values), {name: value for name, value in options.items() if name not in taken}

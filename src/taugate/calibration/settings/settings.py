@@ -288,7 +288,7 @@ class CalibrationSettings(Options):
         refused = {
             f"--holdout {self.holdout:g}": (bool(self.holdout), "every judged query counts"),
             f"--method {rule.method}": (rule.method == "non-inferiority", single_limit),
-            f"--policy {rule.policy}": (rule.policy not in {"similarity", "auto"}, single_limit),
+            f"--policy {rule.policy}": (rule.score is not None and not rule.score.plain, single_limit),
             f"--metric {rule.metric}": (rule.metric != "accuracy", single_limit),
             f"--guarantee {rule.guarantee}": (rule.guarantee != "high-probability", single_limit),
             f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),

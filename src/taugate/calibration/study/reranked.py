@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from taugate.calibration.study.search import Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.scales import SCALES, RerankerScale
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
@@ -77,19 +78,19 @@ class RerankedQueries(LabelledSearch):
         candidates: (n, N) candidates of the answerable queries in the order of the second stage.
     """
 
-    scale: Literal["similarity", "logit"]
+    scale: RerankerScale
     off_topic_candidates: Candidates
     candidates: TopK
 
     @property
     def score_name(self) -> str:
         """What the second stage compares documents by."""
-        return "score of the second stage" + (" (log-odds)" if self.scale == "logit" else "")
+        return f"score of the second stage{SCALES[self.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for log-odds."""
-        return self.scale == "similarity"
+        return SCALES[self.scale].zero
 
     @cached_property
     def off_topic(self) -> UnansweredQuestions:
@@ -135,7 +136,7 @@ class RerankedSearch(CorpusSearch):
     unanswerable: Candidates
     off_topic: Candidates
     correct: Float32
-    scale: Literal["similarity", "logit"]
+    scale: RerankerScale
     first_stage_weight: float
 
     @classmethod

@@ -29,9 +29,9 @@ from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.vectors.similarity import Float32
 
-_SCORE_NAMES = {"similarity": "score", "distance": "score (the negative distance)", "logit": "score (log-odds)"}
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
 _MOST = 0.5
 
@@ -69,12 +69,12 @@ class SearchedRun(SearchedQueries):
     @property
     def score_name(self) -> str:
         """What the retriever compares documents by."""
-        return _SCORE_NAMES[self.dataset.run.scale]
+        return f"score{SCALES[self.dataset.run.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for distances and log-odds."""
-        return self.dataset.run.scale == "similarity"
+        return SCALES[self.dataset.run.scale].zero
 
     def document(self, number: int) -> Document:
         """Return the document with a number: its id, as the run has no texts."""

@@ -116,9 +116,9 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
             rule, k, "similarity", threshold.tau, psi=threshold.psi, guarantee=words.papers(k), evidence=by_query
         )
     if rule.method == "fixed":
-        if rule.policy == "probability" and evidence.scored.relevance is None:
+        if rule.score is not None and rule.score.needs_model and evidence.scored.relevance is None:
             raise InputError(
-                f"--policy probability --tau {rule.tau:g}: no model of relevance could be fitted to estimate "
+                f"--policy {rule.policy} --tau {rule.tau:g}: no model of relevance could be fitted to estimate "
                 "probabilities; use --policy similarity, or omit --tau"
             )
         return _record(rule, k, cast(PolicyKind, rule.policy), rule.tau, guarantee=words.FIXED)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
-from taugate.calibration.metrics.splits import held_out
+from taugate.calibration.metrics.splits import FIT_SHARE, held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant, all_certify
 from taugate.calibration.risk.e_values import DocumentLosses
@@ -84,7 +84,7 @@ class LabelledDocuments:
 
     def chance(self, settings: CalibrationSettings) -> float:
         """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
-        aside = 1 - (1 - settings.holdout) * (1 - _request(settings).set_aside)
+        aside = 1 - (1 - settings.holdout) * (1 - FIT_SHARE * _request(settings).fits)
         out, certified = held_out(int(self.sizes.sum()), aside), 0
         for division in range(_DIVISIONS):
             order = np.random.default_rng([settings.seed, division]).permutation(len(self.sizes))
@@ -113,7 +113,7 @@ def with_shortage(
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
     options = ["--no-refusal"] if settings.refusal and _certified_without_refusal(rule, evidence) else []
-    if units.unit == "document" and not _request(settings).set_aside:
+    if units.unit == "document" and not _request(settings).fits:
         options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
     missing["options"] = options
     guarantee, unlabelled, usual = (

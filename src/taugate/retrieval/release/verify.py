@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.names import VECTORS
 from taugate.retrieval.policy.abstention import needs_words
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import (
     ABSTENTION,
     BEHIND_ENDPOINT,
@@ -198,8 +199,10 @@ def check_optional_files(release: Path, manifest: Manifest) -> None:
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
             raise disagreement(release, name)
-    if manifest.relevance is None and manifest.policy.kind == "probability":
-        raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
+    if manifest.relevance is None and POLICIES[manifest.policy.kind].needs_model:
+        raise ReleaseError(
+            f"{release}: the policy is {manifest.policy.kind}, but there is no {RELEVANCE}; calibrate again"
+        )
 
 
 def disagreement(release: Path, name: str) -> ReleaseError:
