@@ -183,9 +183,9 @@ def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dic
 
 def _encoder(name: str) -> "ExportedEncoder":
     from taugate.calibration.encoding.source import exported_encoder
-    from taugate.retrieval.encoder.encoder import ExportedEncoder
+    from taugate.retrieval.encoder.loading import load_encoder
 
-    return ExportedEncoder.load(exported_encoder(name))
+    return load_encoder(exported_encoder(name))
 
 
 def _with_vectors(queries: Sequence[Mapping[str, Any]], encoder: "ExportedEncoder") -> list[Mapping[str, Any]]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
-from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job

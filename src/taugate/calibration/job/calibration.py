@@ -191,22 +191,21 @@ class Calibration(CalibrationStages):
             RerankerUnavailable: If the reranker gives no scores.
         """
         if self.reranker is None:
-            if not self.records["gate"] and self.settings.candidates.gate != GateSettings():
+            if not self.accepted.gate and self.settings.candidates.gate != GateSettings():
                 self.job.report("warning: --margin and --gate-confidence change nothing: no other search is tried")
             return self
         tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
-        self.records["gate"] = [*self.records["gate"], *tried]
+        self.accepted = replace(self.accepted, gate=(*self.accepted.gate, *tried))
         if self.second is not None:
             self.searching = self.second.searching
-            self.records["second_stage"] = self.second.record
         return self
 
     def study(self) -> Self:
         """See CalibrationStages.study; also reports warnings about the queries."""
         super().study()
-        for warning in self.records["query_set"].warnings:
+        for warning in [] if self.studied.texts is None else self.studied.texts.query_set.warnings:
             self.job.report(f"warning: {warning}")
-        refusal = self.records["refusal"]
+        refusal = self.studied.refusal_record
         if refusal is not None and refusal.left_out:
             self.job.report(
                 f"off-topic questions left out because the documents seem to answer them: {refusal.left_out:,}"

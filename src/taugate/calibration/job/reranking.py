@@ -151,8 +151,14 @@ def study_first_stage(
         InputError: If the requested rule cannot be applied to the data.
     """
     studied = study(inputs, first, inherited)
-    records = {**studied.records} | decide(studied, inputs, inherited)
-    return studied, FirstStageRecord(**{name: records[name] for name in FirstStageRecord.model_fields})
+    decided = decide(studied, inputs, inherited)
+    return studied, FirstStageRecord(
+        policy=decided.policy,
+        relevance=decided.relevance,
+        abstention=studied.abstention_record,
+        refusal=studied.refusal_record,
+        metrics=decided.metrics,
+    )
 
 
 def known_pairs(searching: RerankedSearch) -> list[KnownPair]:

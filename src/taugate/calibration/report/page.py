@@ -130,14 +130,14 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
 
 def _corpus(calibrated: Calibrated) -> dict[str, Any]:
     """Return what the page says about the documents, the texts of the queries, and other ways to search."""
-    manifest, wording = calibrated.manifest, calibrated.wording
-    if not isinstance(manifest, Manifest) or wording is None:
+    manifest, texts = calibrated.manifest, calibrated.texts
+    if not isinstance(manifest, Manifest) or texts is None:
         return {"corpus": None}
     queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
     answering = manifest.answering
     return {
         "corpus": manifest,
-        "query_set": query_set_lines(manifest.query_set, wording, queries, k),
+        "query_set": query_set_lines(manifest.query_set, texts.wording, queries, k),
         "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
         "papers": paper_lines(manifest.query_set, manifest.isotropy),
         "gate": gate_rows(manifest) if manifest.gate else [],

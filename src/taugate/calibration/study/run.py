@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,9 +156,8 @@ class RunSearch(StudiedSearch):
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], None]:
-        """Return no records: a run has neither texts nor vectors."""
-        return {}, None
+    def texts(self, parts: Parts) -> None:
+        """Return None: a run has neither texts nor vectors."""
 
     def _check_scores(self, searched: SearchedRun) -> None:
         """Raise InputError if all scores are equal, or if best scores cannot tell the queries that are to be refused.
