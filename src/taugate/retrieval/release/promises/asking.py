@@ -54,8 +54,14 @@ def ask_first_stage(
     return new.model_copy(update={"first": new.first.model_copy(update=update)}), named
 
 
-def inherited_state(parent: Manifest, withdrawn: Sequence[WithdrawnRecord]) -> dict[str, Any]:
-    """Return the manifest's fields that say what is withdrawn, by this release or before; empty if nothing is."""
+def inherited_state(parent: Manifest, withdrawn: Sequence[WithdrawnRecord], *, holds: bool = True) -> dict[str, Any]:
+    """Return the manifest's fields that say what is withdrawn, by this release or before; empty if nothing is.
+
+    Args:
+        parent: Manifest of the release whose threshold is kept.
+        withdrawn: Promises that this release withdraws.
+        holds: Whether the threshold is shown to hold for the documents.
+    """
     named = {record.promise: record for record in (*(parent.withdrawn or ()), *withdrawn)}
     state = parent.calibration and parent.calibration.model_copy(update={"state": "inherited"})
-    return {"withdrawn": [*named.values()], "calibration": state} if named else {}
+    return ({"withdrawn": [*named.values()]} if named else {}) | ({} if holds and not named else {"calibration": state})
