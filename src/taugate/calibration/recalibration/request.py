@@ -195,8 +195,8 @@ def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
 
 def no_longer_promised(before: Manifest, new: Manifest) -> list[str]:
     """Return the promises of a release that its recalibration makes less strictly, or not at all."""
-    if new.withdrawn:
-        return [f"{record.promise}: {record.words} Not shown: {record.reason}." for record in new.withdrawn]
+    if new.update is not None:
+        return [f"{record.promise}: {record.words} Not shown: {record.reason}." for record in new.withdrawn or ()]
     promised = {promise.name: promise.limit for promise in promises(stated(new, new.strata))}
     earlier = promises(stated(before, before.strata))
     return [promise.words for promise in earlier if promised.get(promise.name, 1.0) > promise.limit]

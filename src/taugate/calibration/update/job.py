@@ -84,8 +84,8 @@ class CheckRecord(Record):
         """What was found, as a clause."""
         if self.holds or not self.threshold_holds:
             return self.sentence
-        names = ", ".join(record.promise for record in self.withdrawn)
-        return f"not everything that was promised holds for these documents; withdrawn: {names}"
+        withdrawn = ", ".join(f"{record.promise} ({record.reason})" for record in self.withdrawn)
+        return f"not everything that was promised holds for these documents; withdrawn: {withdrawn}"
 
 
 @dataclass(frozen=True)
