@@ -77,7 +77,7 @@ def test_unchanged_data_write_no_release(recalibrate: Recalibrating, sample: Pat
     recalibrate.data = sample
     code, found, said = recalibrate()
     assert (code, found["release"], found["promoted"], found["changed"]) == (0, first, False, None)
-    assert "nothing to do" in said
+    assert "Nothing to do" in said
     assert release_ids(copy) == [first]
 
 

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.comparison.publish import Promotion, Published, publish
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
 from taugate.calibration.encoding.outgoing import announce
@@ -43,15 +43,12 @@ from taugate.calibration.update.check import ResultsBefore, ThresholdCheck, chec
 from taugate.calibration.update.vectors import encode_changes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.location import local_folder
 from taugate.ingestion.dataset.people import read_people
-from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
-from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
+from taugate.retrieval.release.evidence import Interval, Record
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import (
@@ -66,74 +63,90 @@ from taugate.retrieval.release.reader import load
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 
 
+class CheckRecord(Record):
+    """What the check of a current threshold on a newer corpus has shown.
+
+    Attributes:
+        sentence: Whether τ still holds, with the figures.
+        rule: The loss that is allowed, as the history of promotions words it.
+        loss: Loss of accuracy or NDCG at τ.
+        threshold_holds: Whether τ still holds.
+        withdrawn: Promises that do not hold any more.
+    """
+
+    sentence: str
+    rule: str
+    loss: Interval
+    threshold_holds: bool
+    withdrawn: list[WithdrawnRecord]
+
+    @property
+    def holds(self) -> bool:
+        """Whether τ still holds, and every promise."""
+        return self.threshold_holds and not self.withdrawn
+
+    @property
+    def finding(self) -> str:
+        """What was found, as a clause."""
+        if self.holds or not self.threshold_holds:
+            return self.sentence
+        withdrawn = ", ".join(f"{record.promise} ({record.reason})" for record in self.withdrawn)
+        return f"not everything that was promised holds for these documents; withdrawn: {withdrawn}"
+
+
 @dataclass(frozen=True)
 class Updated:
     """The outcome of an update.
 
     Attributes:
-        manifest: Manifest of the new release, or of the current one if nothing changed.
-        parent: Id of the release that was current.
         changes: Changes of the corpus.
-        check: Whether τ still holds, None if nothing changed.
-        withdrawn: Promises that do not hold any more.
-        published: How publishing the new release ended.
+        check: Whether τ and the promises still hold, None if nothing changed.
+        release: Id of the new release; empty if none was written.
     """
 
-    manifest: Manifest
-    parent: str
     changes: CorpusChanges
-    check: ThresholdCheck | None = None
-    withdrawn: Sequence[WithdrawnRecord] = ()
-    published: Published = field(default_factory=Published)
-
-    @property
-    def holds(self) -> bool:
-        """Whether τ still holds, and every promise."""
-        return (self.check is None or self.check.holds) and not self.withdrawn
+    check: CheckRecord | None = None
+    release: str = ""
 
 
 def update(
-    data: str,
-    releases: Path,
-    settings: UpdateSettings,
-    promotion: Promotion,
-    job: Job,
+    data: Path, current: Path, settings: UpdateSettings, promotion: Promotion, job: Job, *, keep: bool
 ) -> Updated:
-    """Write a release of a newer corpus with the encoder and the threshold of the current release.
+    """Check whether the threshold and the promises of a release hold for a newer corpus, and write its release if so.
 
-    It becomes current if τ is shown to hold. A directory has one calibration or update at a time.
+    The release keeps the encoder and the threshold. A directory has one calibration or update at a time.
 
     Args:
-        data: A folder or a URL with the newer corpus and its labelled queries.
-        releases: The directory of releases.
+        data: A folder with the newer corpus and its labelled queries.
+        current: Folder of the current release.
         settings: Settings of the check.
         promotion: The requested promotion.
         job: Reports progress and warnings, and times the stages.
+        keep: Whether to write the release also if something does not hold, without what is withdrawn.
 
     Raises:
         InputError: If the data cannot be used; nothing has been written.
         EncoderError: If the encoder cannot be loaded; nothing has been written.
-        EngineUnavailable: If the engine does not respond, before or after the release has been written.
+        EngineUnavailable: If the engine does not respond.
         RerankerUnavailable: If the reranker of a second stage gives no scores, or others than at the calibration.
-        ReleaseError: If a release cannot be read or promoted, before or after the new one has been written.
+        ReleaseError: If the release cannot be read.
     """
-    find(releases)  # before the lock would create the directory
-    with calibration_lock(releases):
-        folder = find(releases)
-        with lock_for_reading(folder), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-            updating = Update(folder, settings, promotion, Path(spool), job)
-            if updating.read(data).changes.is_empty:
-                return Updated(updating.current, folder.name, updating.changes)
-            manifest = updating.encode().gate().rerank().study().decide().write()
-            updated = Updated(manifest, folder.name, updating.changes, updating.check, updating.withdrawn)
-            with job.stage("promote"):
-                return replace(updated, published=_publish(folder, updated, updating.check, promotion, job))
+    with (
+        calibration_lock(current.parent),
+        lock_for_reading(current),
+        tempfile.TemporaryDirectory(prefix="taugate-") as spool,
+    ):
+        updating = Update(current, settings, promotion, Path(spool), job)
+        if updating.read(data).changes.is_empty:
+            return Updated(updating.changes)
+        check = updating.encode().gate().rerank().study().decide().checked
+        return Updated(updating.changes, check, updating.write().release_id if check.holds or keep else "")
 
 
 class Update(CalibrationStages):
     """An update of the current release, with its encoder, settings and threshold, to a newer corpus.
 
-    The constructor opens the release; it raises InputError if no update of it can be promoted.
+    The constructor opens the release.
 
     Args:
         folder: Folder of the release.
@@ -156,36 +169,46 @@ class Update(CalibrationStages):
     def __init__(self, folder: Path, requested: UpdateSettings, promotion: Promotion, spool: Path, job: Job) -> None:
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
-            _check_promotable(release.manifest, promotion)
             self.encoders = release_encoders(folder, release)
-        super().__init__(folder.parent, kept_settings(release.manifest, requested), spool, job)
+        super().__init__(folder.parent, kept_settings(release.manifest, requested.embeddings), spool, job)
         self.release, self.requested, self.promotion = release, requested, promotion
         self.current = self.parent = release.manifest
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
         if self.current.second_stage is not None:
             self.candidates = self.current.second_stage.candidates
 
-    def read(self, data: str) -> Self:
-        """Read the newer corpus from a folder or a URL, and compare it with that of the release.
+    @property
+    def checked(self) -> CheckRecord:
+        """What was decided."""
+        check = self.check
+        rule = f"{check.metric} at τ not lower by more than {check.margin:g} after an update"
+        return CheckRecord(
+            sentence=check.sentence,
+            rule=rule,
+            loss=check.loss,
+            threshold_holds=check.holds,
+            withdrawn=self.withdrawn,
+        )
+
+    def read(self, data: Path) -> Self:
+        """Read the newer corpus from a folder, and compare it with that of the release.
 
         Raises:
             InputError: If the data cannot be used.
             EngineUnavailable: If the engine does not respond.
             ReleaseError: If the documents of the release cannot be read.
         """
-        parent, job, split = self.current, self.job, self.requested.split or self.current.data.split
-        own = not parent.reads_texts
+        parent, job = self.current, self.job
+        own, facts = not parent.reads_texts, parent.data
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        labels = () if parent.labels is None else (split, *parent.labels.splits[1:])
-        splits, optional = labels or (split,), (GENERATED, *labels[1:]) if labels else ()
-        with job.stage("read"), local_folder(data, *splits, optional=optional, own_vectors=own) as source:
-            self.before = CorpusDigests.of(documents_of(self.release, job))
-            if labels:
-                dataset = read_people(source, labels, self.spool, job.report, self.before, own_vectors=own)
+        with job.stage("read"):
+            self.before = before = CorpusDigests.of(documents_of(self.release, job))
+            if parent.labels is not None:
+                dataset = read_people(data, parent.labels.splits, self.spool, job.report, before, own_vectors=own)
             else:
-                lowest = parent.data.relevant_from
-                dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own, relevant_from=lowest)
+                lowest = facts.relevant_from
+                dataset = read_dataset(data, facts.split, self.spool, before, own_vectors=own, relevant_from=lowest)
             if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
                 dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
@@ -215,7 +238,7 @@ class Update(CalibrationStages):
         with self.job.stage("rerank"):
             reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
             searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
-        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested))
+        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested.embeddings))
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
         record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
         self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
@@ -256,7 +279,7 @@ class Update(CalibrationStages):
             withdrawn += of_first
         # The evidence for τ is still the parent's; an update adds none.
         calibration = current.calibration or decided.calibration
-        if all_withdrawn(current, withdrawn):
+        if all_withdrawn(current, withdrawn) or not self.check.holds:
             calibration = inherited_calibration(current)
         self.decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
         self.withdrawn = withdrawn
@@ -292,17 +315,6 @@ class Update(CalibrationStages):
         if index is None:
             raise TypeError(f"{type(self.release.retriever.index).__name__} is no collection of an engine")
         return ReusableVectors(self.changes.sources, index.vectors)
-
-
-def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
-    """Raise InputError if no update of this release can be promoted without --force."""
-    if not promotion.requested or promotion.force:
-        return
-    because = manifest.calibration and manifest.calibration.chance_warning(manifest.policy.k)
-    if manifest.policy.kind == "none":
-        because = "its policy is none, so there is no threshold to keep"
-    if because:
-        raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")
 
 
 def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:
@@ -360,16 +372,3 @@ def _record(
         holds=holds,
         forced=promotion.requested and promotion.force and not holds,
     )
-
-
-def _publish(parent: Path, updated: Updated, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:
-    """Sign the release, and promote it if that is requested and τ and every promise hold, or --force is given."""
-    against = check.sentence
-    if check.holds and updated.withdrawn:
-        names = ", ".join(record.promise for record in updated.withdrawn)
-        against = f"not everything that was promised holds for these documents; withdrawn: {names}"
-    refused = None if updated.holds or promotion.force else Published.refused(against)
-    shown = f"{check.metric} at τ not lower by more than {check.margin:g} after an update"
-    satisfied = SatisfiedRule(shown, parent.name) if updated.holds else None
-    release = parent.parent / updated.manifest.release_id
-    return publish(release, promotion, refused, satisfied, report=job.report)
