@@ -116,7 +116,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "members": members,
         "metrics": manifest.metrics,
         "labels": manifest.labels,
-        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k),
+        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k, _plain(calibrated)),
         "densities": similarity_densities(calibrated),
         "curves": metric_curves(calibrated),
         "bootstraps": (len(rows), len(drawn(rows))),
@@ -126,6 +126,12 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "drift": [] if manifest.drift is None else drift_lines(manifest.drift),
         "adapted": AdaptedSection.of(manifest.adaptation),
     }
+
+
+def _plain(calibrated: Calibrated) -> list[tuple[float, float]]:
+    """Return accuracy and NDCG of the queries of each part, each query once."""
+    parts = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in calibrated.manifest.metrics]
+    return [(float(part.accuracy().mean()), float(part.ndcg().mean())) for part in parts]
 
 
 def _corpus(calibrated: Calibrated) -> dict[str, Any]:
@@ -139,7 +145,9 @@ def _corpus(calibrated: Calibrated) -> dict[str, Any]:
         "corpus": manifest,
         "query_set": query_set_lines(manifest.query_set, texts.wording, queries, k),
         "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
-        "papers": paper_lines(manifest.query_set, manifest.isotropy),
+        "papers": paper_lines(
+            manifest.query_set, manifest.isotropy, calibrated.search.deep(calibrated.measured.members)
+        ),
         "gate": gate_rows(manifest) if manifest.gate else [],
         "retentions": retentions(manifest),
     }
