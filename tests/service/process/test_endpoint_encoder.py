@@ -1,11 +1,10 @@
 """The service with an encoder behind an endpoint that stalls, recovers, is away at the start, or changes its model."""
 
-import functools
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +81,10 @@ def test_query_that_endpoint_refuses_stops_no_other(refusal: int, code: int, beh
     server, model, released = behind.server, behind.server.encode, threading.Event()
     queries = [f"{'poison' if number % 5 == 0 else 'roof'} {number}" for number in range(20)]
     with ServiceProcess(behind.releases, **_ONE_PATIENT_THREAD).ready() as service, ThreadPoolExecutor(21) as pool:
-        search = functools.partial(pool.submit, lambda query: service.http.post("/search", json={"query": query}))
+
+        def search(query: str) -> Future[httpx.Response]:
+            return pool.submit(service.http.post, "/search", json={"query": query})
+
         server.refused, server.refusal, server.requests[:] = "poison", refusal, []
         server.encode = lambda texts: model(texts) if released.wait(60) else None
         first = search("first")
