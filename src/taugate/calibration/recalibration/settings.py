@@ -26,6 +26,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 
@@ -88,15 +89,15 @@ def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
-    policy = manifest.policy
-    if policy.method == "fixed":
-        raise InputError(
-            f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
-            "taugate calibrate once without --tau, and promote its release"
-        )
-    if policy.method == "bootstrap":
+    policy, method = manifest.policy, METHODS[manifest.policy.method]
+    if method.certifies:
+        return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    if method.of_papers:
         return ThresholdRule.from_options(metric=policy.metric)
-    return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    raise InputError(
+        f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
+        "taugate calibrate once without --tau, and promote its release"
+    )
 
 
 def _abstention(manifest: Manifest) -> AbstentionRule | None:
