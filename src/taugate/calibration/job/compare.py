@@ -65,7 +65,7 @@ def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
         accuracy=judged.accuracy(),
         ndcg=judged.ndcg(),
         metrics=metrics.get("heldout", metrics["calibration"]),
-        certified=calibration.records["policy"].kind != "none",
+        certified=calibration.records["policy"].tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
     )

@@ -253,29 +253,21 @@ class CalibrationSettings(Options):
                 f"they would be fewer than the {self.k} results",
             ),
         }
-        for option, (conflicts, reason) in refused.items():
-            if conflicts:
-                raise InputError(
-                    f"{option}: cannot be combined with --rerank {rerank}, because {reason}; leave out one of the two"
-                )
+        _refuse(refused, f"--rerank {rerank}")
 
     def _check_engine(self, kind: EngineKind) -> None:
         """Raise InputError for options that need all vectors or texts in memory, which an engine does not give."""
         rule = self.rule
+        requested = self.candidates.requested.items()
         refused = {
-            **{
-                f"--{name} {value}": "it is tried on vectors in memory"
-                for name, value in (self.candidates.requested.items())
-            },
-            f"--strata metadata.{rule.strata}": rule.strata is not None and "strata need the metadata of all documents",
-            "--max-answered": self.abstention is not None and "refusing whole queries needs the words of all documents",
+            **{f"--{name} {value}": (True, "it is tried on vectors in memory") for name, value in requested},
+            f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata need the metadata of all documents"),
+            "--max-answered": (
+                self.abstention is not None,
+                "refusing whole queries needs the words of all documents",
+            ),
         }
-        for option, reason in refused.items():
-            if reason:
-                raise InputError(
-                    f"{option}: cannot be combined with --engine {kind} yet, because {reason}; leave it out, or use "
-                    "--engine faiss"
-                )
+        _refuse(refused, f"--engine {kind} yet", "leave it out, or use --engine faiss")
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:
@@ -299,11 +291,7 @@ class CalibrationSettings(Options):
             "--max-loss with several": (bool(rule.further_losses), single_limit),
             "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
         }
-        for option, (conflicts, reason) in refused.items():
-            if conflicts:
-                raise InputError(
-                    f"{option}: cannot be combined with --labels {labels}, because {reason}; leave out one of the two"
-                )
+        _refuse(refused, f"--labels {labels}")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -329,6 +317,13 @@ class CalibrationSettings(Options):
         if values.get("labels"):
             values.setdefault("holdout", 0.0)  # few labels leave none to hold out
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
+
+
+def _refuse(refused: Mapping[str, tuple[bool, str]], other: str, remedy: str = "leave out one of the two") -> None:
+    """Raise InputError for the first option that is given and cannot be combined with another one, and say why."""
+    for option, (conflicts, reason) in refused.items():
+        if conflicts:
+            raise InputError(f"{option}: cannot be combined with {other}, because {reason}; {remedy}")
 
 
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:

@@ -289,7 +289,7 @@ def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
     if not promotion.requested or promotion.force:
         return
     because = manifest.calibration and manifest.calibration.chance_warning(manifest.policy.k)
-    if manifest.policy.kind == "none":
+    if manifest.policy.tau is None:
         because = "its policy is none, so there is no threshold to keep"
     if because:
         raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")

@@ -45,11 +45,13 @@ class LossStatement:
         words: How it holds.
         loss: The loss that it limits.
         on_average: Whether it limits the loss on average, so that it has no confidence.
+        by_test: Whether a test of the loss of every labelled query certifies it.
     """
 
     words: str
     loss: str = "loss"
     on_average: bool = False
+    by_test: bool = False
 
 
 METHODS: Mapping[Method, ThresholdMethod] = {
@@ -59,7 +61,7 @@ METHODS: Mapping[Method, ThresholdMethod] = {
     "fixed": ThresholdMethod("A given threshold"),
 }
 STATEMENTS: Mapping[str, LossStatement] = {
-    "high-probability": LossStatement("with high probability"),
+    "high-probability": LossStatement("with high probability", by_test=True),
     "expected-loss": LossStatement("on average", "expected loss", on_average=True),
     "labels": LossStatement("from few labels"),
 }
