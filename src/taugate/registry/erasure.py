@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import overload
+from typing import get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from taugate.registry.writer import CorpusContents, SecondStageContents
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
@@ -141,7 +142,8 @@ def _check_in_process(source: Path) -> None:
     """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
-        kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
+        named, known = record.get("kind"), get_args(EngineKind)
+        kind = named if named in known else known[0]
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
             "data set, run taugate update, remove the earlier releases, and drop their collections with "

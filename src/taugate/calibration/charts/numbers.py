@@ -1,8 +1,6 @@
 """Formats of numbers and names of rules, the same in the terminal and on every page; never −0."""
 
-from typing import Literal
-
-from taugate.retrieval.release.evidence import Interval, Method, Statement
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 NOTHING = "–"
@@ -48,19 +46,6 @@ METRICS = {
     "roe": "ROE",
 }
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
-
-
-def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -> str:
-    """Return the name of the rule with this method and kind of guarantee."""
-    if method == "bootstrap":
-        return "The papers' rule (bootstrap)"
-    if method == "fixed":
-        return "A given threshold"
-    if method == "non-inferiority":
-        return "Paired non-inferiority"
-    if statement == "labels":
-        return "Risk control, from few labels"
-    return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")
 
 
 def metrics_line(manifest: ReleaseManifest) -> str:

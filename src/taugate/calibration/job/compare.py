@@ -66,7 +66,7 @@ def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
         accuracy=judged.accuracy(),
         ndcg=judged.ndcg(),
         metrics=metrics.get("heldout", metrics["calibration"]),
-        certified=manifest.policy.kind != "none",
+        certified=manifest.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
     )

@@ -14,6 +14,7 @@ from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import POLICIES, Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
@@ -171,7 +172,7 @@ def similarity_threshold(calibrated: Calibrated) -> tuple[float, bool] | None:
     papers = [
         papers_rule.tau
         for papers_rule in calibrated.manifest.alternatives
-        if papers_rule.method == "bootstrap" and papers_rule.tau is not None
+        if METHODS[papers_rule.method].of_papers and papers_rule.tau is not None
     ]
     return (papers[0], False) if papers else None
 

@@ -12,7 +12,7 @@ from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import POLICIES, DecisionScore, Metric, ThresholdKind
-from taugate.retrieval.release.evidence import Method, Statement
+from taugate.retrieval.release.methods import METHODS, STATEMENTS, Method, Statement
 
 PolicyChoice = Literal[ThresholdKind, "auto"]
 
@@ -108,12 +108,12 @@ class ThresholdRule(Options):
     @property
     def needs_model(self) -> bool:
         """Whether the policy needs a model of relevance; `auto` does if there is no error to divide among policies."""
-        return self.statement == "expected-loss" if self.score is None else self.score.needs_model
+        return self.on_average if self.score is None else self.score.needs_model
 
     @property
     def divides_by_document(self) -> bool:
         """Whether whole documents are held out if they are the unit of evidence; the papers hold out queries."""
-        return self.method != "bootstrap"
+        return not METHODS[self.method].of_papers
 
     def kept_from(self, chosen_by: Method) -> "InheritedRule":
         """Return the same rule for the threshold of an earlier release, which the method `chosen_by` chose."""
@@ -127,7 +127,7 @@ class ThresholdRule(Options):
         """
         losses = (self.max_loss, *self.further_losses)
         shared = self.confidence
-        if self.statement == "high-probability":
+        if self.statement is not None and not self.on_average:
             shared = 1 - (1 - self.confidence) / len(losses)
         for loss in losses:
             yield replace(self, max_loss=loss, further_losses=(), confidence=shared)
@@ -135,8 +135,13 @@ class ThresholdRule(Options):
     @property
     def statement(self) -> Statement | None:
         """The kind of guarantee that the method gives, None for no guarantee."""
-        statements: dict[Method, Statement] = {"non-inferiority": "high-probability", "risk-control": self.guarantee}
-        return statements.get(self.method)
+        offered = METHODS[self.method].statements
+        return self.guarantee if self.guarantee in offered else next(iter(offered), None)
+
+    @property
+    def on_average(self) -> bool:
+        """Whether the guarantee limits the loss on average, so that there is no error to divide."""
+        return self.statement is not None and STATEMENTS[self.statement].on_average
 
     @classmethod
     def from_options(cls, **options: Unpack[RuleOptions]) -> Self:
@@ -156,11 +161,11 @@ class ThresholdRule(Options):
         requested = limits if _of_papers(policy) else [*limits, f"--policy {policy}"]
         if method is None:
             method = "risk-control" if requested else "bootstrap"
-        elif method == "bootstrap" and requested:
+        elif not METHODS[method].certifies and requested:
             raise InputError(
                 f"{requested[0]}: --method bootstrap follows the papers and certifies nothing; leave out one of the two"
             )
-        if "guarantee" in given and method == "non-inferiority":
+        if "guarantee" in given and len(METHODS[method].statements) == 1:
             raise InputError("--guarantee: only for --method risk-control; leave it out with non-inferiority")
         if (strata := options.get("strata")) is not None:
             if not strata.startswith(_METADATA) or strata == _METADATA:
@@ -173,7 +178,7 @@ class ThresholdRule(Options):
                 raise InputError(f"{name} {value}: {_ADVICE}")
         if len({*losses}) < len(losses):
             raise InputError(f"--max-loss {','.join(f'{loss:g}' for loss in losses)}: the same loss is given twice")
-        default: PolicyChoice = "similarity" if method == "bootstrap" else "auto"
+        default: PolicyChoice = "auto" if METHODS[method].certifies else "similarity"
         given |= {"method": method, "policy": policy or default}
         return cls(**given | {"max_loss": losses[0], "further_losses": tuple(losses[1:])})
 
@@ -217,7 +222,7 @@ class InheritedRule(ThresholdRule):
     @property
     def divides_by_document(self) -> bool:
         """Whether whole documents were held out in that release."""
-        return self.chosen_by != "bootstrap"
+        return not METHODS[self.chosen_by].of_papers
 
 
 @dataclass(frozen=True)
@@ -261,7 +266,7 @@ class AbstentionRule(Options):
         values = {name: options[name] for name in cls.fields() if name in options}
         certified = (
             bool({"guarantee", "max_loss", "strata", "count_at_most"} & {*options})
-            or options.get("method") not in {None, "bootstrap"}
+            or not METHODS[options.get("method") or "bootstrap"].of_papers
             or not _of_papers(options.get("policy"))
         )
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})

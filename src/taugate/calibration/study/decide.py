@@ -24,6 +24,7 @@ from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.labels import LabelsRecord
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 
@@ -85,7 +86,7 @@ def _choose(
     """Return the inherited policy, or the rule's policy; few labels limit a loss by a separate method."""
     if inherited and inherited.policy:
         return inherited.policy
-    if study.few_labels and inputs.settings.rule.method == "risk-control":
+    if study.few_labels and METHODS[inputs.settings.rule.method].few_labels:
         return study.few_labels.policy(inputs.settings.rule, inputs.settings.k)
     return decide_policy(inputs.settings.rule, queries)
 
@@ -130,7 +131,7 @@ def _alternatives(study: Study, inputs: StudyInputs, queries: CalibrationQueries
     if study.few_labels is None:
         return others
     # A certificate counts every judged query once, which is wrong for queries sampled with weights.
-    return [rule for rule in others if rule.method == "bootstrap"]
+    return [rule for rule in others if not METHODS[rule.method].certifies]
 
 
 def _unseen_by_fit(study: Study) -> NDArray[np.int64]:

@@ -111,7 +111,7 @@ def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
 
     Of the policies without a model, `relative` and `gap` keep fewer results than `similarity`.
     """
-    if rule.policy != "auto" or (evidence.roles is not None and rule.statement == "high-probability"):
+    if rule.policy != "auto" or (evidence.roles is not None and not rule.on_average):
         return rule
     without_model = cast(PolicyChoice, evidence.scored.without_model[0])
     return replace(rule, policy=without_model if evidence.estimated is None else "probability")

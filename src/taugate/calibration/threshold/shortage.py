@@ -28,6 +28,7 @@ from taugate.calibration.threshold.decide import decide_policy
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
+from taugate.retrieval.release.methods import STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
 _CHANCE = 0.8  # the usual power of a planned study (Cohen, Statistical Power Analysis, 2nd ed., 1988, §2.4)
@@ -105,7 +106,7 @@ def with_shortage(
         settings: Settings with the rule and the holdout.
     """
     rule, units = settings.rule, evidence.units
-    if policy.kind != "none" or policy.statement != "high-probability":
+    if policy.tau is not None or policy.statement is None or not STATEMENTS[policy.statement].by_test:
         return policy
     lowest = [] if words.refused_answers(policy.certificates) else _lowest(dataset, evidence, settings)
     missing: dict[str, object] = {"lowest": lowest}
@@ -159,7 +160,7 @@ def _certified_without_refusal(rule: ThresholdRule, evidence: CalibrationQueries
     """Return whether only the answers that ρ refuses are one too many."""
     if evidence.scored.answering is None:
         return False
-    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).kind != "none"
+    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).tau is not None
 
 
 def _request(settings: CalibrationSettings) -> RuleVariant:

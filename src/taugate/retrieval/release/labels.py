@@ -1,6 +1,9 @@
 """Record of a calibration on few human judgements, with estimates from the labels, the machine, and both together."""
 
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from taugate.retrieval.release.evidence import Interval, Record
 
@@ -103,7 +106,7 @@ class LabelsRecord(Record):
     answerable: int
     unjudged: int
     effective: float
-    machine: Machine | None
+    machine: Annotated[Machine, BeforeValidator(Machine)] | None  # manifests are validated strictly, and have its name
     alone: SourceRecord
     machine_only: MachineRecord | None
     both: SourceRecord
