@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
-from taugate.cli.questions import QuestionOptions, listed, questions
+from taugate.cli.questions import QuestionOptions, ask_model, listed_losses
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import AsJson, DataFolder, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_sentence
@@ -64,10 +64,10 @@ def run(options: QueriesOptions) -> int:
     elif options.split is not None:
         raise InputError("--split: only --unanswerable changes questions of a split; leave it out")
     elif options.method == "crop":
-        value = crop(options)
+        value = make_crops(options)
     else:
         model_options = part(QuestionOptions, options)
-        value = questions(options.data, options.max, options.seed, model_options, options.method)
+        value = ask_model(options.data, options.max, options.seed, model_options, options.method)
     if options.as_json:
         print_result(value | {"seconds": time.monotonic() - started})
     elif options.unanswerable:
@@ -91,11 +91,11 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
     return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
 
 
-def crop(options: QueriesOptions) -> dict[str, Any]:
+def make_crops(options: QueriesOptions) -> dict[str, Any]:
     """Make crops; returns the object that --json prints."""
     part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(options.data, options.max, options.seed)
-    lost = listed(result.lost, _LOST)
+    lost = listed_losses(result.lost, _LOST)
     sampled = result.kept + sum(asdict(result.lost).values())
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     say_sentence(

@@ -19,7 +19,7 @@ from taugate.ingestion.queries.generate import generate_crops
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
 from taugate.ingestion.runs.recording import RunFile, off_topic_fields, off_topic_run, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_documents, add_run
-from taugate.ingestion.runs.search_request import Fields, SearchRequest, Store, StoreSearch
+from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import sha256_json
 from taugate.storage.secrets import read_secret
@@ -131,7 +131,7 @@ def _next(options: RunOptions, *, generated: bool) -> list[str]:
     return [f"taugate judge {quote(str(options.texts))} --run {run}"]
 
 
-def _request(options: RunOptions, *, has_vectors: bool) -> SearchRequest:
+def _request(options: RunOptions, *, has_vectors: bool) -> StoreRequest:
     """Return the built-in request with the parts that the user replaces."""
     fields = (options.id_field, options.vector_field, options.text_field)
     names = Names(options.collection, *fields, reads_texts=options.texts is not None)
@@ -140,7 +140,7 @@ def _request(options: RunOptions, *, has_vectors: bool) -> SearchRequest:
     if not replaced or options.collection is not None:
         names.check(options.store)
         builtin = preset(options.store, names, has_vectors=has_vectors)
-    return SearchRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
+    return StoreRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
 
 
 def _request_of_user(path: Path) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _request_of_user(path: Path) -> dict[str, Any]:
     return request
 
 
-def _store(options: RunOptions) -> Store:
+def _store(options: RunOptions) -> ExternalStore:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
     if options.store == "pgvector":

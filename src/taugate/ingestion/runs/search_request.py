@@ -53,7 +53,7 @@ class ResultList(BaseModel):
     score: str
 
 
-class SearchRequest(ResultList):
+class StoreRequest(ResultList):
     """A request for the results of a query.
 
     Attributes:
@@ -84,7 +84,7 @@ class SearchRequest(ResultList):
         }
 
     @classmethod
-    def parse(cls, value: Mapping[str, Any], source: str) -> "SearchRequest":
+    def parse(cls, value: Mapping[str, Any], source: str) -> "StoreRequest":
         """Check a request.
 
         Args:
@@ -136,7 +136,7 @@ class StoreResult:
         return {"id": self.id, "score": self.score} | {name: value for name, value in optional.items() if value}
 
 
-class Store(Protocol):
+class ExternalStore(Protocol):
     """A search engine of the user, to which nothing is written."""
 
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
@@ -166,8 +166,8 @@ class StoreSearch:
         store: The store.
     """
 
-    request: SearchRequest
-    store: Store
+    request: StoreRequest
+    store: ExternalStore
 
     def search(self, fields: Fields) -> list[StoreResult]:
         """Return the results of a query in the order of the store; of results of one document, the first.

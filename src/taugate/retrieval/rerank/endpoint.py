@@ -20,11 +20,11 @@ from taugate.errors import InputError, RerankerUnavailable
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import JsonEndpoint, Wording
+from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
 from taugate.storage.secrets import read_secret
 
 URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
-_WORDING = Wording(
+_WORDING = EndpointWording(
     url=URL,
     model="the model",
     key=KEY_FILE,

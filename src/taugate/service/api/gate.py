@@ -28,7 +28,7 @@ from taugate.service.api.gate_schemas import (
 from taugate.service.api.search import check_limits
 from taugate.service.errors import Invalid, NotFound, OtherRetriever
 from taugate.service.http.caller import current_caller
-from taugate.service.http.openapi import judging
+from taugate.service.http.openapi import judging_link
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.active import ActiveRelease
@@ -117,12 +117,12 @@ class GateHandlers:
 def gate_operations(handlers: GateHandlers) -> list[Operation]:
     """Return the operations of the endpoints."""
     return [
-        Operation("gate", handlers.gate, GateResponse, described={"links": judging("")}),
+        Operation("gate", handlers.gate, GateResponse, described={"links": judging_link("")}),
         Operation(
             "gate_batch",
             handlers.gate_batch,
             GateBatchResponse,
-            described={"links": judging("/responses/0")},
+            described={"links": judging_link("/responses/0")},
         ),
         Operation("golden", handlers.golden, GoldenResponse),
         Operation("golden_check", handlers.check_golden, GoldenCheckResponse),
