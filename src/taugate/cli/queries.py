@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from shlex import quote
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.ingestion.queries.near_misses import generate_near_misses
+from taugate.storage.json_values import Json
 
 _LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
 _CHANGES: dict[NearMissKind, str] = {
@@ -77,7 +78,7 @@ def run(options: QueriesOptions) -> int:
     return 0
 
 
-def _near_misses(options: QueriesOptions) -> dict[str, Any]:
+def _near_misses(options: QueriesOptions) -> dict[str, Json]:
     """Make questions that no document answers; returns the object that --json prints."""
     if options.method != "crop":
         raise InputError(f"--unanswerable: uses no model; leave --method {options.method} out")
@@ -88,10 +89,10 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
     changes = ", ".join(f"{number:,} with {_CHANGES[kind]}" for kind, number in kinds.items())
     count = len(near_misses)
     say(f"{options.data} has {count:,} questions that no document answers, made from split {split}: {changes}")
-    return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
+    return {"kept": count, "kinds": {str(kind): number for kind, number in kinds.items()}, "cost": 0.0}
 
 
-def make_crops(options: QueriesOptions) -> dict[str, Any]:
+def make_crops(options: QueriesOptions) -> dict[str, Json]:
     """Make crops; returns the object that --json prints."""
     part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(options.data, options.max, options.seed)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,6 +20,7 @@ from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import check_request
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
@@ -87,7 +88,7 @@ class QuestionOptions(ModelOptions):
         return float(read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
 
 
-def ask_model(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Any]:
+def ask_model(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Json]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
 
     Raises:

@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic.dataclasses import dataclass
 
@@ -123,7 +123,8 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
         raise
     if not _is_labelled(data):
         queries.make_crops(queries.QueriesOptions(data=data))
-    passages = [(record.get("title"), record["text"]) for _, record in read_objects(data / CORPUS)]
+    records = [cast("dict[str, str]", record) for _, record in read_objects(data / CORPUS)]
+    passages = [(record.get("title"), record["text"]) for record in records]
     return _heading_of(passages), min(CalibrationSettings().k, len(passages))
 
 

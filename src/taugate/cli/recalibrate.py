@@ -4,7 +4,7 @@ import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -116,7 +117,7 @@ def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
-def _traffic(learned: dict[str, Any] | None) -> str:
+def _traffic(learned: dict[str, Json] | None) -> str:
     if learned is None:
         return ""
     queries, judgements = learned["queries"], learned["judgements"]
@@ -136,7 +137,7 @@ def _shadow(trial: "TrialResult | None") -> str:
     )
 
 
-def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
+def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints."""
     return {
         "release": done.current if done.manifest is None else done.manifest.release_id,

@@ -1,7 +1,6 @@
 """The two parts of a score, the cosine and the lexical share, and the words behind the second."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
 from taugate.retrieval.vectors.similarity import Float32, shortest_decimal
+from taugate.storage.json_values import Json
 
 MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
 
@@ -40,7 +40,7 @@ class ScoreParts:
     lexical: Float32 | None = None
     matched_words: list[list[str]] | None = None
 
-    def fields(self, row: int) -> dict[str, Any]:
+    def fields(self, row: int) -> dict[str, Json]:
         """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
         parts = {"cosine": shortest_decimal(self.cosines[row])}
         if self.lexical is None or self.matched_words is None:

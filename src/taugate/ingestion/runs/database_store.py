@@ -9,6 +9,7 @@ import orjson
 
 from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
+from taugate.storage.json_values import Json
 
 _TIMEOUT = 60.0  # seconds of one search
 _SELECTS = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -44,7 +45,7 @@ class PostgresStore:
         )
         values = {match[1]: _parameter(value_of(match[1], fields)) for match in PLACEHOLDER.finditer(body)}
 
-        def request(connection: Any) -> list[dict[str, Any]]:  # noqa: ANN401 (psycopg is an extra)
+        def request(connection: Any) -> list[dict[str, Json]]:  # noqa: ANN401 (psycopg is an extra)
             cursor = connection.execute(statement.encode(), values)
             names = [column.name for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -104,7 +105,7 @@ def _parameter(value: Any) -> Any:  # noqa: ANN401 (JSON)
     return orjson.dumps(value).decode() if isinstance(value, list | dict) else value
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: dict[str, Json]) -> dict[str, Json]:
     return {name: row[name] for name in row if name in _RESULT} | {
         "scores": {name: value for name, value in row.items() if name not in _RESULT}
     }

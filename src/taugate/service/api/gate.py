@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -36,6 +35,7 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import gate_record
 from taugate.service.settings import Settings
+from taugate.storage.json_values import Json
 
 # Results that are cut in less than a millisecond, and tell lists apart.
 _FEW_RESULTS = 1000
@@ -141,7 +141,7 @@ def _counted_text(body: GateRequest) -> str:
     return body.query or hashed("\n".join(f"{result.id} {result.score!r}" for result in body.results[:_FEW_RESULTS]))
 
 
-def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
+def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Json]:
     """Return the fields of GateResponse, except those that depend on the request."""
     certified = active.gate.manifest.certified if reply.calibrated else None
     return {
