@@ -1,6 +1,7 @@
 """The two parts of a score, the cosine and the lexical share, and the words behind the second."""
 
 from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.index.words import query_terms, spellings
 from taugate.retrieval.vectors.queries import HybridVectors
 from taugate.retrieval.vectors.similarity import Float32, shortest_decimal
-from taugate.storage.json_values import Json
 
 MATCHED_WORDS = "words of the query that the passage contains, as the query spells them; present beside `parts.lexical`"
 
@@ -22,6 +22,13 @@ class Parts(BaseModel):
     lexical: float | None = Field(
         default=None, ge=0, description="weighted share of words in common; absent if the score has no lexical part"
     )
+
+
+class PartFields(TypedDict):
+    """Fields of a result, or of an explanation."""
+
+    parts: dict[str, float]
+    matched_words: NotRequired[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class ScoreParts:
     lexical: Float32 | None = None
     matched_words: list[list[str]] | None = None
 
-    def fields(self, row: int) -> dict[str, Json]:
+    def fields(self, row: int) -> PartFields:
         """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
         parts = {"cosine": shortest_decimal(self.cosines[row])}
         if self.lexical is None or self.matched_words is None:

@@ -96,12 +96,12 @@ class _Batches(Dataset[LateInteractionExample]):
     def __getitem__(self, place: int) -> LateInteractionExample:
         return self._examples[place]
 
-    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, Any]:
+    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, list[list[int]]]:
         """Return the token ids and the mask of n texts, (n, t) int64."""
         prompted = [self._prompts[role] + text for text in texts]
         return {**self._tokenizer(prompted, truncation=True, max_length=self._longest)}
 
-    def collate(self, examples: Sequence[LateInteractionExample]) -> dict[str, Any]:
+    def collate(self, examples: Sequence[LateInteractionExample]) -> dict[str, dict[str, torch.Tensor] | torch.Tensor]:
         """Return a batch: tokens of b queries, of their d different documents, and which answer which, (b, d) bool."""
         pairs = self._pairs
         rows = [*dict.fromkeys(row for example in examples for row in (example.document, example.negative))]
