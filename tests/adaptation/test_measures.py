@@ -5,7 +5,7 @@ import pytest
 
 from taugate.adaptation.forgetting import general_set
 from taugate.adaptation.measures import (
-    EncoderComparison,
+    ComparedEncoders,
     OtherTexts,
     ParaphrasedQueries,
     power_law_record,
@@ -42,7 +42,7 @@ def trial(noise: float) -> SearchTrial:
 
 @pytest.fixture(scope="module")
 def measured() -> MeasuresRecord:
-    comparison = EncoderComparison(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
+    comparison = ComparedEncoders(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
     requested = ParaphrasedQueries.write(QUERY_LIST, 0)
     before = OtherTexts.encode(requested, encode)
     return comparison.measure("whitening", requested, before, before.through(lambda vectors: vectors))

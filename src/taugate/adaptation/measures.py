@@ -132,7 +132,7 @@ class OtherTexts:
 
 
 @dataclass(frozen=True)
-class EncoderComparison:
+class ComparedEncoders:
     """The encoders that are compared, on the corpus and its unseen queries.
 
     Attributes:

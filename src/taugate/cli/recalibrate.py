@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -72,7 +73,7 @@ def run(options: RecalibrateOptions) -> int:
 
 
 def recalibrate_and_print(
-    options: RecalibrateOptions, as_json: Callable[["Recalibrated", PromotionRule | None], dict[str, Any]]
+    options: RecalibrateOptions, as_json: Callable[["Recalibrated", PromotionRule | None], dict[str, Json]]
 ) -> int:
     """Recalibrate, and print the result; returns the exit code.
 
@@ -141,7 +142,7 @@ def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
-def _traffic(learned: dict[str, Any] | None) -> str:
+def _traffic(learned: dict[str, Json] | None) -> str:
     if learned is None:
         return ""
     queries, judgements = learned["queries"], learned["judgements"]
@@ -161,7 +162,7 @@ def _shadow(trial: "TrialResult | None") -> str:
     )
 
 
-def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
+def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints."""
     return {
         "release": done.written.release,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.gate.indexes import check_trainable
+from taugate.calibration.gate.indexes import check_index_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
@@ -32,7 +32,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     check_bootstraps(settings)
     check_calibrating(dataset, settings)
     if "index" in settings.candidates.requested:
-        check_trainable(settings.candidates.index, len(dataset.documents))
+        check_index_trainable(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
 

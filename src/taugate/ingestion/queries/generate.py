@@ -21,7 +21,7 @@ from taugate.ingestion.queries.crop import crop, sampling_key
 MAX_QUERIES = 1000
 
 
-class Source(NamedTuple):
+class SourceDocument(NamedTuple):
     """A document that a query is made from.
 
     Attributes:
@@ -104,7 +104,7 @@ def _nothing_kept(lost: Losses) -> str:
     return "no document is long enough to crop a query from; add longer ones"
 
 
-def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[Source], int]:
+def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[SourceDocument], int]:
     """Draw a sample of documents that depends on the seed, but not on their order.
 
     Args:
@@ -118,7 +118,7 @@ def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[
     Raises:
         InputError: If the corpus cannot be read; LineError if a line is invalid.
     """
-    chosen: list[tuple[int, int, Source]] = []
+    chosen: list[tuple[int, int, SourceDocument]] = []
     seen: dict[str, int] = {}
     empty = 0
     for position, (line, record) in enumerate(read_objects(corpus)):
@@ -127,7 +127,7 @@ def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[
         if not text:
             empty += 1
             continue
-        source = Source(-sampling_key(identifier, seed), identifier, text, title or "")
+        source = SourceDocument(-sampling_key(identifier, seed), identifier, text, title or "")
         push = heapq.heappush if len(chosen) < max_documents else heapq.heappushpop
         push(chosen, (source.key, position, source))
     sample = [source for _, _, source in sorted(chosen, key=lambda item: item[1])]
@@ -135,7 +135,7 @@ def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[
 
 
 def _crops(
-    sources: list[Source], seed: int, existing: Mapping[str, str], result: GeneratedQueries
+    sources: list[SourceDocument], seed: int, existing: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
     """Return the text and the document id of each crop, by query id, and count the documents without one.
 
