@@ -145,7 +145,7 @@ def _check_in_process(source: Path) -> None:
         kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
-            "data set, run taugate update, remove the earlier releases, and drop their collections with "
+            "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "
             f"taugate release prune --engine {kind}"
         )
 
