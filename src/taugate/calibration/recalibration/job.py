@@ -30,7 +30,7 @@ from taugate.calibration.recalibration.settings import (
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
 from taugate.calibration.update.job import CheckRecord, update
-from taugate.errors import InputError, ReleaseError
+from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
@@ -91,6 +91,7 @@ class _Run:
         job: Reports progress and warnings, and times the stages.
         manifest: Manifest of the current release.
         settings: Its settings, for a new calibration.
+        keeps_threshold: Whether a release keeps the current threshold although that is not shown to hold.
         resumed: Steps that an earlier run had done.
     """
 
@@ -99,6 +100,7 @@ class _Run:
         self.manifest = verify_searchable(current, request.promotion.trusted)
         inherited, requested = inherited_settings(self.manifest), request.check
         self.settings = replace(inherited, split=requested.split or inherited.split, embeddings=requested.embeddings)
+        self.keeps_threshold = request.promotion.force or not request.promotion.requested
         self.resumed: list[str] = []
 
     def result(self) -> Recalibrated:
@@ -178,7 +180,7 @@ class _Run:
         inputs = sha256_json([digests, repr(self.settings), repr(request.check)])
         if (done := self.state.done("calibrate", inputs)) is not None:
             written = Written.model_validate(done)
-            final = self._keeps_threshold or not written.keeps_failed_threshold
+            final = self.keeps_threshold or not written.keeps_failed_threshold
             if final and written.release in release_ids(request.releases):
                 self.job.report(f"{written.release} already exists: an earlier run wrote it for the same data")
                 self.resumed.append("calibrate")
@@ -190,7 +192,13 @@ class _Run:
 
     def _checked(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
         """Keep the current threshold if it holds for the newer documents, or no new calibration certifies as much."""
-        check = self._update(folder, keep=self._keeps_threshold)
+        try:
+            check = self._update(folder, keep=self.keeps_threshold)
+        except EngineUnavailable:
+            raise
+        except (EncoderError, ReleaseError) as error:  # such as another model behind the endpoint of a reranker
+            because = f"the documents changed, and the current threshold cannot be checked: {error}"
+            return self._calibrated(folder, digests, Verdict(path="calibration", because=because))
         if check is None:
             return Written(release=self.current.name, verdict=SAME)
         verdict = Verdict(path="check", because=f"the documents changed, and {check.finding}")
@@ -201,14 +209,10 @@ class _Run:
                 refused = unfit(verify_searchable(self.request.releases / written.release), self.settings.rule)
                 if refused is None:
                     return written.model_copy(update={"check": check})
-                against = str(refused.message)
-            verdict, check = verdict.but(against), self._update(folder, keep=True) or check
+                against = refused.message
+            because = f"{verdict.because}. A new calibration cannot certify it either: {against}"
+            verdict, check = verdict.model_copy(update={"because": because}), self._update(folder, keep=True) or check
         return Written(release=check.release, verdict=verdict, changes=check.changes, check=check)
-
-    @property
-    def _keeps_threshold(self) -> bool:
-        """Whether a release keeps the current threshold although that is not shown to hold."""
-        return self.request.promotion.force or not self.request.promotion.requested
 
     def _update(self, folder: Path, *, keep: bool) -> CheckRecord | None:
         return update(folder, self.current, self.request.check, self.request.promotion, self.job, keep=keep)

@@ -82,10 +82,6 @@ class Verdict(Record):
             return Verdict(path="calibration", because=because)
         return Verdict(path="check", because="the documents changed, and the labels did not")
 
-    def but(self, against: str) -> "Verdict":
-        """Return the verdict if the new calibration is of no use, for the reason `against`."""
-        return Verdict(path=self.path, because=f"{self.because}. A new calibration cannot certify it either: {against}")
-
     @property
     def sentence(self) -> str:
         """The verdict as one sentence."""

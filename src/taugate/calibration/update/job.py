@@ -1,7 +1,6 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -49,7 +48,6 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import Interval, Record
-from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
 from taugate.retrieval.release.promises.promise import StatedRecords
@@ -232,7 +230,7 @@ class Update(CalibrationStages):
         self.records |= {
             "gate": [*kept, *self.accepted.gate],
             "labels": self.current.labels,
-            "update": _record(self.current, self.changes, self.check, self.withdrawn, self.promotion),
+            "update": self._record(),
         }
         return self
 
@@ -264,6 +262,24 @@ class Update(CalibrationStages):
         kept = {} if current.calibration is None else {"calibration": current.calibration}
         records |= vars(left) | kept | inherited_state(current, withdrawn, holds=self.check.holds)
         self.withdrawn = withdrawn
+
+    def _record(self) -> UpdateRecord:
+        parent, changes, check, promotion = self.current, self.changes, self.check, self.promotion
+        before, holds = parent.update, check.holds and not self.withdrawn
+        return UpdateRecord(
+            parent=parent.release_id,
+            calibrated=parent.release_id if before is None else before.calibrated,
+            documents=parent.certified_documents,
+            updates=1 if before is None else before.updates + 1,
+            **changes.counts,
+            queries=len(check.units),
+            evidence=check.units.record,
+            loss=check.loss,
+            margin=check.margin,
+            confidence=CONFIDENCE,
+            holds=holds,
+            forced=promotion.requested and promotion.force and not holds,
+        )
 
     def _check(self) -> ThresholdCheck:
         """Check the threshold; of two stages, return the check that is further from holding."""
@@ -327,29 +343,3 @@ def _warn(check: ThresholdCheck, job: Job) -> None:
             f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
             "threshold with them, run taugate calibrate"
         )
-
-
-def _record(
-    parent: Manifest,
-    changes: CorpusChanges,
-    check: ThresholdCheck,
-    withdrawn: Sequence[WithdrawnRecord],
-    promotion: Promotion,
-) -> UpdateRecord:
-    before, holds = parent.update, check.holds and not withdrawn
-    return UpdateRecord(
-        parent=parent.release_id,
-        calibrated=parent.release_id if before is None else before.calibrated,
-        documents=parent.certified_documents,
-        updates=1 if before is None else before.updates + 1,
-        added=changes.added,
-        changed=changes.changed,
-        removed=changes.removed,
-        queries=len(check.units),
-        evidence=check.units.record,
-        loss=check.loss,
-        margin=check.margin,
-        confidence=CONFIDENCE,
-        holds=holds,
-        forced=promotion.requested and promotion.force and not holds,
-    )
