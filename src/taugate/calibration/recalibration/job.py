@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from taugate.calibration.recalibration.settings import (
 )
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
-from taugate.calibration.update.job import CheckRecord, update
+from taugate.calibration.update.job import update
 from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
@@ -192,8 +193,10 @@ class _Run:
 
     def _checked(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
         """Keep the current threshold if it holds for the newer documents, or no new calibration certifies as much."""
+        request = self.request
+        checked = partial(update, folder, self.current, request.check, request.promotion, self.job)
         try:
-            check = self._update(folder, keep=self.keeps_threshold)
+            check = checked(keep=self.keeps_threshold)
         except EngineUnavailable:
             raise
         except (EncoderError, ReleaseError) as error:  # such as another model behind the endpoint of a reranker
@@ -206,16 +209,13 @@ class _Run:
             verdict, against = verdict.model_copy(update={"path": "calibration"}), no_rule(self.manifest)
             if against is None:
                 written = self._calibrated(folder, digests, verdict)
-                refused = unfit(verify_searchable(self.request.releases / written.release), self.settings.rule)
+                refused = unfit(verify_searchable(request.releases / written.release), self.settings.rule)
                 if refused is None:
                     return written.model_copy(update={"check": check})
                 against = refused.message
             because = f"{verdict.because}. A new calibration cannot certify it either: {against}"
-            verdict, check = verdict.model_copy(update={"because": because}), self._update(folder, keep=True) or check
+            verdict, check = verdict.model_copy(update={"because": because}), checked(keep=True) or check
         return Written(release=check.release, verdict=verdict, changes=check.changes, check=check)
-
-    def _update(self, folder: Path, *, keep: bool) -> CheckRecord | None:
-        return update(folder, self.current, self.request.check, self.request.promotion, self.job, keep=keep)
 
     def _calibrated(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
         """Calibrate the data with the settings of the current release, unless a killed run did."""
