@@ -41,7 +41,7 @@ class Promotion(Group):
 
 
 class CronJob(Group):
-    """Recalibration on a schedule: `taugate recalibrate`, with the settings of the current release."""
+    """Recalibration on a schedule: `taugate recalibrate`, which does what changed documents or labels need."""
 
     enabled: bool = value(False, "off until you have a labelled data set that is kept up to date")
     schedule: str = value(

@@ -62,24 +62,15 @@ class RecalibrateOptions(TrialOptions, UpdateSettings, PromotionOptions):
     verbose: Verbose = False
 
 
-def run(options: RecalibrateOptions) -> int:
+def run(
+    options: RecalibrateOptions,
+    as_json: Callable[["Recalibrated", PromotionRule | None], object] | None = None,
+) -> int:
     """Make a release of newer data, if they need one, and promote it if it is as good.
 
     If only documents changed, the threshold is kept as long as it is shown to hold. Otherwise the data are calibrated
     with the settings of the current release. The release is then compared with the current one, and tried on live
     traffic. If the command is interrupted, repeat it to resume.
-    """
-    return recalibrate_and_print(options, _as_json)
-
-
-def recalibrate_and_print(
-    options: RecalibrateOptions, as_json: Callable[["Recalibrated", PromotionRule | None], dict[str, Json]]
-) -> int:
-    """Recalibrate, and print the result; returns the exit code.
-
-    Args:
-        options: The options of the command.
-        as_json: Returns the object that --json prints.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -101,7 +92,7 @@ def recalibrate_and_print(
         if done.manifest is not None:
             job.report(times(job))
     name = done.written.release
-    printed = as_json(done, promotion.rule) if options.as_json else options.releases / name
+    printed = (as_json or _as_json)(done, promotion.rule) if options.as_json else options.releases / name
     if done.manifest is None:
         print_result(printed)
         say(

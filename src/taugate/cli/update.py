@@ -1,9 +1,10 @@
 """`taugate update`, a deprecated name of `taugate recalibrate`, whose JSON keeps its keys."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.cli.recalibrate import GROUPS, RecalibrateOptions, recalibrate_and_print
+from taugate.cli.recalibrate import GROUPS, RecalibrateOptions
+from taugate.cli.recalibrate import run as recalibrate
 from taugate.cli.terminal.options import Appearance, command_of
 from taugate.cli.terminal.output import say
 
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 def run(options: RecalibrateOptions) -> int:
     """Do what `taugate recalibrate` does, under the name that it had for changed documents."""
     say("warning: taugate update is deprecated and will be removed in version 0.4; use taugate recalibrate")
-    return recalibrate_and_print(options, _as_json)
+    return recalibrate(options, _as_json)
 
 
-def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Any]:
+def _as_json(done: "Recalibrated", _: PromotionRule | None) -> object:
     """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
     written, check = done.written, done.written.check
     loss = done.loss if check is None else check.loss
@@ -29,7 +30,7 @@ def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Any]:
         "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if loss is None else loss.model_dump(),
         "verdict": written.verdict.model_dump(),
     }
-    withdrawn = [] if check is None else [record.promise for record in check.withdrawn]
+    withdrawn = [record.promise for record in (done.manifest and done.manifest.withdrawn) or ()]
     return value | ({"withdrawn": withdrawn} if withdrawn else {})
 
 

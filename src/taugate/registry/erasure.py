@@ -146,7 +146,7 @@ def _check_in_process(source: Path) -> None:
         kind = named if named in known else known[0]
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
-            "data set, run taugate update, remove the earlier releases, and drop their collections with "
+            "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "
             f"taugate release prune --engine {kind}"
         )
 

@@ -27,7 +27,7 @@ from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, failure, small
-from tests.calibration.update.corpora import Record, Updating, documents_of, manifest_of, mixed_changes, newer
+from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
 from tests.retrieval.release.clones import clone
 
@@ -37,14 +37,6 @@ __all__ = ["copy", "first"]
 @pytest.fixture
 def update(capfd: pytest.CaptureFixture[str]) -> Updating:
     return Updating(capfd)
-
-
-def garbled(documents: list[Record]) -> list[Record]:
-    """A third of the documents no longer say what they said."""
-    return [
-        record | {"text": f"nothing to see here {row}", "title": ""} if row % 3 == 0 else record
-        for row, record in enumerate(documents)
-    ]
 
 
 def test_valid_update_is_promoted(sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating) -> None:
@@ -306,11 +298,11 @@ def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: pytest.CaptureF
     qrels = changed / "qrels" / "test.tsv"
     lines = qrels.read_text(encoding="utf-8").splitlines(keepends=True)
     qrels.write_text("".join(line for line in lines if not line.startswith("u")), encoding="utf-8")
-    updated = update_release(changed, find(releases), UpdateSettings(), Promotion(), Job(), keep=True)
-    assert updated.check is not None
-    assert [record.promise for record in updated.check.withdrawn] == ["answered", "refused"]
-    assert "(no labelled query of the data set asks it)" in updated.check.finding
-    manifest = manifest_of(releases, updated.release)
+    check = update_release(changed, find(releases), UpdateSettings(), Promotion(), Job(), keep=True)
+    assert check is not None
+    assert [record.promise for record in check.withdrawn] == ["answered", "refused"]
+    assert "(no labelled query of the data set asks it)" in check.finding
+    manifest = manifest_of(releases, check.release)
     assert (manifest["abstention"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from taugate.calibration.recalibration.request import (
     Verdict,
     Written,
     changed_documents,
-    counted,
     loss_to_threshold,
     no_longer_promised,
 )
@@ -30,8 +30,8 @@ from taugate.calibration.recalibration.settings import (
 )
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
-from taugate.calibration.update.job import Updated, update
-from taugate.errors import InputError, ReleaseError
+from taugate.calibration.update.job import update
+from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
 from taugate.ingestion.dataset.corpus import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
@@ -92,6 +92,7 @@ class _Run:
         job: Reports progress and warnings, and times the stages.
         manifest: Manifest of the current release.
         settings: Its settings, for a new calibration.
+        keeps_threshold: Whether a release keeps the current threshold although that is not shown to hold.
         resumed: Steps that an earlier run had done.
     """
 
@@ -100,6 +101,7 @@ class _Run:
         self.manifest = verify_searchable(current, request.promotion.trusted)
         inherited, requested = inherited_settings(self.manifest), request.check
         self.settings = replace(inherited, split=requested.split or inherited.split, embeddings=requested.embeddings)
+        self.keeps_threshold = request.promotion.force or not request.promotion.requested
         self.resumed: list[str] = []
 
     def result(self) -> Recalibrated:
@@ -121,17 +123,9 @@ class _Run:
         path = request.releases / written.release
         new = verify_searchable(path)
         published, trial = self._publish(new, written)
-        result = Recalibrated(
-            self.current.name,
-            written,
-            new,
-            traffic,
-            loss_to_threshold(path, new),
-            published,
-            trial,
-            self.resumed,
-            no_longer_promised(self.manifest, new),
-        )
+        loss, withdrawn = loss_to_threshold(path, new), no_longer_promised(self.manifest, new)
+        name = self.current.name
+        result = Recalibrated(name, written, new, traffic, loss, published, trial, self.resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
     def _learn(self) -> dict[str, Any] | None:
@@ -187,7 +181,7 @@ class _Run:
         inputs = sha256_json([digests, repr(self.settings), repr(request.check)])
         if (done := self.state.done("calibrate", inputs)) is not None:
             written = Written.model_validate(done)
-            final = request.keeps_threshold or not written.keeps_failed_threshold
+            final = self.keeps_threshold or not written.keeps_failed_threshold
             if final and written.release in release_ids(request.releases):
                 self.job.report(f"{written.release} already exists: an earlier run wrote it for the same data")
                 self.resumed.append("calibrate")
@@ -199,24 +193,29 @@ class _Run:
 
     def _checked(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
         """Keep the current threshold if it holds for the newer documents, or no new calibration certifies as much."""
-        updated = self._update(folder, keep=self.request.keeps_threshold)
-        if (check := updated.check) is None:
+        request = self.request
+        checked = partial(update, folder, self.current, request.check, request.promotion, self.job)
+        try:
+            check = checked(keep=self.keeps_threshold)
+        except EngineUnavailable:
+            raise
+        except (EncoderError, ReleaseError) as error:  # such as another model behind the endpoint of a reranker
+            because = f"the documents changed, and the current threshold cannot be checked: {error}"
+            return self._calibrated(folder, digests, Verdict(path="calibration", because=because))
+        if check is None:
             return Written(release=self.current.name, verdict=SAME)
         verdict = Verdict(path="check", because=f"the documents changed, and {check.finding}")
-        if not updated.release:
-            verdict = verdict.model_copy(update={"path": "calibration"})
-            if (against := no_rule(self.manifest)) is None:
+        if not check.release:
+            verdict, against = verdict.model_copy(update={"path": "calibration"}), no_rule(self.manifest)
+            if against is None:
                 written = self._calibrated(folder, digests, verdict)
-                refused = unfit(verify_searchable(self.request.releases / written.release), self.settings.rule)
+                refused = unfit(verify_searchable(request.releases / written.release), self.settings.rule)
                 if refused is None:
                     return written.model_copy(update={"check": check})
-                against = str(refused.message)
+                against = refused.message
             because = f"{verdict.because}. A new calibration cannot certify it either: {against}"
-            verdict, updated = verdict.model_copy(update={"because": because}), self._update(folder, keep=True)
-        return Written(release=updated.release, verdict=verdict, changes=counted(updated.changes), check=check)
-
-    def _update(self, folder: Path, *, keep: bool) -> Updated:
-        return update(folder, self.current, self.request.check, self.request.promotion, self.job, keep=keep)
+            verdict, check = verdict.model_copy(update={"because": because}), checked(keep=True) or check
+        return Written(release=check.release, verdict=verdict, changes=check.changes, check=check)
 
     def _calibrated(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
         """Calibrate the data with the settings of the current release, unless a killed run did."""
@@ -274,7 +273,9 @@ class _Run:
 
         against, satisfied = unfit(new, self.settings.rule), None
         if (check := written.check) is not None and new.update is not None:
-            against = None if check.holds or request.promotion.force else Published.refused(written.verdict.because)
+            remedy = "; without --no-promote, a new calibration is tried" if written.keeps_failed_threshold else ""
+            refused = Published.refused(f"{written.verdict.because}{remedy}")
+            against = None if check.holds or request.promotion.force else refused
             satisfied = SatisfiedRule(check.rule, self.current.name) if check.holds else None
         try:
             tried = objection if trial.urls else None

@@ -46,11 +46,6 @@ class RecalibrationRequest:
     trial: TrialSettings = field(default_factory=TrialSettings)
     check: UpdateSettings = field(default_factory=UpdateSettings)
 
-    @property
-    def keeps_threshold(self) -> bool:
-        """Whether a release keeps the current threshold although that is not shown to hold."""
-        return self.promotion.force or not self.promotion.requested
-
 
 class Verdict(Record):
     """What newer data need, and why.
@@ -144,11 +139,6 @@ class Recalibrated:
     withdrawn: Sequence[str] = ()
 
 
-def counted(changes: CorpusChanges) -> dict[str, int]:
-    """Count the documents that were added, changed and removed."""
-    return {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
-
-
 def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
     """Count the documents that a new release adds, changes and removes.
 
@@ -169,7 +159,7 @@ def changed_documents(current: Path, new: Path, job: Job) -> dict[str, int]:
         CorpusDigests.of(documents_in(folder, manifest, job))
         for folder, manifest in zip((current, new), manifests, strict=True)
     )
-    return counted(CorpusChanges.between(old, later))
+    return CorpusChanges.between(old, later).counts
 
 
 def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:

@@ -1,8 +1,7 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -67,6 +66,8 @@ class CheckRecord(Record):
     """What the check of a current threshold on a newer corpus has shown.
 
     Attributes:
+        release: Id of the release with the newer corpus and that threshold; empty if none was written.
+        changes: Documents added, changed and removed.
         sentence: Whether τ still holds, with the figures.
         rule: The loss that is allowed, as the history of promotions words it.
         loss: Loss of accuracy or NDCG at τ.
@@ -74,6 +75,8 @@ class CheckRecord(Record):
         withdrawn: Promises that do not hold any more.
     """
 
+    release: str
+    changes: dict[str, int]
     sentence: str
     rule: str
     loss: Interval
@@ -94,24 +97,9 @@ class CheckRecord(Record):
         return f"not everything that was promised holds for these documents; withdrawn: {withdrawn}"
 
 
-@dataclass(frozen=True)
-class Updated:
-    """The outcome of an update.
-
-    Attributes:
-        changes: Changes of the corpus.
-        check: Whether τ and the promises still hold, None if nothing changed.
-        release: Id of the new release; empty if none was written.
-    """
-
-    changes: CorpusChanges
-    check: CheckRecord | None = None
-    release: str = ""
-
-
 def update(
     data: Path, current: Path, settings: UpdateSettings, promotion: Promotion, job: Job, *, keep: bool
-) -> Updated:
+) -> CheckRecord | None:
     """Check whether the threshold and the promises of a release hold for a newer corpus, and write its release if so.
 
     The release keeps the encoder and the threshold. A directory has one calibration or update at a time.
@@ -123,6 +111,9 @@ def update(
         promotion: The requested promotion.
         job: Reports progress and warnings, and times the stages.
         keep: Whether to write the release also if something does not hold, without what is withdrawn.
+
+    Returns:
+        None if nothing changed.
 
     Raises:
         InputError: If the data cannot be used; nothing has been written.
@@ -138,9 +129,8 @@ def update(
     ):
         updating = Update(current, settings, promotion, Path(spool), job)
         if updating.read(data).changes.is_empty:
-            return Updated(updating.changes)
-        check = updating.encode().gate().rerank().study().decide().checked
-        return Updated(updating.changes, check, updating.write().release_id if check.holds or keep else "")
+            return None
+        return updating.encode().gate().rerank().study().decide().conclude(keep=keep)
 
 
 class Update(CalibrationStages):
@@ -176,19 +166,6 @@ class Update(CalibrationStages):
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
         if self.current.second_stage is not None:
             self.candidates = self.current.second_stage.candidates
-
-    @property
-    def checked(self) -> CheckRecord:
-        """What was decided."""
-        check = self.check
-        rule = f"{check.metric} at τ not lower by more than {check.margin:g} after an update"
-        return CheckRecord(
-            sentence=check.sentence,
-            rule=rule,
-            loss=check.loss,
-            threshold_holds=check.holds,
-            withdrawn=self.withdrawn,
-        )
 
     def read(self, data: Path) -> Self:
         """Read the newer corpus from a folder, and compare it with that of the release.
@@ -261,9 +238,21 @@ class Update(CalibrationStages):
         return self
 
     def _manifest(self) -> partial[Manifest]:
-        record = _record(self.current, self.changes, self.check, self.withdrawn, self.promotion)
         withdrawn = all_withdrawn(self.current, self.withdrawn)
-        return partial(super()._manifest(), update=record, withdrawn=withdrawn or None)
+        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
+
+    def conclude(self, *, keep: bool) -> CheckRecord:
+        """Write the release if everything holds, or to `keep` it nevertheless; returns what was decided."""
+        check, holds = self.check, self.check.holds and not self.withdrawn
+        return CheckRecord(
+            release=self.write().release_id if holds or keep else "",
+            changes=self.changes.counts,
+            sentence=check.sentence,
+            rule=f"{check.metric} at τ not lower by more than {check.margin:g} after an update",
+            loss=check.loss,
+            threshold_holds=check.holds,
+            withdrawn=self.withdrawn,
+        )
 
     def _ask(self) -> None:
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
@@ -283,6 +272,24 @@ class Update(CalibrationStages):
             calibration = inherited_calibration(current)
         self.decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
         self.withdrawn = withdrawn
+
+    def _record(self) -> UpdateRecord:
+        parent, changes, check, promotion = self.current, self.changes, self.check, self.promotion
+        before, holds = parent.update, check.holds and not self.withdrawn
+        return UpdateRecord(
+            parent=parent.release_id,
+            calibrated=parent.release_id if before is None else before.calibrated,
+            documents=parent.certified_documents,
+            updates=1 if before is None else before.updates + 1,
+            **changes.counts,
+            queries=len(check.units),
+            evidence=check.units.record,
+            loss=check.loss,
+            margin=check.margin,
+            confidence=CONFIDENCE,
+            holds=holds,
+            forced=promotion.requested and promotion.force and not holds,
+        )
 
     def _check(self) -> ThresholdCheck:
         """Check the threshold; of two stages, return the check that is further from holding."""
@@ -346,29 +353,3 @@ def _warn(check: ThresholdCheck, job: Job) -> None:
             f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
             "threshold with them, run taugate calibrate"
         )
-
-
-def _record(
-    parent: Manifest,
-    changes: CorpusChanges,
-    check: ThresholdCheck,
-    withdrawn: Sequence[WithdrawnRecord],
-    promotion: Promotion,
-) -> UpdateRecord:
-    before, holds = parent.update, check.holds and not withdrawn
-    return UpdateRecord(
-        parent=parent.release_id,
-        calibrated=parent.release_id if before is None else before.calibrated,
-        documents=parent.certified_documents,
-        updates=1 if before is None else before.updates + 1,
-        added=changes.added,
-        changed=changes.changed,
-        removed=changes.removed,
-        queries=len(check.units),
-        evidence=check.units.record,
-        loss=check.loss,
-        margin=check.margin,
-        confidence=CONFIDENCE,
-        holds=holds,
-        forced=promotion.requested and promotion.force and not holds,
-    )
