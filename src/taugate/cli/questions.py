@@ -87,7 +87,9 @@ class QuestionOptions(ModelOptions):
         return float(read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
 
 
-def questions(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Any]:
+def questions(
+    data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
+) -> dict[str, Any]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
 
     Raises:
@@ -101,7 +103,7 @@ def questions(data: Path, limit: int, seed: int, options: QuestionOptions, metho
     check_request(data, limit)
     model = options.language_model("--method", method, options.timeout)
     with sole_writer(data), ReplyCache(model) as cache:
-        plan = plan_questions(data, limit, seed, options.examples)
+        plan = plan_questions(data, limit, seed, options.examples, share)
         cached = plan.cached_replies(cache)
         unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in cached]
         say(f"examples in the prompt: {plan.source}; rule for questions: {plan.rule.name}")
