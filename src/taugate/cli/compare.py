@@ -32,7 +32,7 @@ from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Interval
 
 if TYPE_CHECKING:  # needs the extra `calibration`
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
 
@@ -194,12 +194,12 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
-    for lines in _measure_tables(comparison):
+    for table in _measure_tables(comparison):
         print_result("")
-        print_result("\n".join(aligned(lines, right=range(1, len(lines[0])))))
+        print_result("\n".join(aligned(table, right=range(1, len(table[0])))))
 
 
-def _measure_tables(comparison: "EncoderComparison") -> "Iterator[list[tuple[str, ...]]]":
+def _measure_tables(comparison: "EncoderComparison") -> "Iterator[Sequence[Sequence[str]]]":
     """Yield the tables of the papers' measures, if they were requested."""
     rows = [(encoder.name, encoder.measures) for encoder in comparison.encoders if encoder.measures]
     if not rows:
@@ -213,11 +213,10 @@ def _measure_tables(comparison: "EncoderComparison") -> "Iterator[list[tuple[str
     yield [("encoder", *figures)] + [
         (name, *(_or_dash(getattr(measures, figure)) for figure in figures.values())) for name, measures in rows
     ]
-    yield [("difference", "NDCG@10, everyday questions, points")] + [
-        (f"{pair.first} − {pair.second}", _points(pair.everyday.ndcg.change))
-        for pair in comparison.differences
-        if pair.everyday
-    ]
+    changes = {f"{pair.first} − {pair.second}": pair.everyday for pair in comparison.differences if pair.everyday}
+    if changes:
+        lines = [(pair, _points(change.ndcg.change)) for pair, change in changes.items()]
+        yield [("difference", "NDCG@10, everyday questions, points"), *lines]
 
 
 def _or_dash(value: float | None) -> str:

@@ -173,7 +173,7 @@ class EncoderMeasures(Record):
     @property
     def decay(self) -> float | None:
         """β over all ranks."""
-        return self.power_law and self.power_law.whole
+        return None if self.power_law is None else self.power_law.whole
 
 
 def measure_encoder(
