@@ -3,14 +3,9 @@
 import numpy as np
 import pytest
 
-from taugate.adaptation.forgetting import general_set
-from taugate.adaptation.measures import (
-    ComparedEncoders,
-    OtherTexts,
-    ParaphrasedQueries,
-    power_law_record,
-    separation_record,
-)
+from taugate.adaptation.measures import ComparedEncoders, separation_record
+from taugate.calibration.comparison.general_set import general_set
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, power_law_record
 from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES
 from taugate.ingestion.dataset.beir import LabelledQuery

@@ -8,12 +8,13 @@ from taugate.adaptation.budget import check_encoding
 from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.measures import ComparedEncoders, OtherTexts, ParaphrasedQueries
-from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_both_splits
+from taugate.adaptation.measures import ComparedEncoders
+from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.try_recipes import try_recipes, why_untrainable
 from taugate.adaptation.unfinished import sole_worker
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Job

@@ -19,13 +19,14 @@ from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
-from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_both_splits, work_digest
+from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits, work_digest
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
+from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters

@@ -88,7 +88,9 @@ class QuestionOptions(ModelOptions):
         return float(read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
 
 
-def ask_model(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Json]:
+def ask_model(
+    data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
+) -> dict[str, Json]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
 
     Raises:
@@ -102,7 +104,7 @@ def ask_model(data: Path, limit: int, seed: int, options: QuestionOptions, metho
     check_request(data, limit)
     model = options.language_model("--method", method, options.timeout)
     with sole_writer(data), ReplyCache(model) as cache:
-        plan = plan_questions(data, limit, seed, options.examples)
+        plan = plan_questions(data, limit, seed, options.examples, share)
         cached = plan.cached_replies(cache)
         unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in cached]
         say(f"examples in the prompt: {plan.source}; rule for questions: {plan.rule.name}")

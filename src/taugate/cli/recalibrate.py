@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,7 @@ class RecalibrateOptions(TrialOptions, UpdateSettings, PromotionOptions):
 
 def run(
     options: RecalibrateOptions,
-    as_json: Callable[["Recalibrated", PromotionRule | None], object] | None = None,
+    as_json: Callable[["Recalibrated", PromotionRule | None], Mapping[str, object]] | None = None,
 ) -> int:
     """Make a release of newer data, if they need one, and promote it if it is as good.
 

@@ -52,6 +52,8 @@ def test_long_document_cut_between_words() -> None:
         ("", ""),
         (" \n\t", ""),
         ('""', ""),
+        ("None.", ""),
+        ("None of the above?", "None of the above?"),
     ],
 )
 def test_query_is_extracted_from_reply(reply: str, query: str) -> None:

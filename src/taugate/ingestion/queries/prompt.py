@@ -24,8 +24,10 @@ TEMPERATURE = 1.0
 TOP_P = 0.9
 INSTRUCTION = (
     "You read a document and write one question that a person might ask and that the document answers. "
-    "Write the question in the language of the document, on one line, and nothing else."
+    "Write the question in the language of the document, on one line, and nothing else. If the document has too little "
+    "information for a question, write only: none."
 )
+_NOTHING = "none"  # the reply that INSTRUCTION asks for in that case, as the diversity paper's prompt does (§3.2.1)
 
 
 class Example(NamedTuple):
@@ -126,7 +128,7 @@ def query_of(reply: str) -> str:
             if len(query) > 1 and query.startswith(first) and query.endswith(last):
                 query = query[1:-1].strip()
         if query:
-            return query
+            return "" if query.rstrip(".").casefold() == _NOTHING else query
     return ""
 
 

@@ -71,7 +71,9 @@ class QuestionPlan:
         return {prompt: reply for prompt, reply in replies.items() if reply is not None}
 
 
-def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | None) -> QuestionPlan:
+def plan_questions(
+    data: Path, max_documents: int, seed: int, examples: Path | None, share: float = 1.0
+) -> QuestionPlan:
     """Sample the documents that a model is asked about, and write a prompt for each.
 
     Args:
@@ -80,6 +82,7 @@ def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | N
         seed: Seed of the sample, of the choice of examples, and of the model's sampling.
         examples: File with the examples of the prompt; None for three labelled queries by people or, with fewer, for
             three that come with Taugate.
+        share: Largest share of the chunks of a document, see `sample_documents`.
 
     Raises:
         InputError: If a file cannot be read; LineError if a line is invalid.
@@ -92,7 +95,7 @@ def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | N
         source = "labelled queries of the data set"
     else:
         chosen, source = BUILT_IN, "built in"
-    sampled, documents = sample_documents(data / CORPUS, max_documents, seed)
+    sampled, documents = sample_documents(data / CORPUS, max_documents, seed, share)
     if not sampled:
         raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
     texts = [f"{source.title} {source.text}" if source.title else source.text for source in sampled]
