@@ -142,4 +142,10 @@ def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job:
             "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
             "they were drawn one by one, such as from a log, --drawn queries certifies more"
         )
-    return units if units.unit == "query" else units.capped(cap)
+    if units.unit == "document":
+        return units.capped(cap)
+    if cap is not None:
+        job.report(
+            f"--count-at-most {cap} changes nothing: so few queries share a document that each counts as one draw"
+        )
+    return units
