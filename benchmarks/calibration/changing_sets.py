@@ -155,7 +155,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {"_id": row["_id"], "title": row.get("title", ""), "text": row["text"]}
 
 
-def _halves(row: dict[str, Any], rng: random.Random) -> Rows:  # noqa: ARG001 (as `_rewritten`)
+def _halves(row: dict[str, Any], rng: random.Random) -> Rows:
     words = row["text"].split()
     middle = len(words) // 2
     first, second = " ".join(words[:middle]) or "-", " ".join(words[middle:]) or "-"

@@ -29,9 +29,9 @@ from benchmarks.markdown import share, table
 from benchmarks.page import data_folder
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.app import create_app
 from taugate.service.settings import Settings
-from taugate.retrieval.vectors.similarity import Float32
 
 _QUERIES = _UNANSWERABLE = 150
 _TIMES = (3, 10)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.service.api.playground.files import page_files
 from tests.browser import cut_off, violations
 from tests.retrieval.release.clones import SUMMARY, with_refusals
@@ -47,6 +48,16 @@ def test_search_shows_kept_and_dropped(playground: Playground, service: ServiceP
     assert re.search(r"\d ms$", playground.verdict)
     playground.ask()
     assert playground.verdict.endswith("ms, from the cache")
+
+
+def test_page_compares_what_the_service_compares(playground: Playground) -> None:
+    scores, relevance = np.array([[0.9, 0.5, -0.1]], np.float32), np.array([[0.2, 0.7, 0.1]], np.float32)
+    for kind, score in POLICIES.items():
+        results = [
+            {"score": float(one), "relevance": float(two)} for one, two in zip(scores[0], relevance[0], strict=True)
+        ]
+        shown = f"{json.dumps(results)}.map(result => page.compared(result, '{kind}', {scores[0, 0]}))"
+        assert computed(playground, shown) == score.decide(scores, relevance)[0].tolist()
 
 
 @pytest.mark.parametrize(("width", "visible", "first"), [(1280, 5, 500), (800, 4, 500), (400, 3, 500)])

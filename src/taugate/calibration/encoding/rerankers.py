@@ -9,8 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
 from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
@@ -22,7 +20,6 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.policy.scales import RerankerScale
 from taugate.retrieval.release.layout import RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.second_stage import TokenVectorsRecord
@@ -33,9 +30,8 @@ from taugate.retrieval.rerank.late_interaction import (
     TOKEN_VECTORS,
     LateInteraction,
 )
-from taugate.retrieval.rerank.reranker import Reranker, RerankerKind, TextReranker
+from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
-from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy
 from taugate.storage.tensors import Arrays, write_tensors
@@ -46,10 +42,6 @@ if TYPE_CHECKING:
 # Raise it when export/cross_encoder.py or export/token_encoder.py writes other bytes for the same model.
 _EXPORT_VERSION = 2
 _CHEAPER_VERSION = 1  # raise it when `cheaper_reranker` writes other bytes for the same model
-_SUPPORTED = {
-    "cross-encoder": "with one layer between it and its score",
-    "late-interaction": "whose tokens attend to all others, without a projection behind it",
-}
 _ENDPOINT, _AUTO, _LATE = "endpoint", "auto", "late"
 
 
@@ -116,36 +108,9 @@ class RequestedReranker:
         return cls(scorer, model, gated=False)
 
     @property
-    def kind(self) -> RerankerKind:
-        """Kind of the reranker."""
-        if isinstance(self.reranker, RerankerEndpoint):
-            return "endpoint"
-        return "cross-encoder" if isinstance(self.reranker, CrossEncoder) else "late-interaction"
-
-    @property
     def name(self) -> str:
         """Name of the model."""
-        if isinstance(self.reranker, RerankerEndpoint):
-            return self.model or _ENDPOINT
         return self.reranker.config.name
-
-    @property
-    def folder(self) -> Path | None:
-        """Folder of the model's files; None for an endpoint."""
-        return None if isinstance(self.reranker, RerankerEndpoint) else self.reranker.folder
-
-    @property
-    def first_stage_weight(self) -> float:
-        """Weight of the first stage's score in the score that ranks."""
-        return 0.0 if isinstance(self.reranker, RerankerEndpoint) else self.reranker.config.first_stage_weight
-
-    def scale(self, scores: Float32) -> RerankerScale:
-        """Return what its scores are, given those of the candidates: of an endpoint only these are known."""
-        if isinstance(self.reranker, TokenEncoder):
-            return "similarity"  # the mean of cosines
-        if isinstance(self.reranker, CrossEncoder):
-            return "similarity" if self.reranker.config.activation == "sigmoid" else "logit"
-        return "similarity" if np.min(scores) >= 0 and np.max(scores) <= 1 else "logit"
 
     def over(self, documents: Documents, spool: Path, job: Job, earlier: EarlierTokens | None = None) -> Reranker:
         """Return the reranker of the documents of a data set.
@@ -195,7 +160,7 @@ def exported_reranker(name_or_path: str, *, of_encoder: bool = False) -> Path:
         raise EncoderError(f"--rerank {name_or_path}: {error}") from error
     name = path.resolve().name if path.is_dir() else name_or_path
     late = of_encoder or gives_token_vectors(folder)
-    kind = _LATE if of_encoder else "late-interaction" if late else "cross-encoder"
+    kind = _LATE if of_encoder else TokenEncoder.kind if late else CrossEncoder.kind
     key = [kind, _EXPORT_VERSION, name, revision, export_versions()]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
@@ -229,13 +194,12 @@ def cheaper_reranker(
     name = reranker.config.name
     if processor_path(precision) is None:
         raise EncoderError(f"{name}: {precision} needs a processor with AVX2, and an installation with a compiler")
-    kind = "cross-encoder" if isinstance(reranker, CrossEncoder) else "late-interaction"
-    key = [kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
+    key = [reranker.kind, _CHEAPER_VERSION, precision, reranker.sha256, version("onnx"), *texts]
     cached = cache_folder() / "rerankers" / sha256_json(key)[:32]
     if not cached.is_dir():
         found = _weights_and_inputs(reranker, texts)
         if found is None:
-            raise EncoderError(f"{name}: {precision} needs a BERT-like model {_SUPPORTED[kind]}")
+            raise EncoderError(f"{name}: {precision} needs a BERT-like model {reranker.kernel_needs}")
         bert, head, ids = found
         arrays = bert.in_int8(ids) if precision == "int8" else bert.in_bfloat16()
         config = reranker.config.model_copy(update={"precision": precision})
@@ -243,8 +207,7 @@ def cheaper_reranker(
         def fill(staging: Path) -> None:
             write_tensors(staging / WEIGHTS, arrays | head)
             link_or_copy(reranker.folder / TOKENIZER, staging / TOKENIZER)
-            named = cross_encoder.CONFIG if isinstance(reranker, CrossEncoder) else token_encoder.CONFIG
-            (staging / named).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            (staging / reranker.config_file).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
         write_cached(cached, fill)
     return _loaded(cached)

@@ -22,7 +22,6 @@ from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
-from taugate.retrieval.rerank.endpoint import RerankerEndpoint
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.storage.files import sha256_json
@@ -120,7 +119,7 @@ def try_second_stage(
     studied, alone = study_first_stage(inputs, first)
     known = known_pairs(searching)
     record = _record(searching, requested, judged, alone, known)
-    return records, AcceptedSecondStage(searching, record, requested.folder, studied, known)
+    return records, AcceptedSecondStage(searching, record, requested.reranker.folder, studied, known)
 
 
 def _against_first(searching: RerankedSearch, requested: RequestedReranker) -> JudgedStage:
@@ -189,15 +188,15 @@ def _record(
     model = requested.reranker
     digest = sha256_json([round(pair.score, 2) for pair in known])
     return SecondStageRecord(
-        kind=requested.kind,
+        kind=model.kind,
         name=requested.name,
         model=requested.model,
-        sha256=digest if isinstance(model, RerankerEndpoint) else model.sha256,
+        sha256=model.sha256 or digest,
         scores=searching.scale,
         candidates=searching.size,
         first_stage_weight=searching.first_stage_weight,
-        precision="float32" if isinstance(model, RerankerEndpoint) else model.config.precision,
-        tolerance=_ENDPOINT_TOLERANCE if requested.kind == "endpoint" else TOLERANCE,
+        precision=model.config.precision,
+        tolerance=_ENDPOINT_TOLERANCE if model.folder is None else TOLERANCE,
         separation=judged.separation,
         token_vectors=token_vectors_record(searching.reranker),
         first=first,

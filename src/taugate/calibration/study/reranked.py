@@ -152,7 +152,7 @@ class RerankedSearch(CorpusSearch):
             RerankerUnavailable: If there are no scores.
         """
         dataset, encoded = first.inputs.dataset, first.encoded
-        weight = requested.first_stage_weight
+        weight = requested.reranker.config.first_stage_weight
 
         def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> RerankedCandidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
@@ -174,7 +174,7 @@ class RerankedSearch(CorpusSearch):
                 dataset.off_topic_texts, first.index.search(encoded.off_topic, candidates), "ranking other questions"
             ),
             _correct_scores(first, reranker, answerable, weight),
-            requested.scale(answerable.scores),
+            requested.reranker.scale(answerable.scores),
             weight,
         )
 

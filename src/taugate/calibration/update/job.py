@@ -218,7 +218,7 @@ class Update(CalibrationStages):
         inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested.embeddings))
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
         record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
-        self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
+        self.second = AcceptedSecondStage(searching, record, requested.reranker.folder, studied, known_pairs(searching))
         self.searching = searching
         return self
 

@@ -120,7 +120,7 @@ class _Builder:
     """Collects the results of queries, and checks every one."""
 
     def __init__(self, path: Path, scale: ScoreScale, *, ordered: bool) -> None:
-        self.path, self.scale, self.ordered = path, scale, ordered
+        self.path, self.sign, self.ordered = path, SCALES[scale].sign, ordered
         self.numbers: dict[str, int] = {}
         self.queries: dict[str, _Results] = {}
 
@@ -172,16 +172,15 @@ class _Builder:
         number = self.numbers.setdefault(document, len(self.numbers))
         if number in results.numbers:
             raise LineError(self.path, line, f"document {document!r} twice for one query", "list every document once")
-        sign = SCALES[self.scale].sign
-        score *= sign
+        score *= self.sign
         if self.ordered and results.scores and score > results.scores[-1]:
             before, after = abs(results.scores[-1]), abs(score)
             remedy = (
                 "list distances in rising order, or leave out --scores distance"
-                if sign < 0
+                if self.sign < 0
                 else "list results best first; for distances, give --scores distance"
             )
-            shown = (before, after) if sign < 0 else (results.scores[-1], score)
+            shown = (before, after) if self.sign < 0 else (results.scores[-1], score)
             raise LineError(self.path, line, f"score {shown[1]:g} after {shown[0]:g}", remedy)
         results.numbers[number] = None
         results.scores.append(score)

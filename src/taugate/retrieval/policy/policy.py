@@ -32,6 +32,9 @@ class DecisionScore:
         tau: τ, in the summary of a terminal.
         compared: What is compared with τ.
         beside: A value, after the score of a result; empty if it is that score.
+        scale: The values, beside a chart of scores of the index; empty if they are such scores.
+        span: Lowest and highest τ that the playground offers, if they are not.
+        script: `decide` of a result in JavaScript, for the playground, of `score`, `relevance` and the `best` score.
         limits: Lowest and highest value that a chart of thresholds shows, unless τ is beyond.
         plain: Whether it is the score of the index itself, as in the papers.
         needs_model: Whether it needs a model of relevance.
@@ -48,6 +51,9 @@ class DecisionScore:
     tau: ClassVar[str] = "τ = {tau:.3f}"
     compared: ClassVar[str] = "{score}"
     beside: ClassVar[str] = ""
+    scale: ClassVar[str] = ""
+    span: ClassVar[tuple[int, int]] = (0, 1)
+    script: ClassVar[str] = "score"
     limits: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
     plain: ClassVar[bool] = False
     needs_model: ClassVar[bool] = False
@@ -78,6 +84,8 @@ class Probability(DecisionScore):
     axis = "minimum probability of relevance"
     tau = "τ = {tau:.3f}, a probability of being relevant"
     compared = "relevance"
+    scale = "relevance"
+    script = "relevance"
     limits = (1e-4, 1 - 1e-4)
     needs_model = True
     auto_if_zero = (True, False)
@@ -100,6 +108,8 @@ class Relative(DecisionScore):
     tau = "τ = {tau:.3f} of the best score"
     compared = "share of the best {score}"
     beside = "{} of the best similarity"
+    scale = "shares of the best similarity"
+    script = "Math.fround(best > 0 ? score / best : 0)"
     limits = (-1.0, np.inf)
     needs_zero = True
     auto_if_zero = (True,)
@@ -119,6 +129,9 @@ class Gap(DecisionScore):
     tau = "τ = {tau:.3f} from the best score"
     compared = "difference from the best {score}"
     beside = "{} from the best score"
+    scale = "differences from the best similarity"
+    span = (-1, 0)
+    script = "Math.fround(score - best)"
     auto_if_zero = (False,)
     keeps_best = True
 

@@ -16,8 +16,9 @@ from taugate.errors import EncoderError, RerankerUnavailable
 from taugate.retrieval.encoder.bert import WEIGHTS, Precision
 from taugate.retrieval.encoder.graph import DATA, MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.retrieval.policy.scales import RerankerScale
 from taugate.retrieval.rerank.pair_models import PairBert, PairGraph
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.control_groups import processors
 from taugate.storage.files import read_bounded, sha256_files
@@ -67,6 +68,9 @@ class CrossEncoder:
         sha256: Digest of its files.
     """
 
+    kind: RerankerKind = "cross-encoder"
+    config_file = CONFIG
+    kernel_needs = "with one layer between it and its score"
     parallel = 1
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
@@ -96,6 +100,10 @@ class CrossEncoder:
             return PairGraph(self.folder / MODEL, threads, self.config.max_length)
         except EncoderError as error:
             raise EncoderError(f"{error}; {_REMEDY}") from error
+
+    def scale(self, scores: Float32) -> RerankerScale:
+        """Return what its scores are, given those of the candidates."""
+        return "similarity" if self.config.activation == "sigmoid" else "logit"
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
         """Score the pairs of a query and n texts, (n,) float32; see `TextScorer`."""

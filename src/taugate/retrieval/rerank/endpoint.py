@@ -10,14 +10,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 from cachetools import LRUCache
 
 from taugate.errors import InputError, RerankerUnavailable
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.encoder.bert import Precision
+from taugate.retrieval.policy.scales import RerankerScale
+from taugate.retrieval.rerank.reranker import RerankerKind, checked_scores
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.http_client import AttemptFailed
 from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
@@ -65,9 +67,20 @@ def endpoint_at(model: str | None, url: str, key_file: Path | None) -> "Reranker
     return RerankerEndpoint(JsonEndpoint(url, key, _WORDING), model)
 
 
+class EndpointConfig(NamedTuple):
+    """What is known of the model at an endpoint, as of the other kinds."""
+
+    name: str
+    first_stage_weight: float = 0.0
+    precision: Precision = "float32"
+
+
 class RerankerEndpoint:
     """Scores texts at an endpoint, and remembers the scores of a query and a text."""
 
+    kind: RerankerKind = "endpoint"
+    folder = None
+    sha256 = None
     parallel = _PARALLEL
 
     def __init__(self, endpoint: JsonEndpoint, model: str | None) -> None:
@@ -77,10 +90,14 @@ class RerankerEndpoint:
             endpoint: The endpoint.
             model: Name of the model in the dialect of Cohere and Jina; None for that of text-embeddings-inference.
         """
-        self._endpoint, self._model = endpoint, model
+        self._endpoint, self._model, self.config = endpoint, model, EndpointConfig(model or self.kind)
         self._cache: LRUCache[tuple[str, str], float] = LRUCache(_CACHED)
         self._lock = threading.Lock()  # of the cache
         self._batches = ThreadPoolExecutor(_PARALLEL, "taugate-rerank")
+
+    def scale(self, scores: Float32) -> RerankerScale:
+        """Return what its scores are, given those of the candidates."""
+        return "similarity" if np.min(scores) >= 0 and np.max(scores) <= 1 else "logit"
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
         """Score the pairs of a query and n texts, (n,) float32; see `TextScorer`."""

@@ -17,6 +17,8 @@ from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
+from taugate.retrieval.policy.scales import RerankerScale
+from taugate.retrieval.rerank.reranker import RerankerKind
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
 from taugate.storage.control_groups import processors
@@ -105,6 +107,10 @@ class TokenEncoder:
         sha256: Digest of its files.
     """
 
+    kind: RerankerKind = "late-interaction"
+    config_file = CONFIG
+    kernel_needs = "whose tokens attend to all others, without a projection behind it"
+
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         """Load the files.
 
@@ -139,6 +145,10 @@ class TokenEncoder:
     def is_cheaper(self) -> bool:
         """True if its precision is below float32."""
         return self.config.precision != "float32"
+
+    def scale(self, scores: Float32) -> RerankerScale:
+        """Return what its scores are: means of cosines."""
+        return "similarity"
 
     @property
     def vocabulary(self) -> int:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
 
+from taugate.retrieval.policy.policy import POLICIES
+
 # Nothing is loaded from other hosts, no inline script runs, and no other page may frame this one.
 PAGE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -27,6 +29,15 @@ _FILES = {
 }
 
 
+def _policies() -> bytes:
+    """Write what the script needs of each kind of policy: its scale, the span of τ, and what it compares with τ."""
+    kinds = (
+        f'{kind}: {{scale: "{score.scale}", span: {[*score.span]}, of: (score, relevance, best) => {score.script}}}'
+        for kind, score in POLICIES.items()
+    )
+    return f"const POLICIES = {{{', '.join(kinds)}}};\n".encode()
+
+
 @dataclass(frozen=True)
 class PageFile:
     """A file of the page: its content, its media type with the charset, and a hash of the content, in quotes."""
@@ -44,6 +55,8 @@ def page_files(mode: Literal["playground", "judge"] = "playground") -> dict[str,
     folder, pages = files("taugate.service.api.playground"), {}
     for path, (media_type, sources) in _FILES.items():
         content = b"\n".join(folder.joinpath(source).read_bytes() for source in sources)
+        if path.endswith(".js"):
+            content = _policies() + content
         if not path:
             content = content.replace(_MODE % b"playground", _MODE % mode.encode())
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -68,7 +68,7 @@ function warn() {
   const provisional = (release?.calibration ?? reply?.calibration) === "provisional";
   notice("provisional", "warn", provisional && `Provisional: this threshold rests on too little evidence${
     why && `, as ${why}`}. Do not rely on its figures.`);
-  notice("uncut", "warn", release && policy().kind === "none"
+  notice("uncut", "warn", release && policy().tau === null
     && "No threshold could be certified for this release, so nothing is dropped.");
   const signals = new Set([release?.drift, reply?.drift].flatMap((drift) => (drift?.alarm ? drift.signals : [])));
   notice("drift", "bad", signals.size

@@ -47,10 +47,8 @@ export function density(quantiles, xs) {
 /** Look up what a threshold keeps and loses: between two points of a curve, what the higher one does. */
 export const onCurve = (curve, tau) => curve.find((point) => point.tau >= Math.fround(tau)) ?? curve.at(-1) ?? null;
 
-/** Return what a policy compares with τ, in float32 as the service does; nothing is close to a best score of 0 or less. */
-export const compared = ({ relevance, score }, policy, best) =>
-  policy === "probability" ? relevance : policy === "relative" ? Math.fround(best > 0 ? score / best : 0)
-    : policy === "gap" ? Math.fround(score - best) : score;
+/** Return what a policy compares with τ, in float32 as the service does. */
+export const compared = ({ relevance, score }, policy, best) => POLICIES[policy].of(score, relevance, best);
 
 /** Tell whether a reply would be refused at ρ; null refuses nothing but what the encoder cannot read. */
 export const isRefused = (reply, rho) => reply.reason === "unreadable"

@@ -11,17 +11,12 @@ function sets() {
     best.length >= MIN_UNANSWERED ? ["random", "Questions without an answer (first result)", best] : ["random", "Random documents", random]];
 }
 
-// Values that policies compare instead of similarities, on a separate scale.
-const OWN_SCALES = {
-  relative: "shares of the best similarity", gap: "differences from the best similarity", probability: "relevance",
-};
-const ownScale = () => OWN_SCALES[policy().kind];
+/** Return the values that the policy compares instead of similarities, on a separate scale; "" for similarities. */
+const ownScale = () => POLICIES[policy().kind].scale;
 
 /** Return the range that τ may be moved in. */
 function tauRange() {
-  if (policy().kind === "gap") return [-1, 0];
-  if (ownScale()) return [0, 1];
-  return similarityRange();
+  return ownScale() ? POLICIES[policy().kind].span : similarityRange();
 }
 
 function similarityRange() {
