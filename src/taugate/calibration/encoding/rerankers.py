@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
-from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
 from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
@@ -36,7 +35,7 @@ from taugate.retrieval.rerank.reranker import Reranker, RerankerKind, TextRerank
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder, link_or_copy
+from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
 
 if TYPE_CHECKING:
