@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import StudyInputs
@@ -23,7 +23,7 @@ from taugate.registry import writer
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import DriftRecord
 from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.manifest import DataRecord, ReleaseManifest
+from taugate.retrieval.release.manifest import DataFile, DataRecord, ReleaseManifest
 from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.records import AbstentionRecord, CalibrationRecord, CheckedAnswers, RefusalRecord
 from taugate.retrieval.release.summary import summary_of
@@ -143,7 +143,7 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
             answerable=answerable,
             unanswerable=unanswerable,
             truncated_documents=0,
-            sha256={**dataset.sha256},
+            sha256=cast("dict[DataFile, str]", {**dataset.sha256}),
             relevant_from=dataset.relevant_from,
         )
 

@@ -10,7 +10,7 @@ from taugate.calibration.abstention.no_answer import answered_off_topic, answere
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.measure import PartName, measure
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
@@ -34,7 +34,7 @@ class Decided:
 
     policy: PolicyRecord
     strata: StrataRecord | None
-    metrics: dict[str, MetricsRecord]
+    metrics: dict[PartName, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
     no_answer: NoAnswerRecord | None

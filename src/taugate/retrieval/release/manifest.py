@@ -46,6 +46,8 @@ SCHEMA_VERSION: Literal[2] = 2
 # What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
 ScoreScale = Literal["similarity", "distance", "logit"]
 
+DataFile = Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"]
+
 
 class DataRecord(Record):
     """The data set that a release was calibrated on.
@@ -73,7 +75,7 @@ class DataRecord(Record):
     answerable: int
     unanswerable: int
     truncated_documents: int
-    sha256: dict[Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"], str]
+    sha256: dict[DataFile, str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
     relevant_from: Annotated[int | None, UNLESS_NONE] = None
