@@ -18,7 +18,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import PartFields, score_parts
+from taugate.retrieval.score_parts import PartFields, Parts, score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 # The name of the score that a policy compares with τ, given that of the index.
@@ -159,7 +159,7 @@ class _Search:
             query_truncated=self._query.truncated,
             not_comparable=self._answer.not_comparable,
             filtered=False,
-            parts=parts and parts["parts"],
+            parts=parts and Parts(**parts["parts"]),
             matched_words=parts and parts.get("matched_words"),
         )
 

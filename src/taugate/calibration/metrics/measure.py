@@ -112,7 +112,7 @@ class DrawnQueries:
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
         members_of: dict[PartName, NDArray[np.int64]] = {"calibration": split.calibration, "heldout": split.heldout}
-        parts = {
+        parts: dict[PartName, QueryPart] = {
             name: QueryPart(members, Resamples.draw(rng, units.take(members), documents, settings))
             for name, members in members_of.items()
             if len(members)

@@ -64,7 +64,9 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         if inherited is None:
             measured = study.scored.take(study.measured.members)
             policy = with_unrestricted(_counting_refusals(policy, study), queries, measured)
-        metrics = {name: _measure(part, study, policy, inputs) for name, part in study.parts.items()}
+        metrics: dict[PartName, MetricsRecord] = {
+            name: _measure(part, study, policy, inputs) for name, part in study.parts.items()
+        }
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
         others = _alternatives(study, inputs, queries)

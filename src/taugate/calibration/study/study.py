@@ -88,7 +88,7 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
     job, settings, units = inputs.job, inputs.settings, inputs.units
     with job.stage("search"):
         search = searching.queries
-        parts = {
+        parts: dict[PartName, ScoredPart] = {
             name: ScoredPart(part.members, part.resamples, searching.random_scores(part))
             for name, part in inputs.drawn.parts.items()
         }
