@@ -9,7 +9,7 @@ from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.measures import ComparedEncoders
-from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits
+from taugate.adaptation.reading import encode_pairs, load_base, read_splits
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.try_recipes import try_recipes, why_untrainable
@@ -70,7 +70,7 @@ def adapt(
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
-            evaluation, queries = read_both_splits(data, settings, Path(spool), job)
+            evaluation, queries = read_splits(data, settings, Path(spool), job)
         with job.stage("export"):
             encoder = load_base(base)
         check_encoding(evaluation.documents, queries, encoder, settings, job)

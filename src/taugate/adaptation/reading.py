@@ -42,9 +42,7 @@ def load_base(base: str) -> ExportedEncoder:
     return encoder
 
 
-def read_both_splits(
-    data: str, settings: AdaptationSettings, spool: Path, job: Job
-) -> tuple[Dataset, AdaptationQueries]:
+def read_splits(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
     """Read the evaluation split and the training split, if there is one, and divide their queries.
 
     Args:

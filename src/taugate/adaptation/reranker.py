@@ -19,7 +19,7 @@ from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
-from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits, work_digest
+from taugate.adaptation.reading import encode_pairs, load_base, read_splits, work_digest
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
@@ -71,7 +71,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
-            evaluation, queries = read_both_splits(data, settings, Path(spool), job)
+            evaluation, queries = read_splits(data, settings, Path(spool), job)
         with job.stage("export"):
             model = model_folder(base)
             check_weights(model, base, "")

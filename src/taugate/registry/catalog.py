@@ -5,7 +5,7 @@ Reading takes no lock and verifies nothing: the code that opens or promotes a re
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import orjson
 
@@ -14,6 +14,7 @@ from taugate.registry.directory import check_releases_exist
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
 from taugate.retrieval.release.state import State
 from taugate.storage.files import read_bounded
+from taugate.storage.json_values import Json
 
 _MAX_LISTED = 5  # releases listed in an error; users usually look for one of the newest
 _MIN_CHARACTERS = 4  # that name a release, as in git: fewer may be a typing error
@@ -146,7 +147,7 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
     return source if isinstance(source, str) and is_release_id(source) else None
 
 
-def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
+def encoder_record(releases: Path, name: str | None) -> dict[str, Json]:
     """Return the manifest's record of a release's float32 query encoder, or of the retriever of a run.
 
     Empty if it cannot be read.
@@ -157,7 +158,7 @@ def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
     return encoder if isinstance(encoder, dict) else {}
 
 
-def scorer_record(releases: Path, name: str | None) -> dict[str, Any]:
+def scorer_record(releases: Path, name: str | None) -> dict[str, Json]:
     """Return the record of what scores a release's results: its second stage, else as `encoder_record`."""
     second = unverified_manifest(releases, name).get("second_stage")
     return second if isinstance(second, dict) else encoder_record(releases, name)
@@ -178,7 +179,7 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
     return next((state_name for state_name in get_args(State) if state_name == state), "calibrated")
 
 
-def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:
+def unverified_manifest(releases: Path, name: str | None) -> dict[str, Json]:
     """Read a manifest as plain JSON, without any check; empty if it cannot be read or the name is None."""
     if name is None:
         return {}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from taugate.errors import NotPromoted, ReleaseError
 from taugate.registry import history
@@ -215,7 +216,7 @@ def scorer_differs(releases: Path, manifest: ReleaseManifest) -> bool:
     paths = [releases / str(name) / RERANKER_FOLDER / KNOWN_PAIRS for name in names]
     before, after = ({(pair.query, pair.document): pair.score for pair in read_pairs(path)} for path in paths)
     differences = [abs(score - after[pair]) for pair, score in before.items() if pair in after]
-    return not differences or max(differences) > new["tolerance"]
+    return not differences or max(differences) > cast(float, new["tolerance"])
 
 
 def _other_scorer(releases: Path, manifest: ReleaseManifest) -> ReleaseError:

@@ -17,7 +17,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import PartFields, score_parts
+from taugate.retrieval.score_parts import PartFields, Parts, score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
@@ -150,7 +150,7 @@ class _Search:
             query_truncated=self._query.truncated,
             not_comparable=self._answer.not_comparable,
             filtered=False,
-            parts=parts and parts["parts"],
+            parts=parts and Parts(**parts["parts"]),
             matched_words=parts and parts.get("matched_words"),
         )
 

@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -181,3 +181,19 @@ def _temporary_cache(reason: str) -> Path:
     folder = _private_folder() / "cache"
     _LOG.warning("%s; using the temporary cache %s; set TAUGATE_CACHE to keep the cache", reason, folder)
     return folder
+
+
+def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
+    """Fill the folder `cached` of an encoder, which appears complete or not at all.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    try:
+        with staging_folder(cached.parent, ".export-") as staging:
+            fill(staging)
+            publish_folder(staging, cached)
+    except OSError as error:
+        raise InputError(
+            f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
+        ) from error

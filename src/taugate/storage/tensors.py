@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import orjson
@@ -33,6 +33,14 @@ _UNMAPPED = "BOOL"  # whose bytes must be 0 or 1
 _BFLOAT16 = "BF16"  # the upper half of a float32, which NumPy lacks
 
 
+class TensorRecord(TypedDict):
+    """What the header of a file says about one array."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
+
+
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write named arrays of any shape to one safetensors file; equal arrays give equal bytes.
 
@@ -51,11 +59,11 @@ def _parts(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | memoryview]:
     """Yield the header of a safetensors file, then the bytes of one array after the other."""
     types = {name: _NAMES[array.dtype] for name, array in arrays.items()}
     ordered = sorted(arrays, key=lambda name: (_ORDER.index(types[name]), name))
-    header: dict[str, dict[str, Any]] = {}
+    header: dict[str, TensorRecord] = {}
     end = 0
     for name in ordered:
         start, end = end, end + arrays[name].nbytes
-        header[name] = {"dtype": types[name], "shape": arrays[name].shape or (1,), "data_offsets": [start, end]}
+        header[name] = {"dtype": types[name], "shape": [*arrays[name].shape] or [1], "data_offsets": [start, end]}
     content = orjson.dumps(header)
     content += b" " * (-len(content) % 8)  # so that arrays are aligned
     yield len(content).to_bytes(8, "little") + content
@@ -105,7 +113,7 @@ def map_tensors(path: Path) -> Arrays:
         raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
 
 
-def _mapped(stored: NDArray[np.uint8], record: Mapping[str, Any]) -> NDArray[Any]:
+def _mapped(stored: NDArray[np.uint8], record: TensorRecord) -> NDArray[Any]:
     """Return one array of the data of a file, given its record in the header."""
     if record["dtype"] == _UNMAPPED:
         raise ValueError("an array of Booleans")

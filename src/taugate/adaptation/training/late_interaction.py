@@ -34,7 +34,7 @@ _MASKED = -1e4  # below every score, and a finite number in bfloat16
 _STREAM = 10  # random stream of the seed for the draws
 
 
-class LateInteractionExample(NamedTuple):
+class TokenExample(NamedTuple):
     """Rows of a query, of a document that answers it or is near to an unanswerable query, and of a mined negative."""
 
     query: int
@@ -42,7 +42,7 @@ class LateInteractionExample(NamedTuple):
     negative: int
 
 
-def draw(pairs: ScoredPairs, count: int, seed: int) -> list[LateInteractionExample]:
+def draw(pairs: ScoredPairs, count: int, seed: int) -> list[TokenExample]:
     """Draw examples, of which those on the same document are adjacent and share a negative.
 
     If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
@@ -58,7 +58,7 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[LateInteractionExamp
     """
     rng = np.random.default_rng([seed, _STREAM])
     usable = pairs.usable()
-    drawn: list[LateInteractionExample] = []
+    drawn: list[TokenExample] = []
     while len(drawn) < count:
         near = defaultdict[int, list[int]](list)
         for row in rng.permutation(usable).tolist():
@@ -70,17 +70,15 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[LateInteractionExamp
                 del near[document][:_TOGETHER]
                 row = int(rng.choice([row for row in rows if len(pairs.relevant[row])] or rows))
                 negative = int(pairs.negatives[row, int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
-                drawn += [LateInteractionExample(row, document, negative) for row in rows]
+                drawn += [TokenExample(row, document, negative) for row in rows]
                 document = negative  # noqa: PLW2901 (follows the negatives)
     return drawn[:count]
 
 
-class _Batches(Dataset[LateInteractionExample]):
+class _Batches(Dataset[TokenExample]):
     """Training examples in order; `collate` turns them into a batch."""
 
-    def __init__(
-        self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[LateInteractionExample]
-    ) -> None:
+    def __init__(self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[TokenExample]) -> None:
         self._tokenizer: Any = model.tokenizer
         self._longest = min(_MAX_TOKENS, int(model.max_seq_length or _MAX_TOKENS))
         self._pairs, self._examples = pairs, examples
@@ -93,7 +91,7 @@ class _Batches(Dataset[LateInteractionExample]):
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, place: int) -> LateInteractionExample:
+    def __getitem__(self, place: int) -> TokenExample:
         return self._examples[place]
 
     def tokens(self, texts: Sequence[str], role: Role) -> dict[str, list[list[int]]]:
@@ -101,7 +99,7 @@ class _Batches(Dataset[LateInteractionExample]):
         prompted = [self._prompts[role] + text for text in texts]
         return {**self._tokenizer(prompted, truncation=True, max_length=self._longest)}
 
-    def collate(self, examples: Sequence[LateInteractionExample]) -> dict[str, dict[str, torch.Tensor] | torch.Tensor]:
+    def collate(self, examples: Sequence[TokenExample]) -> dict[str, dict[str, torch.Tensor] | torch.Tensor]:
         """Return a batch: tokens of b queries, of their d different documents, and which answer which, (b, d) bool."""
         pairs = self._pairs
         rows = [*dict.fromkeys(row for example in examples for row in (example.document, example.negative))]

@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
 from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
@@ -17,7 +16,7 @@ from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, Dialect, EndpointAccess, EndpointRecord
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder
+from taugate.storage.folders import cache_folder, write_cached
 from taugate.storage.tensors import read_tensors, write_tensors
 
 _SPEC = re.compile(r"(openai|tei):(https?:/.*)", re.DOTALL)

@@ -5,7 +5,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, read_config
@@ -13,7 +12,7 @@ from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder, link_or_copy
+from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import write_tensors
 
 _VERSION = 6  # raise it when export/int8.py or export/bert.py writes other bytes for the same encoder

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
 from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
@@ -33,7 +32,7 @@ from taugate.retrieval.rerank.late_interaction import (
 from taugate.retrieval.rerank.reranker import Reranker, TextReranker
 from taugate.retrieval.rerank.token_encoder import TokenEncoder
 from taugate.storage.files import sha256_json
-from taugate.storage.folders import cache_folder, link_or_copy
+from taugate.storage.folders import cache_folder, link_or_copy, write_cached
 from taugate.storage.tensors import Arrays, write_tensors
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
 from taugate.calibration.encoding.input_options import InputOptions, write_with_config
 from taugate.calibration.export.model_folder import ModelFolder
@@ -20,7 +19,7 @@ from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
-from taugate.storage.folders import cache_folder
+from taugate.storage.folders import cache_folder, write_cached
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Models that a package ships, so that the default needs no hub: module, and folder inside it.

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, cast, get_args
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.records import TrainedSimilarity
@@ -217,7 +217,7 @@ def _stored_weights(folder: Path) -> Counter[str]:
     for path in folder.rglob("*.safetensors"):
         for tensor in _header(path).values():
             if isinstance(tensor, dict) and "shape" in tensor:
-                counts[str(tensor.get("dtype"))] += prod(tensor["shape"])
+                counts[str(tensor.get("dtype"))] += prod(cast("list[int]", tensor["shape"]))
     return counts
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import StudyInputs
@@ -23,7 +23,7 @@ from taugate.registry import writer
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import DriftRecord
 from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.manifest import DataFile, DataRecord, ReleaseManifest
 from taugate.retrieval.release.outcome_records import BootstrapRecord
 from taugate.retrieval.release.records import AbstentionRecord, CalibrationRecord, CheckedAnswers, RefusalRecord
 from taugate.retrieval.release.summary import summary_of
@@ -109,6 +109,7 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
             created_at="",
             taugate_version=version("taugate"),
             parent=None,
+            data=self._data(),
             bootstrap=BootstrapRecord.model_validate(self.settings, from_attributes=True),
             evidence=self.inputs.units.record,
             reference=REFERENCE,
@@ -129,6 +130,22 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
             fill = partial(self._write_files, calibrated, render(calibrated, self.parent, self.job.command))
             parent = None if self.parent is None else self.parent.release_id
             return writer.write(self.releases, draft, fill, parent=parent)
+
+    def _data(self) -> DataRecord:
+        """Describe the data set."""
+        dataset = self.inputs.dataset
+        answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
+        return DataRecord(
+            name=dataset.name,
+            split=dataset.split,
+            documents=dataset.passages,
+            queries=answerable + unanswerable,
+            answerable=answerable,
+            unanswerable=unanswerable,
+            truncated_documents=0,
+            sha256=cast("dict[DataFile, str]", {**dataset.sha256}),
+            relevant_from=dataset.relevant_from,
+        )
 
     @abstractmethod
     def _manifest(self) -> partial[ManifestT]:

@@ -100,10 +100,13 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         self.searching = RunSearch(self.inputs)
         return self
 
+    def _data(self) -> DataRecord:
+        data, off_topic = super()._data(), self.inputs.off_topic
+        digests = data.sha256 if off_topic is None else {**data.sha256, "off_topic": off_topic.sha256}
+        return data.model_copy(update={"sha256": digests})
+
     def _manifest(self) -> partial[RunManifest]:
-        run = self.inputs.dataset
-        data, retriever = _data_record(run, self.inputs.off_topic), _retriever(run, self.settings.k)
-        return partial(RunManifest, data=data, retriever=retriever)
+        return partial(RunManifest, retriever=_retriever(self.inputs.dataset, self.settings.k))
 
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
         drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
@@ -119,21 +122,6 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             queries += [run.unanswerable[row] for row in golden_rows(certifying).tolist()]
         golden_results.write_golden_results(release / GOLDEN, _golden(run, queries, self.settings.k))
         (release / REPORT).write_text(report, encoding="utf-8")
-
-
-def _data_record(run: JudgedRun, off_topic: Run | None) -> DataRecord:
-    answerable, unanswerable = len(run.answerable), len(run.unanswerable)
-    return DataRecord(
-        name=run.name,
-        split=run.split,
-        documents=run.passages,
-        queries=answerable + unanswerable,
-        answerable=answerable,
-        unanswerable=unanswerable,
-        truncated_documents=0,
-        sha256={**run.sha256, **({} if off_topic is None else {"off_topic": off_topic.sha256})},
-        relevant_from=run.relevant_from,
-    )
 
 
 def _golden(run: JudgedRun, queries: Sequence[LabelledQuery], k: int) -> list[GoldenResults]:

@@ -106,13 +106,17 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         self.searching = self.first_search = CorpusSearch(self.inputs, accepted.encoded, accepted.index)
         return self
 
+    def _data(self) -> DataRecord:
+        dataset, truncated = self.inputs.dataset, self.encoded.truncated_documents
+        left_out = {"empty_documents": dataset.empty or None, "own_documents": dataset.own_documents or None}
+        return super()._data().model_copy(update={"truncated_documents": truncated, **left_out})
+
     def _manifest(self) -> partial[Manifest]:
         accepted, texts = self.accepted, self.studied.texts
         if texts is None:
             raise TypeError("a corpus has texts or vectors")
         return partial(
             Manifest,
-            data=_data_record(self.inputs.dataset, self.encoded.truncated_documents),
             adaptation=self.adaptation,
             encoder=_encoder_record(accepted.documents or accepted.encoder),
             accepts_vectors=self.settings.accept_vectors or None,
@@ -162,23 +166,6 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
     @abstractmethod
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:
         """Return vectors of the current release's collection that need not be encoded again; None if there are none."""
-
-
-def _data_record(dataset: Dataset, truncated: int) -> DataRecord:
-    answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
-    return DataRecord(
-        name=dataset.name,
-        split=dataset.split,
-        documents=len(dataset.documents),
-        queries=answerable + unanswerable,
-        answerable=answerable,
-        unanswerable=unanswerable,
-        truncated_documents=truncated,
-        empty_documents=dataset.empty or None,
-        own_documents=dataset.own_documents or None,
-        relevant_from=dataset.relevant_from,
-        sha256=dataset.sha256,
-    )
 
 
 def _tolerance_of_replies(config: EncoderConfig) -> float:

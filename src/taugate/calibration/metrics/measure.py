@@ -5,7 +5,7 @@ each query counts.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from taugate.retrieval.vectors.similarity import Float32
 
 Rows = NDArray[np.int64]
 _BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
+
+PartName = Literal["calibration", "heldout"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class DrawnQueries:
     """
 
     units: SamplingUnits
-    parts: dict[str, QueryPart]
+    parts: dict[PartName, QueryPart]
 
     @classmethod
     def draw(cls, units: SamplingUnits, documents: int, settings: CalibrationSettings) -> Self:
@@ -109,9 +111,10 @@ class DrawnQueries:
         """
         rng = np.random.default_rng(settings.seed)
         split = HoldoutSplit.draw(rng, units, settings)
-        parts = {
+        members_of: dict[PartName, NDArray[np.int64]] = {"calibration": split.calibration, "heldout": split.heldout}
+        parts: dict[PartName, QueryPart] = {
             name: QueryPart(members, Resamples.draw(rng, units.take(members), documents, settings))
-            for name, members in (("calibration", split.calibration), ("heldout", split.heldout))
+            for name, members in members_of.items()
             if len(members)
         }
         return cls(units, parts)

@@ -50,14 +50,16 @@ def relevance_record(
             that did not fit the model, on which the three numbers of the recalibration were fitted.
         seed: Seed of the calibration.
     """
-    return RelevanceRecord(
-        features=estimated.relevance.features,
-        fit_queries=len(roles.fit),
-        regularization=estimated.fit.regularization,
-        log_loss=estimated.fit.log_loss,
-        recalibration=estimated.relevance.model.recalibration.kind,
-        part="calibration" if heldout is None else "heldout",
-        **_reliability(estimated, judged, units, roles.not_fitting if heldout is None else heldout, seed),
+    return RelevanceRecord.model_validate(
+        {
+            "features": estimated.relevance.features,
+            "fit_queries": len(roles.fit),
+            "regularization": estimated.fit.regularization,
+            "log_loss": estimated.fit.log_loss,
+            "recalibration": estimated.relevance.model.recalibration.kind,
+            "part": "calibration" if heldout is None else "heldout",
+            **_reliability(estimated, judged, units, roles.not_fitting if heldout is None else heldout, seed),
+        }
     )
 
 

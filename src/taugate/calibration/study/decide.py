@@ -10,7 +10,7 @@ from taugate.calibration.abstention.no_answer import answered_off_topic, answere
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import StudyInputs
-from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.measure import PartName, measure
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.record import kept_relevance_record, relevance_record
 from taugate.calibration.risk import words
@@ -35,7 +35,7 @@ class Decided:
 
     policy: PolicyRecord
     strata: StrataRecord | None
-    metrics: dict[str, MetricsRecord]
+    metrics: dict[PartName, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
     no_answer: NoAnswerRecord | None
@@ -65,7 +65,9 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         if inherited is None:
             measured = study.scored.take(study.measured.members)
             policy = with_unrestricted(_counting_refusals(policy, study), queries, measured)
-        metrics = {name: _measure(part, study, policy, inputs) for name, part in study.parts.items()}
+        metrics: dict[PartName, MetricsRecord] = {
+            name: _measure(part, study, policy, inputs) for name, part in study.parts.items()
+        }
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
         others = _alternatives(study, inputs, queries)

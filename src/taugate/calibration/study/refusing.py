@@ -15,7 +15,7 @@ from taugate.calibration.abstention.refusal import (
     can_limit,
 )
 from taugate.calibration.metrics.clusters import ClusterIds
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import PartName, QueryPart
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
@@ -43,7 +43,7 @@ class LabelledParts:
     certifies: Mask
 
 
-def divide_queries(parts: Mapping[str, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
+def divide_queries(parts: Mapping[PartName, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
     """Decide which answerable queries limit ρ: calibration queries, or held-out ones if those certify a loss.
 
     Without held-out queries, those that fit the model of relevance limit ρ and certify nothing.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.refusal import DefaultRefusal
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import PartName, QueryPart
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.query_set.wording import Wording
@@ -33,7 +33,7 @@ class ScoredPart(QueryPart):
     random_scores: Float32
 
 
-Parts = Mapping[str, ScoredPart]  # "calibration" and, with a holdout, "heldout"
+Parts = Mapping[PartName, ScoredPart]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.refusal import DefaultRefusal
 from taugate.calibration.metrics.inputs import StudyInputs
+from taugate.calibration.metrics.measure import PartName
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
@@ -34,7 +35,7 @@ class Study:
 
     search: SearchedQueries
     scored: ScoredQueries
-    parts: dict[str, ScoredPart]
+    parts: dict[PartName, ScoredPart]
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
     abstention: CertifiedAbstention | None
@@ -87,7 +88,7 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
     job, settings, units = inputs.job, inputs.settings, inputs.units
     with job.stage("search"):
         search = searching.queries
-        parts = {
+        parts: dict[PartName, ScoredPart] = {
             name: ScoredPart(part.members, part.resamples, searching.random_scores(part))
             for name, part in inputs.drawn.parts.items()
         }

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from taugate.calibration.metrics.measure import QueryPart
+from taugate.calibration.metrics.measure import PartName, QueryPart
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions
 from taugate.retrieval.policy.policy import Mask
 
 
-def question_parts(parts: Mapping[str, QueryPart], roles: QueryRoles, queries: int) -> tuple[Mask, Mask]:
+def question_parts(parts: Mapping[PartName, QueryPart], roles: QueryRoles, queries: int) -> tuple[Mask, Mask]:
     """Return which of n answerable queries make questions to learn from, and to measure with, (n,) bool each.
 
     Held-out queries measure, and all calibration queries learn: their questions only take part in the recalibration,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import click
 from pydantic import ValidationError
@@ -29,6 +29,7 @@ from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
+from taugate.storage.json_values import Json
 
 _WIDTH, _MAX_DATA = 100, 16  # columns of a line, and of the name of a data set
 
@@ -89,7 +90,7 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     return name, release.age(now), release.state or "unreadable", data[:_MAX_DATA], tau
 
 
-def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
+def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, Json]:
     marks = {"current": release.release == current, "shadow": release.release == shadow}
     facts = {name: value for name, value in dataclasses.asdict(release).items() if name != "basis"}
     return {**facts, **marks, "created": release.created and release.created.isoformat()}
@@ -107,10 +108,12 @@ def show_manifest(releases: Path, id: str | None) -> int:
     return 0
 
 
-def _why(manifest: Mapping[str, Any]) -> str:
+def _why(manifest: Mapping[str, Json]) -> str:
     """Return why a release, perhaps of another version, is provisional, and the remedy; empty if it is not."""
     try:
-        return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
+        return CalibrationRecord.model_validate(manifest["calibration"]).because(
+            cast("dict[str, int]", manifest["policy"])["k"]
+        )
     except (KeyError, TypeError):
         return ""
     except ValidationError:

@@ -60,7 +60,7 @@ class CalibratedRelease:
             lines |= verdicts(self.manifest)
         before = unverified_manifest(self.path.parent, self.previous).get("summary")
         if before is not None and before != self.manifest.summary:
-            lines["Before"] = before
+            lines["Before"] = str(before)
         if self.previous is not None or not self.is_current:
             why = "the promotion rule holds." if self.ending.decision else "it has a threshold, and no rule was given."
             lines["Promotion"] = promotion_sentence(self.request, self.ending, self.previous, why)

@@ -116,7 +116,7 @@ def _origin_of_chunk(path: Path, line: int, record: dict[str, Json]) -> tuple[st
         raise LineError(
             path, line, '"span" is not [start, end] in characters', "give two whole numbers or leave it out"
         )
-    start, end = span
+    start, end = cast("list[int]", span)
     if not 0 <= start <= end:
         raise LineError(path, line, f'"span" [{start}, {end}] ends before it starts', "correct it or leave it out")
     return parent, (start, end)

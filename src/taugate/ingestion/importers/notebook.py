@@ -90,7 +90,7 @@ def _parts(cell: Mapping[str, Json]) -> Iterator[tuple[bool, str]]:
         yield False, _text(output.get("traceback"), "\n")
 
 
-def _form(output: Mapping[str, str | list[str]]) -> str:
+def _form(output: Mapping[str, Json]) -> str:
     """Return the name of the form in which an output is read: its plain text, unless that only names another form."""
     forms = [name for name in _FORMS if name in output]
     pictures = [name for name in output if name in _NO_FORMS_BEFORE_4 or name.startswith(_NO_FORMS)]

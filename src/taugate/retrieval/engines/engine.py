@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document
+from taugate.retrieval.documents.store import Document, read_document
 from taugate.retrieval.vectors.similarity import Float32
 
 EngineKind = Literal["milvus", "pgvector"]
@@ -253,6 +253,14 @@ def check_dimension(name: str, queries: Float32, dimension: int) -> None:
 def missing_rows(name: str, missing: Sequence[int]) -> ReleaseError:
     """Return the error for rows that are missing from a collection."""
     return ReleaseError(f"{name}: has no row at position {missing[0]}; upload the collection again")
+
+
+def stored_document(name: str, position: int, written: str) -> Document:
+    """Read a document from its row; raises ReleaseError if it is none."""
+    try:
+        return read_document(written)
+    except ValueError as error:
+        raise ReleaseError(f"{name}: the row at {position} is not a document; upload it again") from error
 
 
 def no_such_collection(name: str) -> ReleaseError:

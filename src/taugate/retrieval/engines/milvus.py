@@ -20,7 +20,7 @@ from pymilvus.client.types import LoadState
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document, read_document
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.engines.engine import (
     PREFIX,
     Candidates,
@@ -33,6 +33,7 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    stored_document,
     time_read,
     time_written,
 )
@@ -166,7 +167,7 @@ class MilvusCollection:
                     positions[row, place] = position = int(entity["position"])
                     vectors[row, place] = entity["vector"]
                     if position not in documents:
-                        documents[position] = self._document(position, entity["document"])
+                        documents[position] = stored_document(self.name, position, entity["document"])
         return Candidates(positions, vectors, documents)
 
     def _search(self, queries: Float32, count: int, meets: str, deadline: float) -> Any:  # noqa: ANN401
@@ -196,7 +197,7 @@ class MilvusCollection:
         if missing := [position for position in requested if position not in rows]:
             raise missing_rows(self.name, missing)
         vectors = np.array([rows[position]["vector"] for position in requested], dtype=np.float32)
-        documents = [self._document(position, rows[position]["document"]) for position in requested]
+        documents = [stored_document(self.name, position, rows[position]["document"]) for position in requested]
         return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
     def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
@@ -247,12 +248,6 @@ class MilvusCollection:
             )
 
         return self._servers.run(self.name, request, deadline)
-
-    def _document(self, position: int, written: str) -> Document:
-        try:
-            return read_document(written)
-        except ValueError as error:
-            raise ReleaseError(f"{self.name}: the row at {position} is not a document; upload it again") from error
 
 
 def _pending_rows(client: Any, name: str, limit: float) -> int | None:  # noqa: ANN401

@@ -21,7 +21,7 @@ import psycopg
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.documents.store import Document, read_document, write_document
+from taugate.retrieval.documents.store import Document, write_document
 from taugate.retrieval.engines.engine import (
     PREFIX,
     Candidates,
@@ -34,11 +34,12 @@ from taugate.retrieval.engines.engine import (
     check_name,
     missing_rows,
     no_such_collection,
+    stored_document,
     time_read,
     time_written,
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
-from taugate.retrieval.engines.postgres import DeadlineConnection, PostgresServers
+from taugate.retrieval.engines.postgres import PgConnection, PostgresServers
 from taugate.retrieval.vectors.similarity import Float32
 
 _MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
@@ -77,7 +78,7 @@ class PgvectorEngine:
         if dimension > _MAX_DIMENSIONS:
             raise InputError(f"pgvector indexes up to {_MAX_DIMENSIONS} dimensions, not {dimension}; use a projection")
 
-        def request(connection: DeadlineConnection) -> None:
+        def request(connection: PgConnection) -> None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             if _exists(connection, name):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
@@ -93,7 +94,7 @@ class PgvectorEngine:
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
 
-        def request(connection: DeadlineConnection) -> None:
+        def request(connection: PgConnection) -> None:
             columns = f"{_FIELDS}, tokens, numbers"
             with (
                 connection.cursor() as cursor,
@@ -109,7 +110,7 @@ class PgvectorEngine:
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
 
-        def request(connection: DeadlineConnection) -> None:
+        def request(connection: PgConnection) -> None:
             create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # names as PostgreSQL would choose them
             connection.execute(f"{create}_tokens_idx ON {name} USING gin (tokens)".encode())
             connection.execute(
@@ -135,7 +136,7 @@ class PgvectorEngine:
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
-        def request(connection: DeadlineConnection) -> float | None:
+        def request(connection: PgConnection) -> float | None:
             comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (check_name(name),))
             row = comment.fetchone()
             return time_read(row[0]) if row else None
@@ -145,7 +146,7 @@ class PgvectorEngine:
     def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
         """See Engine.collection."""
 
-        def dimension(connection: DeadlineConnection) -> int:
+        def dimension(connection: PgConnection) -> int:
             if not _exists(connection, name):
                 raise no_such_collection(name)
             request = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
@@ -154,7 +155,7 @@ class PgvectorEngine:
 
         return PgvectorCollection(name, self._readers.run(name, dimension, deadline), breadth, self._readers)
 
-    def _write(self, name: str, request: Callable[[DeadlineConnection], object], deadline: float) -> None:
+    def _write(self, name: str, request: Callable[[PgConnection], object], deadline: float) -> None:
         self._writer.run(name, request, deadline, retry=False)
 
 
@@ -177,7 +178,7 @@ class PgvectorCollection:
         statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
         breadth = min(max(self._breadth, count), _MAX_LIST)
 
-        def request(connection: DeadlineConnection) -> list[list[tuple[Any, ...]]]:
+        def request(connection: PgConnection) -> list[list[tuple[Any, ...]]]:
             connection.execute(
                 "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true), "
                 "set_config('plan_cache_mode', %s, true)",
@@ -196,13 +197,13 @@ class PgvectorCollection:
             for place, (position, vector, written) in enumerate(hits):
                 positions[row, place], vectors[row, place] = position, _as_numbers(vector)
                 if position not in documents:
-                    documents[position] = self._document(position, written)
+                    documents[position] = stored_document(self.name, position, written)
         return Candidates(positions, vectors, documents)
 
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
 
-        def request(connection: DeadlineConnection) -> list[tuple[Any, ...]]:
+        def request(connection: PgConnection) -> list[tuple[Any, ...]]:
             statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
             return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
 
@@ -212,7 +213,7 @@ class PgvectorCollection:
         if missing := [position for position in requested if position not in contents]:
             raise missing_rows(self.name, missing)
         vectors = np.array([_as_numbers(contents[position][0]) for position in requested], dtype=np.float32)
-        documents = [self._document(position, contents[position][1]) for position in requested]
+        documents = [stored_document(self.name, position, contents[position][1]) for position in requested]
         return Rows(vectors.reshape(len(requested), self.dimension), documents)
 
     def where(self, query_filter: Filter, limit: int, deadline: float, among: Positions | None = None) -> Positions:
@@ -232,7 +233,7 @@ class PgvectorCollection:
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
-        def request(connection: DeadlineConnection) -> CollectionState:
+        def request(connection: PgConnection) -> CollectionState:
             if not _exists(connection, self.name):  # a replica may lag behind
                 return CollectionState(self.dimension, 0, built=False, pending=0, loaded=False)
             (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
@@ -253,19 +254,9 @@ class PgvectorCollection:
         rows = self._servers.run(self.name, request, deadline)
         return np.array(sorted(position for (position,) in rows), dtype=np.int64)
 
-    def _document(self, position: int, written: str) -> Document:
-        try:
-            return read_document(written)
-        except ValueError as error:
-            raise ReleaseError(f"{self.name}: the row at {position} is not a document; upload it again") from error
-
 
 def _scan_all(
-    connection: DeadlineConnection,
-    statement: str,
-    queries: Sequence[str],
-    count: int,
-    results: list[list[tuple[Any, ...]]],
+    connection: PgConnection, statement: str, queries: Sequence[str], count: int, results: list[list[tuple[Any, ...]]]
 ) -> None:
     """Search again, without the graph, for queries that the graph returned too few rows for.
 
@@ -293,7 +284,7 @@ def _scan_all(
                 results[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
 
 
-def _exists(connection: DeadlineConnection, name: str) -> bool:
+def _exists(connection: PgConnection, name: str) -> bool:
     row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
     return bool(row and row[0])
 

@@ -45,6 +45,8 @@ from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss
 
 SCHEMA_VERSION: Literal[2] = 2
 
+DataFile = Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"]
+
 
 class DataRecord(Record):
     """The data set that a release was calibrated on.
@@ -72,7 +74,7 @@ class DataRecord(Record):
     answerable: int
     unanswerable: int
     truncated_documents: int
-    sha256: dict[Literal["corpus", "queries", "qrels", "run", "off_topic", "vectors", "query_vectors"], str]
+    sha256: dict[DataFile, str]
     empty_documents: Annotated[int | None, UNLESS_NONE] = None
     own_documents: Annotated[int | None, UNLESS_NONE] = None
     relevant_from: Annotated[int | None, UNLESS_NONE] = None
