@@ -19,6 +19,7 @@ from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_i
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.files import sha256_json
 
@@ -34,7 +35,7 @@ def load_base(base: str) -> ExportedEncoder:
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
+    encoder = load_encoder(exported_encoder(base, InputOptions(similarity="cosine")))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "

@@ -36,12 +36,12 @@ from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
+from taugate.storage.control_groups import processors
 from taugate.storage.files import write_synced
 
 _PAD_MULTIPLE = 16  # tokens, as of pairs

@@ -159,16 +159,11 @@ def _request_of_user(path: Path) -> dict[str, Any]:
 def _store(options: RunOptions) -> Store:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
-    if options.store == "pgvector":
-        from taugate.ingestion.runs.database_store import PostgresStore
-
-        return PostgresStore(options.url, token)
-    if options.store == "milvus":
-        from taugate.ingestion.runs.database_store import MilvusStore
-
-        return MilvusStore(options.url, token)
+    from taugate.ingestion.runs.database_store import DATABASES
     from taugate.ingestion.runs.http_store import HttpStore
 
+    if (database := DATABASES.get(options.store)) is not None:
+        return database(options.url, token)
     return HttpStore(options.store, options.url, token)
 
 
@@ -183,9 +178,9 @@ def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dic
 
 def _encoder(name: str) -> "ExportedEncoder":
     from taugate.calibration.encoding.source import exported_encoder
-    from taugate.retrieval.encoder.encoder import ExportedEncoder
+    from taugate.retrieval.encoder.loading import load_encoder
 
-    return ExportedEncoder.load(exported_encoder(name))
+    return load_encoder(exported_encoder(name))
 
 
 def _with_vectors(queries: Sequence[Mapping[str, Any]], encoder: "ExportedEncoder") -> list[Mapping[str, Any]]:

@@ -2,11 +2,11 @@
 
 import filecmp
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -56,22 +56,14 @@ M = TypeVar("M", bound=ReleaseManifest)
 RELEASE_ID, CREATED_AT = "@RELEASE_ID@", "@CREATED_AT@"
 
 
-def write(
-    releases: Path,
-    schema: type[M],
-    facts: Mapping[str, Any],
-    fill: Callable[[Path], None],
-    *,
-    parent: str | None = None,
-) -> M:
+def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str | None = None) -> M:
     """Add a release to a releases directory and return its manifest; nothing is promoted.
 
     The release is staged beside the others, synced, then renamed.
 
     Args:
         releases: The releases directory, created if needed.
-        schema: Kind of the manifest.
-        facts: The manifest without schema_version, release_id, created_at, parent and files.
+        draft: The manifest; its release_id, created_at, parent and files are replaced.
         fill: Writes every file of the release into the empty folder passed to it; RELEASE_ID and CREATED_AT in the
             report are replaced then.
         parent: Id of the previous release; by default the current one.
@@ -82,7 +74,7 @@ def write(
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, schema, facts, parent or _current_or_none(releases), _free_second(releases))
+            manifest = _manifest(staging, draft, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
             publish(staging, releases / manifest.release_id)
@@ -231,9 +223,9 @@ def copy_encoder(source: Path, target: Path) -> None:
                 link_or_copy(equal, target / name)
 
 
-def _manifest(staging: Path, schema: type[M], facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> M:
+def _manifest(staging: Path, draft: M, parent: str | None, created_at: datetime) -> M:
     records = {name: _record(staging / name) for name in sorted(stored_files(staging))}
-    draft = schema(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
+    draft = draft.model_copy(update={"created_at": created_at.isoformat(), "parent": parent, "files": records})
     identifier = release_id(created_at, content_digest(draft.model_dump()))
     report = (staging / REPORT).read_bytes()
     for placeholder, value in ((RELEASE_ID, identifier), (CREATED_AT, f"{created_at:%Y-%m-%d %H:%M} UTC")):

@@ -16,20 +16,12 @@ from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import PolicyKind, decision_scores
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.score_parts import score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
-# The name of the score that a policy compares with τ, given that of the index.
-_COMPARED: Mapping[PolicyKind, str] = {
-    "similarity": "{score}",
-    "relative": "share of the best {score}",
-    "gap": "difference from the best {score}",
-    "probability": "relevance",
-    "none": "{score}",
-}
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
 
 
@@ -223,7 +215,7 @@ class _Search:
         model, relevance = self._retriever.relevance, None
         if model is not None:
             relevance = model.estimate(self._vector, TopK(scores, positions[None]), ranks)
-        compared = decision_scores(self._answer.policy, scores, relevance)
+        compared = POLICIES[self._answer.policy].decide(scores, relevance)
         return None if relevance is None else float(relevance[0, place]), float(compared[0, place])
 
     def _rule(self, position: int, rank: int, score: np.float32, kept: bool) -> Rule:
@@ -251,8 +243,9 @@ class _Search:
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
         """Return the outcome as a sentence without its full stop, with the margin."""
-        name = "score" if isinstance(self._retriever.index, HybridIndex) else "similarity"
-        score_name, tau = _COMPARED[self._answer.policy].format(score=name), self._answer.threshold
+        hybrid = isinstance(self._retriever.index, HybridIndex)
+        name, nearer = ("score", "a better match") if hybrid else ("similarity", "more similar")
+        score_name, tau = POLICIES[self._answer.policy].compared.format(score=name), self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:
             margin = f"its {score_name} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
@@ -275,7 +268,6 @@ class _Search:
                     f"is {_shown(last - float(score))} below that of the last one considered"
                 )
             case "chunk" if (sibling := self._sibling(position)) is not None:
-                nearer = "more similar" if name == "similarity" else "a better match"
                 why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is {nearer}"
             case _:
                 why = f"The approximate index does not find it, although its rank is {rank}"

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from benchmarks.standalone import standalone
 from taugate.calibration.charts.chart import (
     BOTTOM,
     HEIGHT,
@@ -19,7 +20,6 @@ from taugate.calibration.charts.chart import (
     LegendEntry,
 )
 from taugate.calibration.charts.numbers import brief, fixed, percent, signed
-from taugate.calibration.charts.standalone import standalone
 
 
 def test_chart_places_points_and_labels() -> None:

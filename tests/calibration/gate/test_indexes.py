@@ -25,9 +25,9 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import MIN_FOR_CODES, build
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
-from taugate.retrieval.index.names import INDEX
+from taugate.retrieval.index.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load

@@ -1,5 +1,6 @@
 """An index of a subset scores documents as before, to the bit, for every kind."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build, subset
 from taugate.retrieval.index.files import load, save
-from taugate.retrieval.index.names import Kind
+from taugate.retrieval.index.names import INDEX_KINDS, Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 
@@ -18,7 +19,7 @@ COUNT, GONE = 2000, 7
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_subset_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taugate.retrieval.index.build.MIN_FOR_CODES", COUNT - GONE)
+    monkeypatch.setitem(INDEX_KINDS, "ivf-pq", replace(INDEX_KINDS["ivf-pq"], least=COUNT - GONE))
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)
     before = build(kind, documents)

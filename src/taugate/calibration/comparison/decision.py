@@ -109,7 +109,7 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
     """
     current = current_id(releases)
     new = measured(releases, name, trusted)
-    if new.manifest.policy.kind == "none":
+    if new.manifest.policy.tau is None:
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
             "labelled queries"

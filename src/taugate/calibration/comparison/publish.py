@@ -174,7 +174,7 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
     """
     record = manifest.abstention
     advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
-    if manifest.policy.kind == "none":
+    if manifest.policy.tau is None:
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         policy = manifest.policy

@@ -10,9 +10,9 @@ from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexCho
 from taugate.errors import InputError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
-from taugate.retrieval.index.build import MIN_FOR_CODES, build
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import sizes
-from taugate.retrieval.index.names import Kind
+from taugate.retrieval.index.names import INDEX_KINDS, Kind
 from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
@@ -35,9 +35,9 @@ _MAX_GRAPH = 1_000_000
 
 def check_trainable(choice: IndexChoice, documents: int) -> None:
     """Raise InputError if there are too few documents to train the requested kind of index."""
-    if choice == "ivf-pq" and documents < MIN_FOR_CODES:
+    if choice != "auto" and documents < (least := INDEX_KINDS[choice].least):
         raise InputError(
-            f"--index ivf-pq: its codes need {MIN_FOR_CODES} documents to train, and there are only {documents}; "
+            f"--index {choice}: its codes need {least} documents to train, and there are only {documents}; "
             "choose another index, or auto"
         )
 
@@ -51,7 +51,7 @@ def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> 
         scale: Result of `scan_scale`.
     """
     if choice != "auto":
-        return () if choice == "flat" else (choice,)
+        return () if INDEX_KINDS[choice].baseline else (choice,)
     graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
     return next((kinds for max_documents, kinds in _AUTO if documents <= max_documents * scale), graph)
 
@@ -98,7 +98,7 @@ def try_indexes(
             "index",
             (state.outcomes or before).shifted(before, trial.outcomes(index)),
             search_gain(trial, index),
-            exact=index.kind == "flat-int8",
+            exact=INDEX_KINDS[index.kind].lossless,
         )
         for index in indexes
     ]

@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.dataset.people import read_people
+from taugate.retrieval.engines.engine import external
 from taugate.retrieval.release.evidence import Drawn
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
@@ -99,7 +100,7 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
     """
     for option, needs_one in {
         f"--precision {settings.candidates.precision}": settings.candidates.precision in {"int8", "bfloat16"},
-        f"--engine {settings.engine}": settings.engine != "faiss",
+        f"--engine {settings.engine}": external(settings.engine) is not None,
         "--query-prompt, --document-prompt and --max-length": replace(input_options, similarity=None) != InputOptions(),
     }.items():
         if needs_one:

@@ -26,6 +26,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 
@@ -54,7 +55,8 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
 
 def no_rule(manifest: Manifest) -> str | None:
     """Return why a new threshold cannot be chosen as that of the release was; None if it can."""
-    if manifest.policy.method != "fixed":
+    method = METHODS[manifest.policy.method]
+    if method.certifies or method.of_papers:
         return None
     return (
         f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
@@ -95,12 +97,12 @@ def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
-    policy = manifest.policy
-    if policy.method == "fixed":
-        return kept_rule(policy)
-    if policy.method == "bootstrap":
+    policy, method = manifest.policy, METHODS[manifest.policy.method]
+    if method.certifies:
+        return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    if method.of_papers:
         return ThresholdRule.from_options(metric=policy.metric)
-    return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    return kept_rule(policy)
 
 
 def _abstention(manifest: Manifest) -> AbstentionRule | None:

@@ -7,14 +7,6 @@ from taugate.ingestion.dataset.judgements import TRAFFIC
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.labels import LabelsRecord, MachineRecord, MachineWorth, SourceRecord
 
-_MACHINES = {
-    "generated": "The machine is a relevance model, fitted on generated queries.",
-    "similarity": (
-        "The machine is the similarity itself, because there are too few generated queries to fit a model on; taugate "
-        "queries generates some."
-    ),
-}
-
 
 @dataclass(frozen=True)
 class SourceRow:
@@ -42,7 +34,7 @@ def evidence(record: LabelsRecord) -> str:
         judged += f" (as informative as {record.effective:.0f} queries of equal weight)"
     if record.machine is None:
         return f"{judged}. There are no unjudged queries from people, so only the labels are used."
-    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {_MACHINES[record.machine]}"
+    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {record.machine.words}"
 
 
 def machine_effect(record: LabelsRecord) -> str:

@@ -15,6 +15,7 @@ from taugate.calibration.settings.settings import (
     requested_margin,
 )
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
@@ -94,12 +95,12 @@ def requested_rule(policy: PolicyRecord, strata: str | None = None) -> Threshold
         policy: The policy.
         strata: Field of the strata; None without strata.
     """
-    max_losses = [level.max_loss for level in policy.levels]
+    max_losses, offered = [level.max_loss for level in policy.levels], METHODS[policy.method].statements
     return ThresholdRule.from_options(
         method=policy.method,
         policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
         metric=policy.metric,
-        guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
+        guarantee=policy.statement if len(offered) > 1 and policy.statement in offered else None,
         max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
         confidence=policy.confidence,
         max_empty=policy.max_empty,

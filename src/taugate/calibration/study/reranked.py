@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from taugate.calibration.metrics.own_documents import own_passages_of, search_ex
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
 from taugate.calibration.relevance.score_model import apply_score_relevance, estimate_score_relevance
@@ -32,10 +31,11 @@ from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.score_abstention import abstain_by_scores
-from taugate.calibration.study.search import Parts
+from taugate.calibration.study.search import DescribedTexts, Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.scales import SCALES, RerankerScale
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
@@ -77,19 +77,19 @@ class RerankedQueries(LabelledSearch):
         candidates: (n, N) candidates of the answerable queries in the order of the second stage.
     """
 
-    scale: Literal["similarity", "logit"]
+    scale: RerankerScale
     off_topic_candidates: Candidates
     candidates: TopK
 
     @property
     def score_name(self) -> str:
         """What the second stage compares documents by."""
-        return "score of the second stage" + (" (log-odds)" if self.scale == "logit" else "")
+        return f"score of the second stage{SCALES[self.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for log-odds."""
-        return self.scale == "similarity"
+        return SCALES[self.scale].zero
 
     @cached_property
     def off_topic(self) -> UnansweredQuestions:
@@ -135,7 +135,7 @@ class RerankedSearch(CorpusSearch):
     unanswerable: Candidates
     off_topic: Candidates
     correct: Float32
-    scale: Literal["similarity", "logit"]
+    scale: RerankerScale
     first_stage_weight: float
 
     @classmethod
@@ -274,10 +274,10 @@ class RerankedSearch(CorpusSearch):
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording]:
+    def texts(self, parts: Parts) -> DescribedTexts:
         """Measure the queries by the first stage, whose scores do not depend on a reranker."""
         first = CorpusSearch(self.inputs, self.encoded, self.index)
-        return first.query_set(
+        return first.texts(
             {name: replace(part, random_scores=first.random_scores(part)) for name, part in parts.items()}
         )
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +28,9 @@ from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.vectors.similarity import Float32
 
-_SCORE_NAMES = {"similarity": "score", "distance": "score (the negative distance)", "logit": "score (log-odds)"}
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
 _MOST = 0.5
 
@@ -69,12 +68,12 @@ class SearchedRun(SearchedQueries):
     @property
     def score_name(self) -> str:
         """What the retriever compares documents by."""
-        return _SCORE_NAMES[self.dataset.run.scale]
+        return f"score{SCALES[self.dataset.run.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for distances and log-odds."""
-        return self.dataset.run.scale == "similarity"
+        return SCALES[self.dataset.run.scale].zero
 
     def document(self, number: int) -> Document:
         """Return the document with a number: its id, as the run has no texts."""
@@ -157,9 +156,8 @@ class RunSearch(StudiedSearch):
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], None]:
-        """Return no records: a run has neither texts nor vectors."""
-        return {}, None
+    def texts(self, parts: Parts) -> None:
+        """Return None: a run has neither texts nor vectors."""
 
     def _check_scores(self, searched: SearchedRun) -> None:
         """Raise InputError if all scores are equal, or if best scores cannot tell the queries that are to be refused.

@@ -13,7 +13,7 @@ from taugate.calibration.study.reranked import Candidates, RerankedSearch, score
 from taugate.calibration.update.check import PairedQueries
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
 from taugate.retrieval.vectors.similarity import Float32
@@ -77,4 +77,4 @@ def _kept(
 ) -> Mask:
     texts = [query.text for query in paired.queries]
     answered = None if abstention is None else abstention.answered(texts, paired.vectors, top)
-    return keep_answered(decision_scores(policy.kind, top.scores, relevance), policy.threshold, answered)
+    return keep_answered(POLICIES[policy.kind].decide(top.scores, relevance), policy.threshold, answered)

@@ -48,8 +48,15 @@ from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import Interval, Record
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
+from taugate.retrieval.release.promises.asking import (
+    all_withdrawn,
+    ask_first_stage,
+    ask_promises,
+    inherited_calibration,
+    stated,
+)
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.rerank.late_interaction import LateInteraction
@@ -212,7 +219,7 @@ class Update(CalibrationStages):
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
         record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
         self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
-        self.searching, self.records["second_stage"] = searching, record
+        self.searching = searching
         return self
 
     def decide(self) -> Self:
@@ -226,12 +233,8 @@ class Update(CalibrationStages):
             self.check = self._check()
         _warn(self.check, self.job)
         kept = (record for record in self.current.gate if record.kind not in TESTED_AGAIN)
+        self.accepted = replace(self.accepted, gate=(*kept, *self.accepted.gate))
         self._ask()
-        self.records |= {
-            "gate": [*kept, *self.accepted.gate],
-            "labels": self.current.labels,
-            "update": self._record(),
-        }
         return self
 
     def conclude(self, *, keep: bool) -> CheckRecord:
@@ -247,20 +250,27 @@ class Update(CalibrationStages):
             withdrawn=self.withdrawn,
         )
 
+    def _manifest(self) -> partial[Manifest]:
+        withdrawn = all_withdrawn(self.current, self.withdrawn)
+        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
+
     def _ask(self) -> None:
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
-        current, records = self.current, self.records
-        new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
+        current, decided = self.current, self.decided
+        new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
         left, withdrawn = ask_promises(
             stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
         )
         if self.second is not None and current.second_stage is not None:
             evidence = LabelledEvidence(self.second.first, self.first_search.queries, self.inputs)
-            records["second_stage"], of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
+            second, of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
+            self.second = replace(self.second, record=second)
             withdrawn += of_first
         # The evidence for τ is still the parent's; an update adds none.
-        kept = {} if current.calibration is None else {"calibration": current.calibration}
-        records |= vars(left) | kept | inherited_state(current, withdrawn, holds=self.check.holds)
+        calibration = current.calibration or decided.calibration
+        if all_withdrawn(current, withdrawn) or not self.check.holds:
+            calibration = inherited_calibration(current)
+        self.decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
         self.withdrawn = withdrawn
 
     def _record(self) -> UpdateRecord:
@@ -290,7 +300,7 @@ class Update(CalibrationStages):
             return check_threshold(before, self.before, search, scored, policy, self.requested)
 
         first = partial(first_stage_before, self.release)
-        served, scored, policy = self.searching.queries, self.studied.scored, self.records["policy"]
+        served, scored, policy = self.searching.queries, self.studied.scored, self.decided.policy
         second = self.release.retriever.second
         if self.second is None or second is None:
             return check(first, served, scored, policy)

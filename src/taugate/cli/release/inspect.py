@@ -25,6 +25,7 @@ from taugate.registry.catalog import (
     unverified_manifest,
 )
 from taugate.registry.summary import ReleaseSummary, summarize
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
@@ -76,11 +77,9 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
-    tau = "–" if release.tau is None else f"{release.tau:.3f}"
-    if release.policy == "none":
-        tau = "none"
+    tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
-    if release.policy is not None and release.policy not in {"none", "similarity"}:
+    if release.policy is not None and not ((score := POLICIES.get(release.policy)) and score.plain):
         notes.append(release.policy)
     if release.lexical is not None:
         notes.append(f"lexical {release.lexical:g}")

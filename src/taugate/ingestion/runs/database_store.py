@@ -2,13 +2,13 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
+from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, Store, at, fill, value_of
 
 _TIMEOUT = 60.0  # seconds of one search
 _SELECTS = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -108,3 +108,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in row if name in _RESULT} | {
         "scores": {name: value for name, value in row.items() if name not in _RESULT}
     }
+
+
+# The databases by their kind; other kinds of store are asked over HTTP.
+DATABASES: Mapping[str, Callable[[str, str], Store]] = {"pgvector": PostgresStore, "milvus": MilvusStore}

@@ -20,7 +20,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
 from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.ingestion.runs.search_request import finite_number
-from taugate.retrieval.release.manifest import ScoreScale
+from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
 
@@ -171,15 +171,16 @@ class _Builder:
         number = self.numbers.setdefault(document, len(self.numbers))
         if number in results.numbers:
             raise LineError(self.path, line, f"document {document!r} twice for one query", "list every document once")
-        score = -score if self.scale == "distance" else score
+        sign = SCALES[self.scale].sign
+        score *= sign
         if self.ordered and results.scores and score > results.scores[-1]:
             before, after = abs(results.scores[-1]), abs(score)
             remedy = (
                 "list distances in rising order, or leave out --scores distance"
-                if self.scale == "distance"
+                if sign < 0
                 else "list results best first; for distances, give --scores distance"
             )
-            shown = (before, after) if self.scale == "distance" else (results.scores[-1], score)
+            shown = (before, after) if sign < 0 else (results.scores[-1], score)
             raise LineError(self.path, line, f"score {shown[1]:g} after {shown[0]:g}", remedy)
         results.numbers[number] = None
         results.scores.append(score)

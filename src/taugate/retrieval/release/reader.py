@@ -31,7 +31,7 @@ from taugate.retrieval.release.decisions import (
     load_second_stage,
     read_policy,
 )
-from taugate.retrieval.release.encoders import encoder_folders, load_encoder, own_vectors
+from taugate.retrieval.release.encoders import encoder_folders, load_release_encoder, own_vectors
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
@@ -133,7 +133,7 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
             resources.callback(second.close)
 
         def load_one(folder: Path) -> ExportedEncoder:
-            encoder = load_encoder(folder, manifest, threads, endpoint)
+            encoder = load_release_encoder(folder, manifest, threads, endpoint)
             resources.callback(encoder.close)
             return encoder
 
