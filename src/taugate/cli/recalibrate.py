@@ -2,10 +2,10 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -63,7 +64,7 @@ class RecalibrateOptions(TrialOptions, UpdateSettings, PromotionOptions):
 
 def run(
     options: RecalibrateOptions,
-    as_json: Callable[["Recalibrated", PromotionRule | None], Any] | None = None,
+    as_json: Callable[["Recalibrated", PromotionRule | None], Mapping[str, object]] | None = None,
 ) -> int:
     """Make a release of newer data, if they need one, and promote it if it is as good.
 
@@ -132,7 +133,7 @@ def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
-def _traffic(learned: dict[str, Any] | None) -> str:
+def _traffic(learned: dict[str, Json] | None) -> str:
     if learned is None:
         return ""
     queries, judgements = learned["queries"], learned["judgements"]
@@ -152,7 +153,7 @@ def _shadow(trial: "TrialResult | None") -> str:
     )
 
 
-def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
+def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints."""
     return {
         "release": done.written.release,

@@ -18,7 +18,7 @@ def run(options: RecalibrateOptions) -> int:
     return recalibrate(options, _as_json)
 
 
-def _as_json(done: "Recalibrated", _: PromotionRule | None) -> object:
+def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, object]:
     """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
     written, check = done.written, done.written.check
     loss = done.loss if check is None else check.loss

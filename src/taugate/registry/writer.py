@@ -49,7 +49,7 @@ from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
-from taugate.storage.folders import link_or_copy, publish, staging_folder
+from taugate.storage.folders import link_or_copy, publish_folder, staging_folder
 
 M = TypeVar("M", bound=ReleaseManifest)
 # What a report has in the places of the release's id and time, which are known once all other files are written.
@@ -77,7 +77,7 @@ def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str
             manifest = _manifest(staging, draft, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
-            publish(staging, releases / manifest.release_id)
+            publish_folder(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
@@ -146,7 +146,7 @@ class CorpusContents:
             self.answer_score.save(release / ABSTENTION)
         if self.lexical is not None:
             self.lexical.save(release / LEXICAL)
-        golden.write(release / GOLDEN, self.golden)
+        golden.write_golden(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 

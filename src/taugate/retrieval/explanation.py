@@ -1,8 +1,6 @@
 """Explains what a search does with one document: where it ranks, which rule drops it, and by how much."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import score_parts
+from taugate.retrieval.score_parts import PartFields, score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
@@ -152,14 +150,15 @@ class _Search:
             query_truncated=self._query.truncated,
             not_comparable=self._answer.not_comparable,
             filtered=False,
-            **parts,
+            parts=parts and parts["parts"],
+            matched_words=parts and parts.get("matched_words"),
         )
 
-    def _parts(self, position: int, score: np.float32) -> dict[str, Any]:
-        """Return the fields `parts` and `matched_words` of an explanation, empty if the score has no lexical part."""
+    def _parts(self, position: int, score: np.float32) -> PartFields | None:
+        """Return the fields `parts` and `matched_words` of an explanation; None if the score has no lexical part."""
         index = self._retriever.index
         if not isinstance(index, HybridIndex):
-            return {}
+            return None
         scores = np.array([score])
         return score_parts(index, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
 
@@ -289,7 +288,7 @@ class _Search:
         )
 
 
-def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
+def _sum_of(parts: PartFields | None, score: np.float32) -> str:
     """Return a sentence on the parts of a score, empty if it has no lexical part.
 
     Args:
@@ -298,7 +297,7 @@ def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
     """
     if not parts:
         return ""
-    words = parts["matched_words"]
+    words = parts.get("matched_words")
     if not words:
         return f" Its score {score:.4f} is similarity alone: it has no word of the query."
     more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""

@@ -91,7 +91,7 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         compared.sample(clause.quantity)
 
 
-def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
+def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
     """Compare a release with the current one by a rule.
 
     The rule always holds if no release is current, or if the current release has the same content.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from taugate.errors import InputError
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.folders import publish_folder, staging_folder
 
 
 def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
@@ -16,7 +16,7 @@ def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
     try:
         with staging_folder(cached.parent, ".export-") as staging:
             fill(staging)
-            publish(staging, cached)
+            publish_folder(staging, cached)
     except OSError as error:
         raise InputError(
             f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"

@@ -42,7 +42,7 @@ def connect_engine(kind: EngineChoice) -> Engine | None:
 
 
 @dataclass(frozen=True)
-class EngineCorpus:
+class UploadedCorpus:
     """An encoded corpus in the collection of an engine.
 
     Attributes:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.gate.indexes import check_trainable
+from taugate.calibration.gate.indexes import check_index_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
@@ -32,7 +32,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     check_bootstraps(settings)
     check_calibrating(dataset, settings)
     if "index" in settings.candidates.requested:
-        check_trainable(settings.candidates.index, len(dataset.documents))
+        check_index_trainable(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
 
@@ -142,4 +142,10 @@ def sampling_units(dataset: LabelledQueries, settings: CalibrationSettings, job:
             "queries about the same document count as one draw, because the labels do not say how they were drawn; if "
             "they were drawn one by one, such as from a log, --drawn queries certifies more"
         )
-    return units if units.unit == "query" else units.capped(cap)
+    if units.unit == "document":
+        return units.capped(cap)
+    if cap is not None:
+        job.report(
+            f"--count-at-most {cap} changes nothing: so few queries share a document that each counts as one draw"
+        )
+    return units

@@ -117,7 +117,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         if calibrated.abstention is not None and calibrated.abstention.record.certified:
             certifying = calibrated.abstention.chosen.certify_unanswerable
             queries += [run.unanswerable[row] for row in golden_rows(certifying).tolist()]
-        golden_results.write(release / GOLDEN, _golden(run, queries, self.settings.k))
+        golden_results.write_golden_results(release / GOLDEN, _golden(run, queries, self.settings.k))
         (release / REPORT).write_text(report, encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_wa
 from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.engines.upload import EngineCorpus, connect_engine
+from taugate.calibration.engines.upload import UploadedCorpus, connect_engine
 from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
@@ -61,7 +61,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         super().__init__(releases, settings, job)
         self.spool = spool
         self.engine = connect_engine(settings.engine)
-        self.corpus: EngineCorpus | None = None
+        self.corpus: UploadedCorpus | None = None
         self.second: AcceptedSecondStage | None = None
         self.candidates = 0
 
@@ -84,7 +84,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
             job.report(f"warning: {warning}")
         if self.engine is not None and stored is not None:
             with job.stage("upload"):
-                self.corpus = EngineCorpus.upload(self.engine, self.spool, stored, job)
+                self.corpus = UploadedCorpus.upload(self.engine, self.spool, stored, job)
         return self
 
     def gate(self) -> Self:

@@ -25,7 +25,7 @@ class SourceRow:
     tau: tuple[str, str]
 
 
-def evidence(record: LabelsRecord) -> str:
+def labelled_evidence(record: LabelsRecord) -> str:
     """Describe which queries were judged, and how the others were scored."""
     judged = f"{record.judged:,} judged {'query' if record.judged == 1 else 'queries'}"
     if record.answerable < record.judged:
@@ -100,4 +100,8 @@ def lines(record: LabelsRecord, k: int) -> list[str]:
     for row in source_rows(record):
         cells = [" ".join(cell_parts).strip() for cell_parts in (row.accuracy, row.loss, row.tau)]
         table.append("".join([f"{row.name:18}", *(f"{cell:>28}" for cell in cells[: len(columns)])]))
-    return [evidence(record), *table, machine_effect(record)] if record.machine else [evidence(record), *table]
+    return (
+        [labelled_evidence(record), *table, machine_effect(record)]
+        if record.machine
+        else [labelled_evidence(record), *table]
+    )

@@ -78,7 +78,7 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     return bounds.exact_p_values(steps.losses, steps.queries, delta)
 
 
-def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
+def upper_loss_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
     """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
     Args:
@@ -185,7 +185,7 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
     steps, documents = limit.steps, limit.steps.documents
     n, total = steps.queries, steps.total
     loss = float(steps.losses[_place(steps, tau)])
-    upper = upper_limit(steps, tau, rule.confidence, limit.delta)
+    upper = upper_loss_limit(steps, tau, rule.confidence, limit.delta)
     return Certificate(
         limit=limit.name,
         most=limit.delta,

@@ -23,7 +23,7 @@ from taugate.calibration.query_set.wording import compare_wording
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
+from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
 from taugate.calibration.study.search import DescribedTexts, Parts, StudiedSearch
 from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
@@ -136,7 +136,7 @@ class CorpusSearch(StudiedSearch):
         settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
         if not settings.refusal and kept is None:
             return None
-        divided = divide(parts, roles, settings.rule)
+        divided = divide_queries(parts, roles, settings.rule)
         questions = RefusalQuestions.of_corpus(self.queries, divided)
         if questions is None:
             return None

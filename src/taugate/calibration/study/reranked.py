@@ -44,7 +44,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RerankedCandidates:
     """The candidates of m queries, with the scores of both stages.
 
     Attributes:
@@ -78,7 +78,7 @@ class RerankedQueries(LabelledSearch):
     """
 
     scale: RerankerScale
-    off_topic_candidates: Candidates
+    off_topic_candidates: RerankedCandidates
     candidates: TopK
 
     @property
@@ -131,9 +131,9 @@ class RerankedSearch(CorpusSearch):
     """
 
     reranker: Reranker
-    answerable: Candidates
-    unanswerable: Candidates
-    off_topic: Candidates
+    answerable: RerankedCandidates
+    unanswerable: RerankedCandidates
+    off_topic: RerankedCandidates
     correct: Float32
     scale: RerankerScale
     first_stage_weight: float
@@ -154,13 +154,13 @@ class RerankedSearch(CorpusSearch):
         dataset, encoded = first.inputs.dataset, first.encoded
         weight = requested.first_stage_weight
 
-        def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
+        def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> RerankedCandidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
             return first_scored([query.text for query in queries], top, name)
 
-        def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
+        def first_scored(texts: Sequence[str], top: TopK, name: str) -> RerankedCandidates:
             scores = score_pairs(reranker, texts, top.positions, first.inputs.job, name)
-            return Candidates(top, combined(scores, top.scores, weight))
+            return RerankedCandidates(top, combined(scores, top.scores, weight))
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
         return cls(
@@ -186,8 +186,8 @@ class RerankedSearch(CorpusSearch):
     def limited(self, candidates: int) -> Self:
         """Return the search with fewer candidates of each query, the best of the first stage."""
 
-        def best(found: Candidates) -> Candidates:
-            return Candidates(_best(found.first, candidates), found.scores[:, :candidates])
+        def best(found: RerankedCandidates) -> RerankedCandidates:
+            return RerankedCandidates(_best(found.first, candidates), found.scores[:, :candidates])
 
         answerable, unanswerable, off_topic = map(best, (self.answerable, self.unanswerable, self.off_topic))
         return replace(self, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic)
@@ -320,7 +320,7 @@ def score_pairs(
     return scores
 
 
-def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates, weight: float) -> Float32:
+def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: RerankedCandidates, weight: float) -> Float32:
     """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
 
     Scoring all relevant passages would cost more than everything else if a query has hundreds of them.

@@ -19,7 +19,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
+from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
@@ -149,7 +149,7 @@ class RunSearch(StudiedSearch):
         settings, off_topic = self.inputs.settings, self.inputs.off_topic
         if not settings.refusal or off_topic is None or _equal_best(self.queries) is not None:
             return None
-        divided = divide(parts, roles, settings.rule)
+        divided = divide_queries(parts, roles, settings.rule)
         questions = RefusalQuestions.of_run(self.queries, off_topic, divided)
         return None if questions is None else refuse_by_default(self.queries, questions, divided, roles, settings, None)
 

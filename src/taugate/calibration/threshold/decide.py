@@ -128,22 +128,20 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
     chosen, (certified, *further), choice = choose_policy(rule, evidence)
     _check_hits(evidence.scored.judged.take(chosen.queries), " that certify")
     levels = [_level(threshold) for threshold in (certified, *further)] if further else []
-    facts: dict[str, object] = {
-        "certificates": certified.certificates,
-        "choice": choice,
-        "levels": levels,
-        "evidence": evidence.units.take(chosen.queries).record,
-    }
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates, levels)}."
-        return _record(rule, k, "none", None, guarantee=guarantee, **facts)
+    else:
+        guarantee = words.guarantee(rule, certified.certificates, k, evidence.units.drawn)
     return _record(
         rule,
         k,
-        chosen.kind,
+        "none" if certified.tau is None else chosen.kind,
         certified.tau,
-        guarantee=words.guarantee(rule, certified.certificates, k, evidence.units.drawn),
-        **facts,
+        guarantee=guarantee,
+        certificates=certified.certificates,
+        choice=choice,
+        levels=levels,
+        evidence=evidence.units.take(chosen.queries).record,
     )
 
 
@@ -164,18 +162,23 @@ def _check_hits(queries: JudgedQueries, role: str) -> None:
 
 def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
     certified = METHODS[rule.method].certifies
-    requested: dict[str, object] = {
-        "method": rule.method,
-        "statement": rule.statement,
-        "metric": rule.metric,
-        "max_loss": rule.max_loss if certified else None,
-        "max_empty": rule.max_empty,
-        "confidence": rule.confidence,
-        "psi": None,
-        "certificates": [],
-        "choice": None,
-    }
-    return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **requested, **facts})
+    return PolicyRecord.model_validate(
+        {
+            "kind": kind,
+            "tau": tau,
+            "k": k,
+            "method": rule.method,
+            "statement": rule.statement,
+            "metric": rule.metric,
+            "max_loss": rule.max_loss if certified else None,
+            "max_empty": rule.max_empty,
+            "confidence": rule.confidence,
+            "psi": None,
+            "certificates": [],
+            "choice": None,
+            **facts,
+        }
+    )
 
 
 def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: ScoredQueries) -> list[Alternative]:

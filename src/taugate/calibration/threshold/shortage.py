@@ -30,6 +30,7 @@ from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
 from taugate.retrieval.release.methods import STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.storage.json_values import Json
 
 _CHANCE = 0.8  # the usual power of a planned study (Cohen, Statistical Power Analysis, 2nd ed., 1988, §2.4)
 _DIVISIONS = 40  # random divisions that estimate a chance, which is then known to √(.8·.2/40) = .06
@@ -109,7 +110,7 @@ def with_shortage(
     if policy.tau is not None or policy.statement is None or not STATEMENTS[policy.statement].by_test:
         return policy
     lowest = [] if words.refused_answers(policy.certificates) else _lowest(dataset, evidence, settings)
-    missing: dict[str, object] = {"lowest": lowest}
+    missing: dict[str, Json] = {"lowest": lowest}
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)

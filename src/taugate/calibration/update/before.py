@@ -9,7 +9,7 @@ import numpy as np
 
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.metrics.own_documents import exclude_own, max_own_passages
-from taugate.calibration.study.reranked import Candidates, RerankedSearch, score_pairs
+from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.calibration.update.check import PairedQueries
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
@@ -49,7 +49,7 @@ class SecondStageBefore:
         first, k = _searched(self.release, paired, rule.candidates), rule.policy.k
         job, known = self.after.inputs.job, self._known(paired, first)
         scores = score_pairs(self.second.reranker, texts, first.positions, job, "ranking earlier documents", known)
-        candidates = Candidates(first, combined(scores, first.scores, rule.first_stage_weight))
+        candidates = RerankedCandidates(first, combined(scores, first.scores, rule.first_stage_weight))
         top = TopK(candidates.second.scores[:, :k], candidates.second.positions[:, :k])
         relevance = None
         if rule.relevance is not None:

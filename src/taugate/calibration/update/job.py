@@ -237,6 +237,10 @@ class Update(CalibrationStages):
         self._ask()
         return self
 
+    def _manifest(self) -> partial[Manifest]:
+        withdrawn = all_withdrawn(self.current, self.withdrawn)
+        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
+
     def conclude(self, *, keep: bool) -> CheckRecord:
         """Write the release if everything holds, or to `keep` it nevertheless; returns what was decided."""
         check, holds = self.check, self.check.holds and not self.withdrawn
@@ -249,10 +253,6 @@ class Update(CalibrationStages):
             threshold_holds=check.holds,
             withdrawn=self.withdrawn,
         )
-
-    def _manifest(self) -> partial[Manifest]:
-        withdrawn = all_withdrawn(self.current, self.withdrawn)
-        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
 
     def _ask(self) -> None:
         """Ask the promises of the release, and withdraw those that do not hold from the records."""

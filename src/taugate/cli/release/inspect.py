@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from taugate.cli.release.action import action, release_id
+from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history, signing
@@ -96,7 +96,7 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 
 
 @action("show")
-@release_id("the current one")
+@release_argument("the current one")
 def show_manifest(releases: Path, id: str | None) -> int:
     """Print the manifest as it is stored; stderr has its state, and what is certified and checked."""
     release = find(releases, id)
@@ -118,7 +118,7 @@ def _why(manifest: Mapping[str, Any]) -> str:
 
 
 @action("verify")
-@release_id("all")
+@release_argument("all")
 @click.option(
     "--trusted-keys",
     metavar="PATH",

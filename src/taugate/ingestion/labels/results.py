@@ -32,7 +32,7 @@ class Results:
     relevance: Float64 | None
 
 
-def search(release: Release, texts: Sequence[str]) -> Results:
+def search_uncut(release: Release, texts: Sequence[str]) -> Results:
     """Search for queries as the service does, without applying the threshold.
 
     Args:

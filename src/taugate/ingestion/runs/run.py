@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from taugate.ingestion.runs.search_request import finite_number
 from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
+from taugate.storage.json_values import Json
 
 _MISSING = "give a TREC run, or JSON Lines with query_id and results"
 _TREC = "query Q0 document rank score tag"
@@ -138,7 +139,7 @@ class _Builder:
             raise LineError(self.path, line, f"rank {rank} after {results.ranks[-2]}", "list results best first")
         return tag
 
-    def add_object(self, line: int, record: dict[str, Any]) -> None:
+    def add_object(self, line: int, record: dict[str, Json]) -> None:
         """Add a query with its results from a line of JSON."""
         identifier = record.get("query_id")
         if not isinstance(identifier, str) or not identifier:

@@ -166,8 +166,8 @@ def _open(
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
-    queries = golden.read(release / GOLDEN)
-    listed = questions.read(release / QUESTIONS)
+    queries = golden.read_golden(release / GOLDEN)
+    listed = questions.read_calibration_questions(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(

@@ -41,6 +41,7 @@ from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manif
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
+from taugate.storage.json_values import Json
 
 _REMEDY = "calibrate again, or promote another release"
 _MAX_SHOWN = 200  # characters of a manifest's value in a message
@@ -139,7 +140,7 @@ def _manifest_bytes(path: Path) -> bytes:
         raise ReleaseError(f"{path}: cannot be read, or is not a plain file of at most 8 MiB; {_REMEDY}") from error
 
 
-def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+def _parsed(path: Path, content: bytes) -> dict[str, Json]:
     try:
         raw = orjson.loads(content)
     except orjson.JSONDecodeError as error:

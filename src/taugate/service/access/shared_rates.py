@@ -2,7 +2,7 @@
 
 import asyncio
 
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect_redis, log_changes
 from taugate.service.settings import MAX_QUERIES
 
 _PREFIX = "taugate:rate:1:"
@@ -26,7 +26,7 @@ class SharedRates:
 
     def __init__(self, url: str, timeout: float) -> None:
         """Make a client that waits at most `timeout` seconds for a reply, without connecting yet."""
-        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
+        self._redis = connect_redis(url, timeout, MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
         self._timeout = timeout
         self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
