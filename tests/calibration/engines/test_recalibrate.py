@@ -67,4 +67,4 @@ def test_recalibration_stays_on_engine(
     assert EngineRecord.model_validate(manifest_of(releases)["engine"]).collection == record.collection
     same, said = recalibrate(later)
     assert same["release"] == again["release"]
-    assert "nothing to do" in said
+    assert "Nothing to do" in said
