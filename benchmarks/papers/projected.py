@@ -86,7 +86,7 @@ and 13, is not at hand: other data. `scifact` is the paper's own set (300 questi
 
 {table(_HEADER, rows)}
 
-**What reproduces.** The changes on `scifact`, within half a point: no gain for MiniLM. **What does not**: a gain on most sets, with MiniLM on these texts. sre,
+**What reproduces.** The changes of MiniLM on `scifact`, within a tenth of a point: no gain. **What does not**: a gain on most sets, with MiniLM on these texts. sre,
 whose similarities lie close together, gains as the paper's largest rows do. Tried against the losses: without the mean (§4), which takes the losses of centring away, and 3 folds.
 
 NDCG@10 by retention; Algorithm 1 subtracts the mean of the questions, §4 does not:
