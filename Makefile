@@ -144,11 +144,12 @@ test-machines: $(VENV)/.test ## run make quickstart and make test in containers 
 	sh tests/machines/setup.sh
 	$(BIN)/python -m tests.machines $(ARGS)
 
-lint: $(VENV)/.dev ## check formatting, lint, types, layers and wording
+lint: $(VENV)/.dev ## check formatting, lint, types, layers, structure and wording
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python & second=$$!; $(BIN)/mypy; first=$$?; wait $$second && exit $$first
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.structure.limits
 	$(BIN)/python -m tests.docs.wording
 
 format: $(VENV)/.dev ## format the code and apply ruff's fixes

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.checkout import ROOT
-from benchmarks.standalone_chart import standalone
+from benchmarks.standalone import standalone
 from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
 
 _PAGES = ROOT / "docs" / "benchmarks"

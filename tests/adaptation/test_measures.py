@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.adaptation.measures import EncoderComparison, separation_record
+from taugate.adaptation.measures import ComparedEncoders, separation_record
 from taugate.calibration.comparison.general_set import general_set
 from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, power_law_record
 from taugate.calibration.gate.baseline import SearchTrial
@@ -37,7 +37,7 @@ def trial(noise: float) -> SearchTrial:
 
 @pytest.fixture(scope="module")
 def measured() -> MeasuresRecord:
-    comparison = EncoderComparison(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
+    comparison = ComparedEncoders(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
     requested = ParaphrasedQueries.write(QUERY_LIST, 0)
     before = OtherTexts.encode(requested, encode)
     return comparison.measure("whitening", requested, before, before.through(lambda vectors: vectors))

@@ -36,7 +36,7 @@ _STREAM = 5  # random stream of the seed for random documents and bootstraps
 
 
 @dataclass(frozen=True)
-class EncoderComparison:
+class ComparedEncoders:
     """The encoders that are compared, on the corpus and its unseen queries.
 
     Attributes:

@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_i
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.files import sha256_json
 
@@ -32,7 +33,7 @@ def load_base(base: str) -> ExportedEncoder:
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
+    encoder = load_encoder(exported_encoder(base, InputOptions(similarity="cosine")))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
@@ -41,7 +42,9 @@ def load_base(base: str) -> ExportedEncoder:
     return encoder
 
 
-def read_queries(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
+def read_both_splits(
+    data: str, settings: AdaptationSettings, spool: Path, job: Job
+) -> tuple[Dataset, AdaptationQueries]:
     """Read the evaluation split and the training split, if there is one, and divide their queries.
 
     Args:

@@ -121,7 +121,7 @@ def run(options: CompareOptions) -> int:
 
         comparison = compare_encoders(options.data, requested, settings, options.margin, job, measures=options.measures)
     if options.as_json:
-        print_result(as_json(comparison))
+        print_result(comparison_json(comparison))
     else:
         _print_tables(comparison, options)
     choice = comparison.choice
@@ -132,7 +132,7 @@ def run(options: CompareOptions) -> int:
     return 0
 
 
-def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
+def comparison_json(comparison: "EncoderComparison") -> dict[str, Any]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
     return {
         "choice": comparison.choice,

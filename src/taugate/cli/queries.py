@@ -4,13 +4,13 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice
-from taugate.cli.questions import QuestionOptions, listed, questions
+from taugate.cli.questions import QuestionOptions, ask_model, listed_losses
 from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_sentence
@@ -20,6 +20,7 @@ from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.ingestion.queries.near_misses import generate_near_misses
+from taugate.storage.json_values import Json
 
 _Share = Annotated[float, Field(gt=0, le=1), Advice("give a share above 0 and at most 1"), Appearance("SHARE")]
 _LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
@@ -68,10 +69,10 @@ def run(options: QueriesOptions) -> int:
     elif options.split is not None:
         raise InputError("--split: only --unanswerable changes questions of a split; leave it out")
     elif options.method == "crop":
-        value = crop(options)
+        value = make_crops(options)
     else:
         model_options = part(QuestionOptions, options)
-        value = questions(options.data, options.max, options.seed, model_options, options.method, options.per_document)
+        value = ask_model(options.data, options.max, options.seed, model_options, options.method, options.per_document)
     if options.as_json:
         print_result(value | {"seconds": time.monotonic() - started})
     elif options.unanswerable:
@@ -81,7 +82,7 @@ def run(options: QueriesOptions) -> int:
     return 0
 
 
-def _near_misses(options: QueriesOptions) -> dict[str, Any]:
+def _near_misses(options: QueriesOptions) -> dict[str, Json]:
     """Make questions that no document answers; returns the object that --json prints."""
     if options.method != "crop":
         raise InputError(f"--unanswerable: uses no model; leave --method {options.method} out")
@@ -94,14 +95,14 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
     changes = ", ".join(f"{number:,} with {_CHANGES[kind]}" for kind, number in kinds.items())
     count = len(near_misses)
     say(f"{options.data} has {count:,} questions that no document answers, made from split {split}: {changes}")
-    return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
+    return {"kept": count, "kinds": {str(kind): number for kind, number in kinds.items()}, "cost": 0.0}
 
 
-def crop(options: QueriesOptions) -> dict[str, Any]:
+def make_crops(options: QueriesOptions) -> dict[str, Json]:
     """Make crops; returns the object that --json prints."""
     part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
     result = generate_crops(options.data, options.max, options.seed, options.per_document)
-    lost = listed(result.lost, _LOST)
+    lost = listed_losses(result.lost, _LOST)
     sampled = result.kept + sum(asdict(result.lost).values())
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     say_sentence(

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from taugate.calibration.job.reading import sampling_units
+from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.settings import inherited_settings
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli import main as cli
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.summary import summary_lines
 from taugate.retrieval.release.verify import verify
@@ -95,3 +100,11 @@ def test_invalid_cap_is_refused(cap: str, sample: Path, tmp_path: Path, capfd: p
     assert failure(asked, capfd) == f"--count-at-most {cap}: give a whole number of 1 or more, or auto"
     assert cli.main([*asked, "--count-at-most", "some"]) == 2
     assert '"some": give auto, or a whole number of 1 or more' in capfd.readouterr().err
+
+
+def test_cap_that_changes_nothing_is_reported(tmp_path: Path) -> None:
+    data, _ = small(tmp_path, 60)
+    settings, lines = CalibrationSettings(rule=ThresholdRule.from_options(count_at_most="auto")), list[str]()
+    units = sampling_units(read_dataset(data, "test", tmp_path), settings, Job(lines.append))
+    assert (units.unit, units.cap) == ("query", None)
+    assert any(line.startswith("--count-at-most auto changes nothing") for line in lines)

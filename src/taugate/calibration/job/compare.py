@@ -81,14 +81,15 @@ def _measured(
     encoder, reads_texts = calibration.encoders.queries, dataset.vectors is None
     with calibration.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
-    metrics, lexical = calibration.records["metrics"], calibration.records["lexical"]
+    manifest = calibration.draft
+    metrics, lexical = manifest.metrics, manifest.lexical
     return MeasuredEncoder(
         name=name,
         k=calibration.settings.k,
         accuracy=judged.accuracy(),
         ndcg=judged.ndcg(),
         metrics=metrics.get("heldout", metrics["calibration"]),
-        certified=calibration.records["policy"].kind != "none",
+        certified=manifest.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
         measures=measures[0],

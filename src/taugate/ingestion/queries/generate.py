@@ -22,7 +22,7 @@ from taugate.ingestion.queries.crop import crop, sampling_key
 MAX_QUERIES = 1000
 
 
-class Source(NamedTuple):
+class SourceDocument(NamedTuple):
     """A document that a query is made from.
 
     Attributes:
@@ -106,7 +106,9 @@ def _nothing_kept(lost: Losses) -> str:
     return "no document is long enough to crop a query from; add longer ones"
 
 
-def sample_documents(corpus: Path, max_documents: int, seed: int, share: float = 1.0) -> tuple[list[Source], int]:
+def sample_documents(
+    corpus: Path, max_documents: int, seed: int, share: float = 1.0
+) -> tuple[list[SourceDocument], int]:
     """Draw a sample of documents that depends on the seed, but not on their order.
 
     Args:
@@ -122,7 +124,7 @@ def sample_documents(corpus: Path, max_documents: int, seed: int, share: float =
     Raises:
         InputError: If the corpus cannot be read; LineError if a line is invalid.
     """
-    chosen: list[tuple[int, int, Source]] = []
+    chosen: list[tuple[int, int, SourceDocument]] = []
     seen: dict[str, int] = {}
     empty, allowed = 0, None if share == 1 else _chunks_within(corpus, seed, share)
     for position, (line, record) in enumerate(read_objects(corpus)):
@@ -133,7 +135,7 @@ def sample_documents(corpus: Path, max_documents: int, seed: int, share: float =
             continue
         if allowed is not None and identifier not in allowed:
             continue
-        source = Source(-sampling_key(identifier, seed), identifier, text, title or "")
+        source = SourceDocument(-sampling_key(identifier, seed), identifier, text, title or "")
         push = heapq.heappush if len(chosen) < max_documents else heapq.heappushpop
         push(chosen, (source.key, position, source))
     sample = [source for _, _, source in sorted(chosen, key=lambda item: item[1])]
@@ -151,7 +153,7 @@ def _chunks_within(corpus: Path, seed: int, share: float) -> set[str]:
 
 
 def _crops(
-    sources: list[Source], seed: int, existing: Mapping[str, str], result: GeneratedQueries
+    sources: list[SourceDocument], seed: int, existing: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
     """Return the text and the document id of each crop, by query id, and count the documents without one.
 

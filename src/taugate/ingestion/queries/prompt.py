@@ -80,7 +80,7 @@ class Prompt:
             examples: Examples in front of the document.
             seed: Seed of the run.
         """
-        document = shortened(text, MAX_DOCUMENT)
+        document = on_one_line(text, MAX_DOCUMENT)
         digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
         return cls(examples, document, int.from_bytes(digest[:4], "big") >> 1)
 
@@ -101,7 +101,7 @@ class Prompt:
         return [*messages, {"role": "user", "content": f"Document: {self.document}"}]
 
 
-def shortened(text: str, length: int) -> str:
+def on_one_line(text: str, length: int) -> str:
     """Return a text on one line, cut between two words if it is longer than `length` characters."""
     line = " ".join(text.split())
     if len(line) <= length:
@@ -143,8 +143,8 @@ def read_examples(path: Path) -> tuple[Example, ...]:
     """
     examples = tuple(
         Example(
-            shortened(required_text(path, line, record, "document"), MAX_DOCUMENT),
-            shortened(required_text(path, line, record, "query"), MAX_EXAMPLE),
+            on_one_line(required_text(path, line, record, "document"), MAX_DOCUMENT),
+            on_one_line(required_text(path, line, record, "query"), MAX_EXAMPLE),
         )
         for line, record in read_objects(path, 'write one {"document": …, "query": …} a line')
     )

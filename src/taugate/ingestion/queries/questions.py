@@ -30,9 +30,9 @@ from taugate.ingestion.queries.prompt import (
     MAX_EXAMPLE,
     Example,
     Prompt,
+    on_one_line,
     query_of,
     read_examples,
-    shortened,
 )
 from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.queries.replies import Completion, LanguageModel, ReplyCache
@@ -127,7 +127,7 @@ def _labelled_examples(data: Path, before: QueryFile, seed: int) -> tuple[Exampl
     for name in tried:
         document = answers[name]
         if document in texts and document not in chosen and len(chosen) < EXAMPLES:
-            text, query = shortened(texts[document], MAX_EXAMPLE), shortened(human_queries[name], MAX_EXAMPLE)
+            text, query = on_one_line(texts[document], MAX_EXAMPLE), on_one_line(human_queries[name], MAX_EXAMPLE)
             chosen[document] = Example(text, query)
     return tuple(chosen.values()) if len(chosen) == EXAMPLES else ()
 

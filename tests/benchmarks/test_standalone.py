@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from benchmarks.standalone_chart import standalone
+from benchmarks.standalone import standalone
 from taugate.calibration.charts.chart import HEIGHT, WIDTH, Axis, Chart, Figure, LegendEntry
 
 
