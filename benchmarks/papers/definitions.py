@@ -29,8 +29,8 @@ DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     _PCA: (
         ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/gate/projection.py"),
         ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/gate/projection.py"),
-        ("retention r", "eq. 4", "calibrate --retention", "calibration/gate/projection.py"),
-        ("familiarity TF, DF", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/familiarity.py"),
+        ("retention `r`", "eq. 4", "calibrate --retention", "calibration/gate/projection.py"),
+        ("familiarity `TF`, `DF`", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/familiarity.py"),
         ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/spectrum.py"),
         ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/gate/projection.py"),
     ),

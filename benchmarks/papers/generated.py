@@ -62,9 +62,9 @@ def section(plan: Plan) -> str:
         for what, made in ((f"{_CROPS} crops", crops), (f"{_QUESTIONS} documents, questions of {_MODEL}", asked))
     ]
     return f"""\
-NDCG@10 and Recall@100 on scifact. The paper trains an encoder on the generated queries and tests it on human ones; `taugate adapt` does, and
+NDCG@10 and Recall@100 on `scifact`. The paper trains an encoder on the generated queries and tests it on human ones; `taugate adapt` does, and
 [its figures](research/adapt.md#without-labels-from-crops) are of other sets. Here the generated queries themselves are searched: what a calibration on them would be told. `--round-trip off`, so that none is
-dropped because its document is not found; the examples of the prompt are the three that come with Taugate, as scifact's queries are claims and no questions.
+dropped because its document is not found; the examples of the prompt are the three that come with Taugate, as its queries are claims and no questions.
 
 {table(("encoder", "", "queries", "NDCG@10", "Recall@100", "accuracy@5"), rows)}
 
@@ -76,7 +76,7 @@ dropped because its document is not found; the examples of the prompt are the th
 
 **What does not reproduce.** Trained on questions of a model, the paper's encoder beats one trained on crops. Searched as they are, crops are easier than people's queries, because their words are
 the document's own, and questions of {_MODEL} are harder: many ask what the document does not say. It has the size of the paper's smallest model; larger ones are not at hand. Tried: the examples of the
-data set in the prompt, with which the model writes claims, of which none is a question; the round trip, which drops the questions that do not find their document."""
+data set in the prompt, with which the model writes claims, of which none is a question. By default, `taugate queries` drops questions that do not find their document."""
 
 
 def _has_model() -> bool:

@@ -46,24 +46,24 @@ def section(plan: Plan) -> str:
     measured: list[Measured] = []
     for name, encoder, at_hand in plan.pairs():
         if not at_hand:
-            rows.append((name, encoder.title, NOT_RUN, *[""] * 8))
-            ndcg.append((name, encoder.title, NOT_RUN, *[""] * 4))
+            rows.append((f"`{name}`", encoder.title, NOT_RUN, *[""] * 8))
+            ndcg.append((f"`{name}`", encoder.title, NOT_RUN, *[""] * 4))
             continue
         found = plan.measured(name, encoder)
         measured += found
-        rows.append((name, encoder.title, MEASURED, *_row(found)))
-        ndcg.append((name, encoder.title, MEASURED, *_ndcg(found)))
+        rows.append((f"`{name}`", encoder.title, MEASURED, *_row(found)))
+        ndcg.append((f"`{name}`", encoder.title, MEASURED, *_ndcg(found)))
     psis = sorted({row.psi for row in measured})
     return f"""\
 All answerable questions of the split *test*, K = 5, 500 bootstraps of 100 questions; percent, but τ. TeleQuAD, the paper's telecom set, is
-private: its rows stand as published and as measured outside, and every set here is other data. PubMedQA is the paper's 500 test questions, pubmedqa_labelled
-all 1,000. `sre` is `sre-embedding-model`, a MiniLM tuned to other texts; mpnet is joined from five packages (SHA-256 `{MPNET_SHA256[:16]}…`).
+private: its rows stand as published and as measured outside, and every set here is other data. PubMedQA is the paper's 500 test questions, `pubmedqa_labelled`
+all 1,000. `sre` is `sre-embedding-model`, a MiniLM tuned to other texts; mpnet is joined from five packages (SHA-256 `{MPNET_SHA256}`).
 
 {table(_HEADER, rows)}
 
 **What does not reproduce.** On TeleQuAD the means agree; the intervals of COE (78.9–90.7 published, 79.3–86.4 outside) and of ROE (.20–3.47; .61–1.50) do not.
-ψ is {" or ".join(map(str, psis))} in every row measured here, against 5 to 85: no percentile of Γ lowers accuracy measurably. τ is then the largest of m minima, and
-moves with m and l. Tried for the intervals, on scifact with MiniLM: other percentiles of S_topK as θ. The 1st widens that of ROE sixfold and moves both means far away, so
+ψ is {" or ".join(map(str, psis))} in every row measured here, against 5 to 100 in the paper: no percentile of Γ lowers accuracy measurably. τ is then the largest of m minima, and
+moves with the number and size of bootstraps. Tried for the intervals, on `scifact` with MiniLM: other percentiles of S_topK as θ. The 1st widens that of ROE sixfold and moves both means far away, so
 no percentile gives the published means and widths at once:
 
 {_percentiles(plan)}

@@ -40,11 +40,11 @@ def section(plan: Plan) -> str:
     gains: dict[str, list[float]] = {}
     for name, encoder, at_hand in plan.pairs():
         if not at_hand:
-            rows.append((name, encoder.title, NOT_RUN, "", "", "", ""))
+            rows.append((f"`{name}`", encoder.title, NOT_RUN, "", "", "", ""))
             continue
         variants = [plan.measured(name, encoder, variant) for variant in VARIANTS]
         by_set.setdefault(name, []).extend(variants)
-        rows.append((name, encoder.title, MEASURED, *map(_cell, variants)))
+        rows.append((f"`{name}`", encoder.title, MEASURED, *map(_cell, variants)))
         gains.setdefault(encoder.title, []).extend(_gains(variants))
     correlations = [
         (pair, *theirs, *(spread([*_of_seeds(by_set[name], x, y)], 2, 1) for name in by_set))
@@ -57,15 +57,15 @@ top components are the first ⌈d / 100⌉.
 
 {table(("set", "encoder", "", *VARIANTS), rows)}
 
-**What does not reproduce.** The published columns *standardised* and *whitened* seem to be exchanged: whitening makes all variances equal, so I_B is near 100 by its definition, and standardising hardly
-moves it. Here all three raise I_A to 86 or more, because they subtract the mean; published, it moves by a point. For I_A of the baseline (19.43 published, 43.1 outside) other
+**What does not reproduce.** The published columns *standardised* and *whitened* seem to be exchanged: whitening makes all variances equal, so `I_B` is near 100 by its definition, and standardising hardly
+moves it. Here all three raise `I_A` to 86 or more, because they subtract the mean; published, it moves by a point. For `I_A` of the baseline (19.43 published, 43.1 outside) other
 readings of V and of its formula were tried; they raise it:
 
 {readings}
 
 Pearson correlations over encoders × transformations of one data set; published over up to 14 encoders.
 
-{table(("", "published: telecom", "SciQ", "PubMedQA", "average", *(f"{name} ({len(rows)} rows)" for name, rows in by_set.items())), correlations)}
+{table(("", "published: telecom", "SciQ", "PubMedQA", "average", *(f"`{name}` ({len(rows)} rows)" for name, rows in by_set.items())), correlations)}
 
 Accuracy and COE move together here as well. τ and ROE do more than in the paper, on all sets but one. Accuracy under a transformation, less that of the baseline: {_listed(gains)}. So
 "isotropy does not improve accuracy" holds for an encoder that suits the texts, and not for sre, which is far from its own: `taugate compare --measures` shows yours."""
@@ -100,5 +100,5 @@ def _readings(plan: Plan) -> str:
     for name in ("pubmedqa_labelled", "scifact"):
         _, encoder, at_hand = next(plan.pairs([name]))
         if at_hand:
-            rows += [(f"{name}, {what}", *cells) for what, cells in plan.readings(name, encoder)]
+            rows += [(f"`{name}`, {what}", *cells) for what, cells in plan.readings(name, encoder)]
     return table(header, rows)
