@@ -13,7 +13,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 FIELD = "part"  # of the metadata: a or b
 CHANGES = ("boilerplate", "added", "removed", "split", "rewritten")
-_BOILERPLATE = "This page is provided as is, without warranty of any kind, and is subject to the terms stated at the end. "
+_BOILERPLATE = (
+    "This page is provided as is, without warranty of any kind, and is subject to the terms stated at the end. "
+)
 _REPEATED = 4
 _NEAREST = 50  # documents of a query
 _POOL = 8000  # other documents that may be added
@@ -80,7 +82,9 @@ class ChangingSet:
     others: Rows
 
     @classmethod
-    def read(cls, folder: Path, split: str, queries: int, unanswerable: int, others: int, seed: int = 0) -> "ChangingSet":
+    def read(
+        cls, folder: Path, split: str, queries: int, unanswerable: int, others: int, seed: int = 0
+    ) -> "ChangingSet":
         """Draw queries about different documents, and so many documents beside theirs.
 
         If no query of the set is unanswerable, the documents of some are taken out.

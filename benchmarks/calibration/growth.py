@@ -35,7 +35,11 @@ from taugate.service.settings import Settings
 
 _QUERIES = _UNANSWERABLE = 150
 _TIMES = (3, 10)
-_LIMITS = ((0.1, 0.3), (0.2, 0.5), (0.4, 0.7))  # the first that can be certified: of unanswerable and answerable queries
+_LIMITS = (
+    (0.1, 0.3),
+    (0.2, 0.5),
+    (0.4, 0.7),
+)  # the first that can be certified: of unanswerable and answerable queries
 _DEPTH = 20
 _REQUEST = {"path": "/", "body": {"query": "$query", "k": "$depth"}, "results": "results", "id": "id", "score": "score"}
 
@@ -93,12 +97,17 @@ async def _gate(releases: Path, store: Store, texts: Sequence[str]) -> tuple[str
     """Ask a gate its golden questions on the store; returns its reply, and how it cuts the results of other questions."""
     app = create_app(Settings(releases=releases, drift=False))
     transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
         while (await http.get("/readyz")).status_code != 200:
             await asyncio.sleep(0.01)
         golden = (await http.get("/gate/golden")).json()["queries"]
         results = store.search([question["query"] for question in golden])
-        queries = [{"query_id": each["query_id"], "results": found} for each, found in zip(golden, results, strict=True)]
+        queries = [
+            {"query_id": each["query_id"], "results": found} for each, found in zip(golden, results, strict=True)
+        ]
         checked = await http.post("/gate/golden", json={"queries": queries})
         said = "200" if checked.status_code == 200 else f"{checked.status_code}: {checked.json()['error']['message']}"
         replies = [(await http.post("/gate", json={"results": found})).json() for found in store.search(texts)]
@@ -110,7 +119,9 @@ def _updated(work: Path, release: str, questions: Questions) -> tuple[list[str],
     """Ask a release its unanswerable questions; returns cells, and whether more get a result than it certifies."""
     opened = load(work / "releases" / release)
     try:
-        replies = [*Asked(opened, questions, (), {}).replies([questions.texts[query] for query in questions.unanswerable])]
+        replies = [
+            *Asked(opened, questions, (), {}).replies([questions.texts[query] for query in questions.unanswerable])
+        ]
         record, withdrawn = opened.manifest.abstention, opened.manifest.withdrawn or ()
         answered = float(np.mean([bool(reply["results"]) for reply in replies]))
         certified = record is not None and record.certified
@@ -136,7 +147,9 @@ def measure(changing: ChangingSet, work: Path) -> Iterator[tuple[list[str], bool
     questions, store, releases = changing.questions, Store(), work / "releases"
     corpora: list[tuple[str, Rows]] = [("–", changing.rows)]
     for way, others in (("random", changing.others), ("nearest", changing.nearest())):
-        corpora += [(f"{way}, {times} times", changing.rows + others[: (times - 1) * len(changing.rows)]) for times in _TIMES]
+        corpora += [
+            (f"{way}, {times} times", changing.rows + others[: (times - 1) * len(changing.rows)]) for times in _TIMES
+        ]
     texts, start = [questions.texts[query] for query in questions.unanswerable], work / "start"
     _calibrated("calibrate", questions.write(start, changing.rows), "--releases", releases)
     first = current_id(releases)
@@ -144,7 +157,9 @@ def measure(changing: ChangingSet, work: Path) -> Iterator[tuple[list[str], bool
     (work / "request.json").write_text(json.dumps(_REQUEST), "utf-8")
     run = work / "run.jsonl"
     with served(store) as url:
-        command("run", start, "--as", "http", "--url", url, "--request", work / "request.json", "--to", run, "--rate", 5000)
+        command(
+            "run", start, "--as", "http", "--url", url, "--request", work / "request.json", "--to", run, "--rate", 5000
+        )
     gate_limit = _calibrated("calibrate-run", run, start / "qrels" / "test.tsv", "--releases", work / "gates")
     for growth, rows in corpora:
         command("release", "promote", first, "--releases", releases, "--force")

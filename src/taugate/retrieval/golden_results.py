@@ -28,6 +28,7 @@ _MIN_RETURNED = (
 )
 _MAX_BYTES = 64 << 20  # a thousand times what a calibration writes
 _SCORE = "score"
+_ROUNDING = 1e-9  # of a limit, in questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class GoldenResults:
         query_id: Id of the query in the run.
         query: Its text; None if the run did not have it.
         results: The results, best first.
-        unanswerable: Whether no document answered it, so that it shows how a grown store is refused.
+        unanswerable: Whether no document answers it, so that it shows what a grown store refuses.
     """
 
     query_id: str
@@ -130,24 +131,41 @@ def compare(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredR
 
 
 def grown_store(golden: Sequence[GoldenResults], live: Mapping[str, Sequence[ScoredResult]], gate: Gate) -> str | None:
-    """Say that more unanswerable questions get a result than the release promises; None if they do not.
+    """Say that more questions without an answer get a result than the release promises; None if they do not.
 
-    More than at the calibration, too: these are only some of the questions that certified it.
+    More than at the calibration, too: these are only some of the questions that were counted.
     """
-    record, questions = gate.manifest.abstention, [question for question in golden if question.unanswerable]
-    if record is None or record.answered_unanswerable.asked is None or not questions:
+    promised, questions = _promised(gate), [question for question in golden if question.unanswerable]
+    if promised is None or not questions:
         return None
-    before, now = (
-        sum(bool(gate.cut(results).results) for results in lists)
-        for lists in ([question.results for question in questions], [live[question.query_id] for question in questions])
+    (kind, limit), (before, now) = (
+        promised,
+        (
+            sum(bool(gate.cut(results).results) for results in lists)
+            for lists in (
+                [question.results for question in questions],
+                [live[question.query_id] for question in questions],
+            )
+        ),
     )
-    limit = record.answered_unanswerable.asked
-    if now <= max(before, limit * len(questions)):
+    if now <= max(before, limit * len(questions) + _ROUNDING):
         return None
     return (
-        f"{now} of {len(questions)} unanswerable questions get a result, {before} at the calibration, which promised a "
-        f"share of at most {limit:g}"
+        f"{now} of {len(questions)} {kind} get a result, {before} at the calibration, which promised a share of at "
+        f"most {limit:.2g}"
     )
+
+
+def _promised(gate: Gate) -> tuple[str, float] | None:
+    """Return which questions without an answer get a result at most how often; None if nothing is promised."""
+    record, refusal = gate.manifest.abstention, gate.manifest.refusal
+    if record is not None:
+        limit = record.answered_unanswerable.asked
+        return None if limit is None else ("unanswerable questions", limit)
+    if refusal is None:
+        return None
+    lower = min(kind.lower for kind in (refusal.off_topic, refusal.request) if kind is not None)
+    return "off-topic questions and short requests", 1 - lower
 
 
 def _pairs(

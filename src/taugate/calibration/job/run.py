@@ -17,7 +17,6 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
-from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
@@ -116,29 +115,35 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         if calibrated.answer_rule is not None:
             calibrated.answer_rule.score.save(release / ABSTENTION)
         run, rows = self.inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
-        queries = [run.answerable[row] for row in rows.tolist()]
-        if calibrated.abstention is not None and calibrated.abstention.record.certified:
-            certifying = calibrated.abstention.chosen.certify_unanswerable
-            queries += [run.unanswerable[row] for row in golden_rows(certifying).tolist()]
-        golden_results.write_golden_results(release / GOLDEN, _golden(run, queries, self.settings.k))
+        golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], self.settings.k)
+        golden_results.write_golden_results(release / GOLDEN, golden + self._unanswerable_golden(calibrated))
         (release / REPORT).write_text(report, encoding="utf-8")
 
+    def _unanswerable_golden(self, calibrated: Calibrated) -> list[GoldenResults]:
+        """Return golden questions without an answer, of a kind of which it is promised how many get a result."""
+        run, ids, others = self.inputs.dataset, list[str](), self.inputs.off_topic
+        if calibrated.abstention is not None and calibrated.abstention.record.certified:
+            certifying = calibrated.abstention.chosen.certify_unanswerable
+            others, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
+        elif calibrated.refusal is not None and others is not None:
+            names = [name for name in others.queries if name not in run.run.queries]
+            ids = [names[row] for row in golden_rows(np.arange(len(names))).tolist()]
+        return [] if others is None else _golden(others, ids, self.settings.k, unanswerable=True)
 
-def _golden(run: JudgedRun, queries: Sequence[LabelledQuery], k: int) -> list[GoldenResults]:
+
+def _golden(run: Run, ids: Sequence[str], k: int, *, unanswerable: bool = False) -> list[GoldenResults]:
     """Return the first k results of some queries, as the retriever scored them."""
-    sign = SCALES[run.run.scale].sign
-    golden = []
-    for labelled in queries:
-        query = run.run.queries[labelled.id]
+    sign, names, golden = SCALES[run.scale].sign, [*run.numbers], []
+    for query in map(run.queries.__getitem__, ids):
         results = [
             ScoredResult(
-                run.ids[number],
+                names[number],
                 sign * float(query.scores[place]),
                 {name: float(of[place]) for name, of in query.components.items() if not np.isnan(of[place])},
             )
             for place, number in enumerate(map(int, query.documents[:k]))
         ]
-        golden.append(GoldenResults(query.id, query.text, results, not labelled.relevant))
+        golden.append(GoldenResults(query.id, query.text, results, unanswerable))
     return golden
 
 
