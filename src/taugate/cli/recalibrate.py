@@ -64,7 +64,7 @@ class RecalibrateOptions(TrialOptions, UpdateSettings, PromotionOptions):
 
 def run(
     options: RecalibrateOptions,
-    as_json: Callable[["Recalibrated", PromotionRule | None], Mapping[str, object]] | None = None,
+    as_json: Callable[["Recalibrated", PromotionRule | None], Mapping[str, Json]] | None = None,
 ) -> int:
     """Make a release of newer data, if they need one, and promote it if it is as good.
 

@@ -7,6 +7,7 @@ from taugate.cli.recalibrate import GROUPS, RecalibrateOptions
 from taugate.cli.recalibrate import run as recalibrate
 from taugate.cli.terminal.options import Appearance, command_of
 from taugate.cli.terminal.output import say
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -18,7 +19,7 @@ def run(options: RecalibrateOptions) -> int:
     return recalibrate(options, _as_json)
 
 
-def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, object]:
+def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
     written, check = done.written, done.written.check
     loss = done.loss if check is None else check.loss

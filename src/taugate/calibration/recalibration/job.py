@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from taugate.calibration.comparison.publish import Published, publish, unfit
 from taugate.calibration.job.calibration import calibrate
@@ -47,6 +46,7 @@ from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.storage.files import sha256_file, sha256_json
+from taugate.storage.json_values import Json
 from taugate.storage.locks import exclusive_lock
 
 LOCK = ".recalibrating.lock"
@@ -128,7 +128,7 @@ class _Run:
         result = Recalibrated(name, written, new, traffic, loss, published, trial, self.resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
-    def _learn(self) -> dict[str, Any] | None:
+    def _learn(self) -> dict[str, Json] | None:
         """Add judged traffic to the data set, unless an earlier run did.
 
         Returns the counts of queries and judgements, None without logs.
@@ -150,7 +150,7 @@ class _Run:
         if (done := self.state.done("traffic", inputs)) is not None:
             self.resumed.append("traffic")
             return done
-        learned = {"queries": 0, "judgements": 0, "left_out": {}}
+        learned: dict[str, Json] = {"queries": 0, "judgements": 0, "left_out": {}}
         try:
             with self.job.stage("traffic"):
                 traffic = learn_from_traffic(request.logs, Path(request.data), collection=self.manifest.data.name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.rule import QUANTITIES
@@ -22,6 +22,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.promises.asking import promises, stated
 from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.verify import verify_searchable
+from taugate.storage.json_values import Json
 
 _PATHS = {"nothing": "Nothing to do", "check": "Checked", "calibration": "New calibration"}
 
@@ -131,7 +132,7 @@ class Recalibrated:
     current: str
     written: Written
     manifest: Manifest | None = None
-    traffic: dict[str, Any] | None = None
+    traffic: dict[str, Json] | None = None
     loss: Interval | None = None
     published: Published = field(default_factory=Published)
     trial: TrialResult | None = None
