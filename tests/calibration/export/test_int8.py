@@ -1,6 +1,7 @@
 """int8 weights: the product that was promised, vectors that depend on their text alone, and the gate before them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -136,11 +137,19 @@ def calibrate(data: Path, releases: Path, *more: str) -> int:
     return cli.main(["calibrate", str(data), "--verbose", "--releases", str(releases), "--lexical", "off", *more])
 
 
+@pytest.fixture(scope="module")
+def accepted(brief: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release in int8, with a margin of 10 points: 140 queries cannot show half a point."""
+    releases = tmp_path_factory.mktemp("int8")
+    assert calibrate(brief, releases, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
+    return releases / current_id(releases)
+
+
 @pytest.mark.model
-def test_accepted_int8_is_served(brief: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Here with a margin of 10 points: 140 queries cannot show half a point."""
-    assert calibrate(brief, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
-    manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
+def test_accepted_int8_is_served(
+    brief: Path, accepted: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((accepted / "manifest.json").read_bytes())
     int8, projection = manifest["gate"]
     assert (int8["kind"], int8["candidate"], int8["admitted"]) == ("precision", "int8", True)
     assert (int8["confidence"], projection["confidence"]) == (pytest.approx(0.975), pytest.approx(0.975))
@@ -149,15 +158,15 @@ def test_accepted_int8_is_served(brief: Path, tmp_path: Path, capfd: pytest.Capt
     assert set(int8["gain"]) == {
         f"{who}{what}" for who in ("", "baseline_") for what in ("queries_per_second", "milliseconds")
     }
-    release = load(tmp_path / current_id(tmp_path))
+    release = load(accepted)
     texts = [json.loads(line)["text"] for line in (brief / "queries.jsonl").open(encoding="utf-8")]
     answers = release.retriever.search([Query(text, 5) for text in texts])
     order = np.random.default_rng(0).permutation(200)[:140]
     kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
     assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
     assert 1e-3 < manifest["golden_tolerance"] < 0.2, "what another processor may change, and no other encoder"
-    _two_encoders(tmp_path / current_id(tmp_path), manifest)
-    folder = str(tmp_path / current_id(tmp_path) / "encoder")
+    _two_encoders(accepted, manifest)
+    folder = str(accepted / "encoder")
     assert calibrate(brief, tmp_path / "again", "--encoder", folder) == 2
     assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
 
@@ -165,26 +174,25 @@ def test_accepted_int8_is_served(brief: Path, tmp_path: Path, capfd: pytest.Capt
 @pytest.mark.skipif(bert.processor_path("int8") is None, reason="needs a compiler at installation, and AVX2")
 @pytest.mark.model
 def test_release_of_kernel_is_served_in_float32_without_it(
-    brief: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    brief: Path, accepted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert calibrate(brief, tmp_path, "--precision", "int8", "--margin", "0.1") == 0
-    folder = tmp_path / current_id(tmp_path)
-    assert json.loads((folder / "manifest.json").read_bytes())["encoder"]["runtime"] == "kernel"
+    assert json.loads((accepted / "manifest.json").read_bytes())["encoder"]["runtime"] == "kernel"
     monkeypatch.setattr(bert, "kernel", None)
     caplog.clear()
-    release = load(folder)
+    release = load(accepted)
     assert release.precision == "float32"
     assert release.retriever.search([Query("a permit", 5)])[0].best_score is not None
     (line,) = caplog.messages
     assert "int8 needs a processor with AVX2" in line and line.endswith("; encoding queries with encoder-float32")
     with pytest.raises(EncoderError, match="int8 needs a processor with AVX2"):
-        load(folder, precision="int8")
+        load(accepted, precision="int8")
     assert calibrate(brief, tmp_path / "graph", "--precision", "int8", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / "graph" / current_id(tmp_path / "graph") / "manifest.json").read_bytes())
     assert manifest["encoder"]["runtime"] == "onnxruntime"
     assert load(tmp_path / "graph" / current_id(tmp_path / "graph")).precision == manifest["encoder"]["precision"]
     monkeypatch.undo()
-    forged = forge(folder, lambda release, raw: raw["encoder"].update(sha256="0" * 64))
+    copy = shutil.copytree(accepted, tmp_path / accepted.name)
+    forged = forge(copy, lambda release, raw: raw["encoder"].update(sha256="0" * 64))
     with pytest.raises(ReleaseError, match="are not the encoder in the manifest"):
         load(forged)  # float32 is for what a machine cannot run, not for what the manifest does not name
 
