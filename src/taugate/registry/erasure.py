@@ -142,8 +142,8 @@ def _check_in_process(source: Path) -> None:
     """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
-        named, known = record.get("kind"), get_args(EngineKind)
-        kind = named if named in known else known[0]
+        stated, engines = record.get("kind"), get_args(EngineKind)
+        kind = stated if stated in engines else engines[0]
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
             "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "

@@ -19,7 +19,7 @@ COUNT, GONE = 2000, 7
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_subset_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(INDEX_KINDS, "ivf-pq", replace(INDEX_KINDS["ivf-pq"], least=COUNT - GONE))
+    monkeypatch.setitem(INDEX_KINDS, "ivf-pq", replace(INDEX_KINDS["ivf-pq"], min_documents=COUNT - GONE))
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)
     before = build(kind, documents)

@@ -35,9 +35,9 @@ _MAX_GRAPH = 1_000_000
 
 def check_index_trainable(choice: IndexChoice, documents: int) -> None:
     """Raise InputError if there are too few documents to train the requested kind of index."""
-    if choice != "auto" and documents < (least := INDEX_KINDS[choice].least):
+    if choice != "auto" and documents < (needed := INDEX_KINDS[choice].min_documents):
         raise InputError(
-            f"--index {choice}: its codes need {least} documents to train, and there are only {documents}; "
+            f"--index {choice}: its codes need {needed} documents to train, and there are only {documents}; "
             "choose another index, or auto"
         )
 

@@ -80,8 +80,8 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     Raises:
         InputError: If too few documents are left to train codes.
     """
-    if len(kept) < (least := INDEX_KINDS[index.kind].least):
-        raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {least}; calibrate again")
+    if len(kept) < (needed := INDEX_KINDS[index.kind].min_documents):
+        raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {needed}; calibrate again")
     smaller = build(index.kind, index.vectors[kept])
     if isinstance(index, ApproximateIndex) and isinstance(smaller, ApproximateIndex):
         smaller.breadth = index.breadth

@@ -20,13 +20,13 @@ class IndexKind:
     Attributes:
         vectors_beside: Whether VECTORS is beside its file; if both are possible, its own file tells, because releases
             of 0.2 and before have none.
-        least: Smallest number of documents that can be indexed.
+        min_documents: Smallest number of documents that can be indexed.
         baseline: Whether it is the exact search that others are compared with.
         lossless: Whether it is proven to return what exact search returns.
     """
 
     vectors_beside: tuple[bool, ...] = (False,)
-    least: int = 0
+    min_documents: int = 0
     baseline: bool = False
     lossless: bool = False
 
@@ -37,5 +37,5 @@ INDEX_KINDS: dict[Kind, IndexKind] = {
     "flat-int8": IndexKind((True, False), lossless=True),
     "hnsw": IndexKind((True, False)),
     "ivf-flat": IndexKind(),
-    "ivf-pq": IndexKind((True,), least=MIN_FOR_CODES),
+    "ivf-pq": IndexKind((True,), min_documents=MIN_FOR_CODES),
 }

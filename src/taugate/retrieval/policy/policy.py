@@ -219,7 +219,7 @@ class Policy:
     """A decision score and the threshold τ that it is compared with.
 
     Attributes:
-        kind: What is compared with τ (`kinds.py`).
+        kind: What is compared with τ: a key of POLICIES.
         tau: Threshold in units of the decision score; None keeps all.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.

@@ -27,11 +27,11 @@ class Scale:
     zero: bool = False
     sign: float = 1.0
 
-    def check(self, policy: str, given: str) -> None:
-        """Raise InputError if a policy means nothing on this scale, which `given` names."""
+    def check(self, policy: str, source: str) -> None:
+        """Raise InputError if a policy means nothing on this scale, which `source` names."""
         if policy in POLICIES and POLICIES[policy].needs_zero and not self.zero:
             raise InputError(
-                f"--policy {policy}: a share of the best score means nothing for {given}; give --policy gap, the "
+                f"--policy {policy}: a share of the best score means nothing for {source}; give --policy gap, the "
                 "difference from the best score"
             )
 

@@ -25,8 +25,8 @@ def certified_loss(
 
     A limit on average has no confidence, and one of generated questions does not hold for those of people.
     """
-    known = STATEMENTS.get(statement or "")
-    if state != "calibrated" or known is None or known.on_average:
+    limit = STATEMENTS.get(statement or "")
+    if state != "calibrated" or limit is None or limit.on_average:
         return None
     if tau is None or max_loss is None or confidence is None:
         return None
