@@ -68,19 +68,19 @@ def promotions(releases: Path) -> list[str | None]:
 
 
 def test_changed_documents_keep_threshold(recalibrate: Recalibrating, copy: Path, first: str) -> None:
-    code, found, said = recalibrate("--promote-if", HOLDS)
+    code, printed, error = recalibrate("--promote-if", HOLDS)
     assert code == 0
-    assert (found["previous"], found["promoted"], found["refusal"], found["resumed"]) == (first, True, None, [])
-    assert found["verdict"]["path"] == "check"
-    assert found["changed"] == {"added": 5, "changed": 5, "removed": 0}
-    assert 0 <= found["loss"]["lower"] <= found["loss"]["mean"] <= found["loss"]["upper"] <= 1
-    assert found["gate"]["clauses"][0]["finding"] == "holds"
-    assert current_id(copy) == found["release"] != first
-    old, new = verify_searchable(copy / first), verify_searchable(copy / found["release"])
+    assert (printed["previous"], printed["promoted"], printed["refusal"], printed["resumed"]) == (first, True, None, [])
+    assert printed["verdict"]["path"] == "check"
+    assert printed["changed"] == {"added": 5, "changed": 5, "removed": 0}
+    assert 0 <= printed["loss"]["lower"] <= printed["loss"]["mean"] <= printed["loss"]["upper"] <= 1
+    assert printed["gate"]["clauses"][0]["finding"] == "holds"
+    assert current_id(copy) == printed["release"] != first
+    old, new = verify_searchable(copy / first), verify_searchable(copy / printed["release"])
     assert (new.parent, new.bootstrap, new.encoder, new.policy) == (first, old.bootstrap, old.encoder, old.policy)
     assert new.data.documents == old.data.documents + 5
-    assert "Verdict     Checked: the documents changed, and the threshold still holds: on " in said
-    assert "Promoted in place of" in said
+    assert "Verdict     Checked: the documents changed, and the threshold still holds: on " in error
+    assert "Promoted in place of" in error
     assert not (copy / STATE).exists()
     assert recalibrate()[1]["verdict"]["path"] == "nothing"
 
@@ -88,10 +88,10 @@ def test_changed_documents_keep_threshold(recalibrate: Recalibrating, copy: Path
 def test_changed_labels_are_calibrated(recalibrate: Recalibrating, sample: Path, tmp_path: Path, copy: Path) -> None:
     recalibrate.data = relabelled(newer(sample, tmp_path / "relabelled", lambda documents: documents))
     first = verify_searchable(copy / str(current_id(copy)))
-    code, found, said = recalibrate("--promote-if", HOLDS)
-    assert (code, found["promoted"], found["verdict"]["path"]) == (0, True, "calibration")
-    assert "Verdict     New calibration: the labels changed (queries and qrels)." in said
-    new = verify_searchable(copy / found["release"])
+    code, printed, error = recalibrate("--promote-if", HOLDS)
+    assert (code, printed["promoted"], printed["verdict"]["path"]) == (0, True, "calibration")
+    assert "Verdict     New calibration: the labels changed (queries and qrels)." in error
+    new = verify_searchable(copy / printed["release"])
     assert (new.bootstrap, new.encoder) == (first.bootstrap, first.encoder)
     assert (new.policy.method, new.policy.k, new.data.split) == (first.policy.method, first.policy.k, first.data.split)
     assert (new.update, new.data.answerable) == (None, first.data.answerable + 1)
@@ -99,10 +99,12 @@ def test_changed_labels_are_calibrated(recalibrate: Recalibrating, sample: Path,
 
 def test_unchanged_data_write_no_release(recalibrate: Recalibrating, sample: Path, copy: Path, first: str) -> None:
     recalibrate.data = sample
-    code, found, said = recalibrate()
-    assert (code, found["release"], found["promoted"], found["changed"]) == (0, first, False, None)
-    assert found["verdict"]["path"] == "nothing"
-    assert said.splitlines()[-1].startswith("Nothing to do: the documents and labels are those of the current release.")
+    code, printed, error = recalibrate()
+    assert (code, printed["release"], printed["promoted"], printed["changed"]) == (0, first, False, None)
+    assert printed["verdict"]["path"] == "nothing"
+    assert error.splitlines()[-1].startswith(
+        "Nothing to do: the documents and labels are those of the current release."
+    )
     assert release_ids(copy) == [first]
 
 
@@ -112,8 +114,8 @@ def test_same_documents_in_other_bytes_write_no_release(
     recalibrate.data = newer(sample, tmp_path / "rewritten", lambda documents: documents)
     corpus = recalibrate.data / "corpus.jsonl"
     corpus.write_bytes(corpus.read_bytes().replace(b'", "', b'",  "'))
-    code, found, _ = recalibrate()
-    assert (code, found["verdict"]["path"], release_ids(copy)) == (0, "nothing", [first])
+    code, printed, _ = recalibrate()
+    assert (code, printed["verdict"]["path"], release_ids(copy)) == (0, "nothing", [first])
 
 
 def test_threshold_that_no_calibration_replaces_is_inherited(
@@ -126,35 +128,35 @@ def test_threshold_that_no_calibration_replaces_is_inherited(
 
     promotion.promote(copy, clone(copy / first, 1, adjusted, parent=first))
     recalibrate.data = newer(sample, tmp_path / "garbled", garbled)
-    code, found, said = recalibrate()
-    assert (code, found["promoted"], found["verdict"]["path"]) == (4, False, "calibration")
-    assert verify_searchable(copy / found["release"]).state == "inherited"
-    assert "A new calibration cannot certify it either: " in said.splitlines()[-1]
-    assert "its threshold was given with --tau" in said.splitlines()[-1]
+    code, printed, error = recalibrate()
+    assert (code, printed["promoted"], printed["verdict"]["path"]) == (4, False, "calibration")
+    assert verify_searchable(copy / printed["release"]).state == "inherited"
+    assert "A new calibration cannot certify it either: " in error.splitlines()[-1]
+    assert "its threshold was given with --tau" in error.splitlines()[-1]
     code, again, _ = recalibrate()
-    assert (code, again["release"], again["resumed"]) == (4, found["release"], ["calibrate"])
+    assert (code, again["release"], again["resumed"]) == (4, printed["release"], ["calibrate"])
     recalibrate.data = relabelled(recalibrate.data)
     assert recalibrate()[0] == 2
 
 
 def test_failed_rule_is_not_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     rule = "accuracy not lower by more than 0.000001"
-    code, found, said = recalibrate("--promote-if", rule)
+    code, printed, error = recalibrate("--promote-if", rule)
     assert code == 4
-    assert (found["promoted"], current_id(copy)) == (False, first)
-    assert 'the promotion rule does not hold: "accuracy not lower by more than 1e-06"' in found["refusal"]
-    assert found["refusal"] in said.splitlines()[-1]
+    assert (printed["promoted"], current_id(copy)) == (False, first)
+    assert 'the promotion rule does not hold: "accuracy not lower by more than 1e-06"' in printed["refusal"]
+    assert printed["refusal"] in error.splitlines()[-1]
     code, again, _ = recalibrate("--promote-if", rule)
-    assert (code, again["release"], again["resumed"]) == (4, found["release"], ["calibrate"])
+    assert (code, again["release"], again["resumed"]) == (4, printed["release"], ["calibrate"])
     assert len(release_ids(copy)) == 2, "the same data are not calibrated twice"
     code, other, _ = recalibrate("--promote-if", HOLDS)
-    assert (code, other["release"], other["promoted"]) == (0, found["release"], True)
+    assert (code, other["release"], other["promoted"]) == (0, printed["release"], True)
 
 
 def test_no_promote_writes_release(recalibrate: Recalibrating, copy: Path, first: str) -> None:
-    code, found, said = recalibrate("--no-promote")
-    assert (code, found["promoted"], found["refusal"], current_id(copy)) == (0, False, None, first)
-    assert "because of --no-promote" in said
+    code, printed, error = recalibrate("--no-promote")
+    assert (code, printed["promoted"], printed["refusal"], current_id(copy)) == (0, False, None, first)
+    assert "because of --no-promote" in error
 
 
 @pytest.mark.slow
@@ -174,16 +176,16 @@ def test_killed_recalibration_resumes(
 ) -> None:
     relabelled(recalibrate.data)
     recalibrate.killed(*moment, "--promote-if", HOLDS)
-    code, found, _ = recalibrate("--promote-if", HOLDS)
-    assert (code, found["promoted"], found["resumed"]) == (0, True, resumed)
-    assert current_id(copy) == found["release"]
-    assert promotions(copy)[-1] == found["release"]
-    assert promotions(copy).count(found["release"]) == 1
+    code, printed, _ = recalibrate("--promote-if", HOLDS)
+    assert (code, printed["promoted"], printed["resumed"]) == (0, True, resumed)
+    assert current_id(copy) == printed["release"]
+    assert promotions(copy)[-1] == printed["release"]
+    assert promotions(copy).count(printed["release"]) == 1
     assert len(release_ids(copy)) == 2, "the same release is not written twice"
     for each in release_ids(copy):
         verify_searchable(copy / each)
     assert not (copy / STATE).exists()
-    assert recalibrate()[1]["release"] == found["release"], "and nothing is left to do"
+    assert recalibrate()[1]["release"] == printed["release"], "and nothing is left to do"
 
 
 @pytest.mark.slow
@@ -198,9 +200,9 @@ def test_killed_check_resumes(
     recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
 ) -> None:
     recalibrate.killed(*moment)
-    code, found, _ = recalibrate()
-    assert (code, found["promoted"], found["resumed"]) == (0, True, resumed)
-    assert (found["verdict"]["path"], len(release_ids(copy))) == ("check", 2)
+    code, printed, _ = recalibrate()
+    assert (code, printed["promoted"], printed["resumed"]) == (0, True, resumed)
+    assert (printed["verdict"]["path"], len(release_ids(copy))) == ("check", 2)
     assert recalibrate()[1]["verdict"]["path"] == "nothing"
 
 
@@ -218,8 +220,8 @@ def test_manual_promotion_does_not_block_recalibration(recalibrate: Recalibratin
     assert cli.main(["release", "promote", refused["release"], "--releases", str(copy)]) == 0
     with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
         corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
-    _, found, _ = recalibrate("--promote-if", HOLDS)
-    assert (found["previous"], found["changed"]["added"], found["promoted"]) == (refused["release"], 1, True)
+    _, printed, _ = recalibrate("--promote-if", HOLDS)
+    assert (printed["previous"], printed["changed"]["added"], printed["promoted"]) == (refused["release"], 1, True)
 
 
 def test_weak_evidence_is_refused_before_trial(recalibrate: Recalibrating, copy: Path, first: str) -> None:
@@ -227,10 +229,10 @@ def test_weak_evidence_is_refused_before_trial(recalibrate: Recalibrating, copy:
         lines = (recalibrate.data / name).read_text().splitlines(keepends=True)
         kept = lines[:21] if name.endswith(".tsv") else lines
         (recalibrate.data / name).write_text("".join(kept))
-    code, found, said = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "60")
-    assert (code, found["shadow"], current_id(copy)) == (4, None, first)
-    assert "provisional" in found["refusal"]
-    assert "trying" not in said
+    code, printed, error = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "60")
+    assert (code, printed["shadow"], current_id(copy)) == (4, None, first)
+    assert "provisional" in printed["refusal"]
+    assert "trying" not in error
 
 
 @pytest.mark.slow
@@ -242,22 +244,22 @@ def test_judged_traffic_is_added(recalibrate: Recalibrating, copy: Path, tmp_pat
     log.write(path)
     recalibrate.killed("before", JOB, "calibrate", "--log", str(path))
     assert (recalibrate.data / "qrels" / "traffic.tsv").is_file()
-    code, found, said = recalibrate("--log", str(path))
-    assert (code, found["resumed"], found["traffic"]) == (
+    code, printed, error = recalibrate("--log", str(path))
+    assert (code, printed["resumed"], printed["traffic"]) == (
         0,
         ["traffic"],
         {"queries": 1, "judgements": 1, "left_out": {}},
     )
-    assert "Judged traffic: 1 query with 1 judgement." in said
+    assert "Judged traffic: 1 query with 1 judgement." in error
 
 
 def test_log_without_judgements_is_ignored(recalibrate: Recalibrating, tmp_path: Path) -> None:
     path = tmp_path / "queries.log"
     log = TrafficLog(collection="zaragoza")
     log.asked("When does the office open?", ["d1"])
-    code, found, said = recalibrate("--log", str(log.write(path)))
-    assert (code, found["promoted"], found["traffic"]["queries"]) == (0, True, 0)
-    assert "warning: " in said
+    code, printed, error = recalibrate("--log", str(log.write(path)))
+    assert (code, printed["promoted"], printed["traffic"]["queries"]) == (0, True, 0)
+    assert "warning: " in error
 
 
 @pytest.mark.parametrize(
@@ -273,32 +275,32 @@ def test_log_without_judgements_is_ignored(recalibrate: Recalibrating, tmp_path:
 def test_invalid_input_writes_nothing(
     recalibrate: Recalibrating, copy: Path, first: str, more: list[str], message: str
 ) -> None:
-    code, _, said = recalibrate(*more)
+    code, _, error = recalibrate(*more)
     assert code == 2
-    assert message in said
+    assert message in error
     assert release_ids(copy) == [first]
     assert not (copy / STATE).exists()
 
 
 def test_invalid_state_file_is_rejected(recalibrate: Recalibrating, copy: Path) -> None:
     (copy / STATE).write_text("{}")
-    code, _, said = recalibrate()
+    code, _, error = recalibrate()
     assert code == 2
-    assert "remove the file" in said
+    assert "remove the file" in error
 
 
 def test_missing_current_release_explains_remedy(
     sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, said = Recalibrating(capfd, sample, tmp_path / "none")()
+    code, _, error = Recalibrating(capfd, sample, tmp_path / "none")()
     assert code != 0
-    assert "run `taugate calibrate" in said or "`taugate calibrate DATA --releases" in said
+    assert "run `taugate calibrate" in error or "`taugate calibrate DATA --releases" in error
     assert not (tmp_path / "none").exists()
 
 
 def test_failed_trial_removes_shadow(recalibrate: Recalibrating, copy: Path) -> None:
-    code, found, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
+    code, printed, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
     assert code == 4
-    assert "http://127.0.0.1:9 did not respond" in found["refusal"]
-    assert "on 0 of 200 queries" in found["refusal"]
+    assert "http://127.0.0.1:9 did not respond" in printed["refusal"]
+    assert "on 0 of 200 queries" in printed["refusal"]
     assert shadow_id(copy) is None
