@@ -43,8 +43,8 @@ that differs in its topics alone. Tried: 2 to 20 clusters, which is the paper's 
 
 
 def _cells(documents: Float32, seeds: int) -> list[str]:
-    found = [topic_clusters(documents, seed) for seed in range(seeds)]
-    topics: list[TopicClusters] = [each for each in found if each is not None]
+    runs = [topic_clusters(documents, seed) for seed in range(seeds)]
+    topics: list[TopicClusters] = [each for each in runs if each is not None]
     distance = cosine_distance(documents)
     return [
         NOT_RUN if distance is None else f"{distance:.4f}",

@@ -49,10 +49,10 @@ def section(plan: Plan) -> str:
             rows.append((f"`{name}`", encoder.title, NOT_RUN, *[""] * 8))
             ndcg.append((f"`{name}`", encoder.title, NOT_RUN, *[""] * 4))
             continue
-        found = plan.measured(name, encoder)
-        measured += found
-        rows.append((f"`{name}`", encoder.title, MEASURED, *_row(found)))
-        ndcg.append((f"`{name}`", encoder.title, MEASURED, *_ndcg(found)))
+        rows_of_encoder = plan.measured(name, encoder)
+        measured += rows_of_encoder
+        rows.append((f"`{name}`", encoder.title, MEASURED, *_row(rows_of_encoder)))
+        ndcg.append((f"`{name}`", encoder.title, MEASURED, *_ndcg(rows_of_encoder)))
     psis = sorted({row.psi for row in measured})
     return f"""\
 All answerable questions of the split *test*, K = 5, 500 bootstraps of 100 questions; percent, but τ. TeleQuAD, the paper's telecom set, is

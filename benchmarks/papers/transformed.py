@@ -78,8 +78,8 @@ def _cell(rows: Sequence[Measured]) -> str:
 
 def _gains(variants: Sequence[Sequence[Measured]]) -> list[float]:
     """Return the change of mean accuracy by each transformation, in points."""
-    base, *others = (100 * float(np.mean(of(rows, lambda row: row.metrics.accuracy.mean))) for rows in variants)
-    return [other - base for other in others]
+    base, *transformed = (100 * float(np.mean(of(rows, lambda row: row.metrics.accuracy.mean))) for rows in variants)
+    return [other - base for other in transformed]
 
 
 def _listed(gains: Mapping[str, Sequence[float]]) -> str:

@@ -91,16 +91,16 @@ def imports(package: str, trees: Mapping[str, ast.Module]) -> dict[str, set[str]
 
 def circles(edges: Mapping[str, set[str]]) -> list[str]:
     """List circles of modules, one for each edge that has to go until there is none."""
-    found, left = [], {module: set(imported) for module, imported in edges.items()}
+    circles, left = [], {module: set(imported) for module, imported in edges.items()}
     while True:
         try:
             TopologicalSorter(left).prepare()
         except CycleError as error:
             circle: list[str] = error.args[1]  # each module is imported by the next
-            found.append(" <- ".join(circle))
+            circles.append(" <- ".join(circle))
             left[circle[1]].discard(circle[0])
         else:
-            return found
+            return circles
 
 
 def _module(package: str, name: str) -> str:

@@ -121,14 +121,14 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
 
     def _unanswerable_golden(self, calibrated: Calibrated) -> list[GoldenResults]:
         """Return golden questions without an answer, of a kind of which it is promised how many get a result."""
-        run, ids, others = self.inputs.dataset, list[str](), self.inputs.off_topic
+        run, ids, asked = self.inputs.dataset, list[str](), self.inputs.off_topic
         if calibrated.abstention is not None and calibrated.abstention.record.certified:
             certifying = calibrated.abstention.chosen.certify_unanswerable
-            others, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
-        elif calibrated.refusal is not None and others is not None:
-            names = [name for name in others.queries if name not in run.run.queries]
+            asked, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
+        elif calibrated.refusal is not None and asked is not None:
+            names = [name for name in asked.queries if name not in run.run.queries]
             ids = [names[row] for row in golden_rows(np.arange(len(names))).tolist()]
-        return [] if others is None else _golden(others, ids, self.settings.k, unanswerable=True)
+        return [] if asked is None else _golden(asked, ids, self.settings.k, unanswerable=True)
 
 
 def _golden(run: Run, ids: Sequence[str], k: int, *, unanswerable: bool = False) -> list[GoldenResults]:

@@ -110,12 +110,12 @@ class _Run:
         traffic = self._learn()
         if traffic is not None and traffic["queries"]:
             self._count_traffic()
-        first, *others = self.settings.labelled_splits or (str(self.settings.split),)
-        optional = (GENERATED, *others) if self.settings.labels else ()
+        first, *more_splits = self.settings.labelled_splits or (str(self.settings.split),)
+        optional = (GENERATED, *more_splits) if self.settings.labels else ()
         own_vectors = not self.manifest.reads_texts
         with local_folder(request.data, first, optional=optional, own_vectors=own_vectors) as folder:
             with self.job.stage("read"):
-                digests = _digests(folder, (first, *others)) | (vector_digests(folder) if own_vectors else {})
+                digests = _digests(folder, (first, *more_splits)) | (vector_digests(folder) if own_vectors else {})
             written = self._write(folder, digests)
         if written.release == self.current.name:
             self.state.finish()
