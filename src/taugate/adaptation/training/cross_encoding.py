@@ -69,9 +69,9 @@ class ScoredPairs:
     def first_stage_weight(self) -> float:
         """Return the weight of the first stage's score in the log-odds that a document answers a query."""
         relevant = np.concatenate(self.relevant_scores)
-        others = self.negative_scores[self.negatives >= 0]
-        labels = np.repeat([1, 0], [len(relevant), len(others)])
-        fitted = LogisticRegression(C=np.inf).fit(np.concatenate([relevant, others])[:, None], labels)
+        irrelevant = self.negative_scores[self.negatives >= 0]
+        labels = np.repeat([1, 0], [len(relevant), len(irrelevant)])
+        fitted = LogisticRegression(C=np.inf).fit(np.concatenate([relevant, irrelevant])[:, None], labels)
         return max(0.0, float(fitted.coef_[0, 0]))
 
     def usable(self) -> list[int]:

@@ -145,9 +145,9 @@ class _Loss(torch.nn.Module):
 
 def _contrast(scores: torch.Tensor, relevant: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of relevant pairs, each against the irrelevant ones of its row; both (b, d)."""
-    others = scores.masked_fill(relevant, _MASKED).logsumexp(1, keepdim=True)
+    irrelevant = scores.masked_fill(relevant, _MASKED).logsumexp(1, keepdim=True)
     count = relevant.sum().clamp(min=1)
-    return (softplus(others - scores) * relevant).sum() / count
+    return (softplus(irrelevant - scores) * relevant).sum() / count
 
 
 def train_token_encoder(

@@ -70,12 +70,12 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         }
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
-        others = _alternatives(study, inputs, queries)
+        other_rules = _alternatives(study, inputs, queries)
     return Decided(
         policy=policy,
         strata=strata,
         metrics=metrics,
-        alternatives=others,
+        alternatives=other_rules,
         relevance=_reliability(study, inputs, inherited),
         no_answer=_answered_without_answer(study, policy),
         labels=None if few_labels is None else few_labels.record(policy, settings.rule),
@@ -129,11 +129,11 @@ def _alternatives(study: Study, inputs: StudyInputs, queries: CalibrationQueries
     usable = study.scored if study.fitted else replace(study.scored, relevance=None, unanswerable_relevance=None)
     # Queries that chose ρ may certify an alternative, so alternatives do not refuse any.
     queries = replace(queries, scored=replace(usable, answering=None))
-    others = alternatives(inputs.settings.rule, queries, study.scored.take(_unseen_by_fit(study)))
+    rules = alternatives(inputs.settings.rule, queries, study.scored.take(_unseen_by_fit(study)))
     if study.few_labels is None:
-        return others
+        return rules
     # A certificate counts every judged query once, which is wrong for queries sampled with weights.
-    return [rule for rule in others if not METHODS[rule.method].certifies]
+    return [rule for rule in rules if not METHODS[rule.method].certifies]
 
 
 def _unseen_by_fit(study: Study) -> NDArray[np.int64]:

@@ -46,17 +46,17 @@ def checked_answers(study: Study, policy: PolicyRecord) -> CheckedAnswers | None
     """Count the answers that are lost, on held-out queries if any are; None if no query finds an answer."""
     members = study.measured.members
     queries = study.scored.take(members)
-    found = np.flatnonzero(queries.judged.accuracy() > 0)
-    if not len(found):
+    answered = np.flatnonzero(queries.judged.accuracy() > 0)
+    if not len(answered):
         return None
-    lost: Mask = queries.judged.accuracy(queries.kept(policy.kind, policy.threshold))[found] == 0
-    units = study.search.units.take(members[found])
+    lost: Mask = queries.judged.accuracy(queries.kept(policy.kind, policy.threshold))[answered] == 0
+    units = study.search.units.take(members[answered])
     return CheckedAnswers(
         mean=float(lost.mean()),
         lower=1 - share_at_most(~lost, units),
         upper=share_at_most(lost, units),
         heldout="heldout" in study.parts,
-        answers=len(found),
+        answers=len(answered),
         lost=int(lost.sum()),
     )
 

@@ -68,8 +68,8 @@ class SecondStageBefore:
 
 def _searched(release: Release, paired: PairedQueries, depth: int) -> TopK:
     """Search the old corpus for so many results of each query."""
-    found = release.retriever.index.search(paired.vectors, depth + max_own_passages(paired.own_passages))
-    return exclude_own(paired.own_passages, found)
+    results = release.retriever.index.search(paired.vectors, depth + max_own_passages(paired.own_passages))
+    return exclude_own(paired.own_passages, results)
 
 
 def _kept(
