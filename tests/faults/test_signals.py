@@ -81,6 +81,7 @@ def test_sighup_before_ready(releases: Path) -> None:
     with ServiceProcess(releases) as service:
         until(lambda: '"listening"' in service.log())
         while '"ready"' not in service.log():
+            assert service.process.poll() is None, service.log()
             service.process.send_signal(signal.SIGHUP)
             time.sleep(0.02)
         assert service.ready().http.post("/search", json={"query": "permit"}).status_code == 200
