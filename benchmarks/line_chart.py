@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.checkout import ROOT
+from benchmarks.standalone import standalone
 from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
-from taugate.calibration.charts.standalone import standalone
 
 _PAGES = ROOT / "docs" / "benchmarks"
 _SERIES = ("s-topk", "s-correct", "s-random", "s-ndcg")

@@ -57,7 +57,7 @@ class Page(Generic[Plan]):
     """A page and the modules that measure it.
 
     Attributes:
-        file: Name of the page in docs/benchmarks.
+        file: Name of the page in its folder.
         module: Module that `python -m` runs.
         title: First line, with the #.
         introduction: Paragraphs under the title.
@@ -65,6 +65,7 @@ class Page(Generic[Plan]):
         options: Further options, in the order of --help.
         needs_data: Names of the sections that read TAUGATE_DATA, None for all.
         has_sets: Whether --sets chooses data sets.
+        folder: Folder of the page.
     """
 
     file: str
@@ -75,6 +76,12 @@ class Page(Generic[Plan]):
     options: Sequence[Option] = ()
     needs_data: Collection[str] | None = None
     has_sets: bool = False
+    folder: str = "docs/benchmarks"
+
+    @property
+    def path(self) -> Path:
+        """Path of the page."""
+        return ROOT / self.folder / self.file
 
     def parser(self, description: str | None) -> argparse.ArgumentParser:
         """Build the command line; a page may add options of its own. `description` is usually the module's docstring."""
@@ -87,7 +94,7 @@ class Page(Generic[Plan]):
             parser.add_argument("--sets", nargs="*", default=[], help="data sets (default: all)")
         names = [*self.sections]
         parser.add_argument("--tables", nargs="*", choices=names, default=names, help="sections to measure")
-        parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks" / self.file)
+        parser.add_argument("--page", type=Path, default=self.path)
         parser.add_argument("--json", type=Path, default=RESULTS / self.file.replace(".md", ".json"))
         return parser
 

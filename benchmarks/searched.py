@@ -13,7 +13,7 @@ from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
+from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
@@ -116,7 +116,7 @@ class SearchedSplit:
         fitted = fit_relevance(values[parts.fit], relevant[parts.fit], parts.clusters)
         if fitted is None:
             return None
-        model = recalibrate(fitted.model, values[parts.not_fitting], relevant[parts.not_fitting])
+        model = map_probabilities(fitted.model, values[parts.not_fitting], relevant[parts.not_fitting])
         answerable = model.probability(values).astype(np.float32)
         relevance = Relevance(model, background, self.k)
         return EstimatedRelevance(relevance, answerable, None, fitted)

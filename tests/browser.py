@@ -52,6 +52,7 @@ def opened(
 
 def violations(page: Page) -> list[str]:
     """Return the violations that axe finds on a page: rule, message and the first elements that break it."""
+    _drawn(page)
     results = Axe().run(page).response["violations"]
     return [f"{rule['id']}: {rule['help']}: {[node['target'] for node in rule['nodes'][:3]]}" for rule in results]
 
@@ -63,5 +64,11 @@ def cut_off(page: Page) -> list[str]:
       .filter(node => !["auto", "scroll"].includes(getComputedStyle(node).overflowX)
         && getComputedStyle(node).textOverflow !== "ellipsis")
       .map(node => `${node.tagName} ${node.className} ${node.scrollWidth} > ${node.clientWidth}`)"""
+    _drawn(page)
     elements: list[str] = page.evaluate(script)
     return elements
+
+
+def _drawn(page: Page) -> None:
+    """Wait until the page has drawn itself for the present size of its window, which it does one frame later."""
+    page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")

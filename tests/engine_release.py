@@ -92,7 +92,7 @@ def _write(
     if hybrid is not None:
         hybrid.lexical.save(staging / LEXICAL)
         lexical = {"lexical": LexicalRecord.of(hybrid)}
-        golden.write(staging / GOLDEN, [_searched(source, hybrid, query) for query in source.golden])
+        golden.write_golden(staging / GOLDEN, [_searched(source, hybrid, query) for query in source.golden])
     if engine:
         for name in IN_ENGINE:
             (staging / name).unlink(missing_ok=True)

@@ -3,7 +3,8 @@
 `TAUGATE_DATA=… python -m benchmarks.calibration.changed_documents` prints a table. Each promise of the manifest is asked
 of the release as its words say it: a loss "to τ" with τ as the threshold of the request, other losses by plain searches.
 Labelled queries have to keep it; for queries that were kept aside it counts as broken if an exact 95 % limit says so.
-The exit code is 1 if any promise is broken.
+The rows *check* are of `taugate recalibrate --no-promote`, which keeps the thresholds. The exit code is 1 if any promise
+is broken.
 """
 
 import argparse
@@ -252,14 +253,21 @@ def measure(changing: ChangingSet, options: str, work: Path, foreign: Sequence[s
         questions = changing.questions.on(rows)
         newer = questions.write(work / "newer", rows, few=few)
         gone = sorted({row["_id"] for row in changing.rows} - {row["_id"] for row in rows})
-        for verb in ("update", "recalibrate", *(["erase"] if gone else [])):
+        for verb in ("check", "recalibrate", *(["erase"] if gone else [])):
             command("release", "promote", first, "--releases", releases, "--force")
             try:
                 if verb == "erase":
                     code, out = command("release", "erase", first, *gone, "--releases", releases)
                     release = out.strip()
                 else:
-                    code, out = command(verb, newer, "--releases", releases, "--json")
+                    code, out = command(
+                        "recalibrate",
+                        newer,
+                        "--releases",
+                        releases,
+                        "--json",
+                        *(["--no-promote"] if verb == "check" else []),
+                    )
                     release = json.loads(out)["release"]
             except RuntimeError as error:
                 yield [change, verb, "–", "–", f"no release: {error}"]

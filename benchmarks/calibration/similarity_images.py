@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.checkout import ROOT
-from taugate.calibration.charts.standalone import Scheme, standalone
+from benchmarks.standalone import Scheme, standalone
 from taugate.calibration.report.figures import densities_figure
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.sample import write_sample

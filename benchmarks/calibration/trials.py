@@ -16,7 +16,7 @@ from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import with_enough_evidence
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.release.evidence import Statement
+from taugate.retrieval.release.methods import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = ThresholdRule("bootstrap", "similarity")

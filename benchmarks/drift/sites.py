@@ -12,7 +12,7 @@ from benchmarks.drift.near import delays_beside
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, labelled, released
 from benchmarks.markdown import share, table
-from taugate.retrieval.policy.policy import decision_scores, keep
+from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -115,7 +115,7 @@ def _write(plan: DriftPlan, data: Path) -> dict[str, dict[str, set[str]]]:
 def _lost(release: Release, site: _Site) -> float:
     """Share of the queries with a relevant document among the top-K and none among those kept."""
     top = release.retriever.index.search(site.vectors, release.manifest.policy.k)
-    decisions = decision_scores(release.manifest.policy.kind, top.scores, None)  # by similarity, as _OPTIONS say
+    decisions = POLICIES[release.manifest.policy.kind].decide(top.scores, None)  # by similarity, as _OPTIONS say
     kept = keep(decisions, release.retriever.policy.threshold)
     correct: NDArray[np.bool_] = np.array(
         [

@@ -16,7 +16,7 @@ from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
-from taugate.retrieval.policy.policy import decision_scores, keep
+from taugate.retrieval.policy.policy import POLICIES, keep
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.vectors.similarity import Float32
@@ -48,7 +48,7 @@ class Pool:
         index = index or release.retriever.index
         top = index.search(vectors, release.manifest.policy.k)
         positions = np.random.default_rng(0).integers(0, len(index), size=(len(vectors), _RANDOM))
-        decisions = decision_scores(release.manifest.policy.kind, top.scores, None)  # by similarity, as is the default
+        decisions = POLICIES[release.manifest.policy.kind].decide(top.scores, None)  # by similarity, as is the default
         kept = keep(decisions, release.retriever.policy.threshold).sum(axis=1)
         return cls(top.scores, index.score(vectors, positions), kept.astype(np.float32))
 

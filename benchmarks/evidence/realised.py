@@ -19,7 +19,7 @@ from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import with_enough_evidence
-from taugate.retrieval.policy.policy import decision_scores, keep
+from taugate.retrieval.policy.policy import POLICIES, keep
 
 HEADING = "Realised loss of certified cuts"
 SETS = ("squad_v2_dev", "squadshifts_new_wiki", "covidqa_chunks", "scifact/train", "mixed_large", "pubmedqa_labelled")
@@ -122,7 +122,7 @@ def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[R
     units, everything = searched.units, np.arange(len(searched.queries))
     members = np.split(np.argsort(units.clusters, kind="stable"), np.cumsum(units.sizes())[:-1])
     scores = searched.judged.top.scores
-    stairs = {kind: Staircase.of(searched, decision_scores(kind, scores, None), max(LOSSES)) for kind in _FIXED}
+    stairs = {kind: Staircase.of(searched, POLICIES[kind].decide(scores, None), max(LOSSES)) for kind in _FIXED}
     rows = {kind: [Row(name, kind, loss) for loss in LOSSES] for kind in _FIXED}
     for number in range(splits):
         calibration, others = unseen(np.random.default_rng([seed, number]), units)

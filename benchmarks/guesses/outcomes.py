@@ -74,9 +74,9 @@ class SetOutcome:
         with tempfile.TemporaryDirectory() as spool:
             indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
             study, inputs = indexed.studied(settings)
-            policy: PolicyRecord = decide(study, inputs)["policy"]
+            policy: PolicyRecord = decide(study, inputs).policy
             default, inputs = indexed.studied(CalibrationSettings(seed=seed, refusal=True))
-            papers: PolicyRecord = decide(default, inputs)["policy"]
+            papers: PolicyRecord = decide(default, inputs).policy
         dataset = indexed.dataset
         labels = clusters(dataset.answerable + dataset.unanswerable)
         members = study.parts["heldout"].members

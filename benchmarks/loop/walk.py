@@ -26,7 +26,7 @@ _SERVICES, _SHADOW_SHARE, _RELOAD_SECONDS, _TRIED = 2, 0.5, 2.0, 200
 _CALM_SECONDS = 20.0  # of the traffic before
 _WATCHED = 1000  # questions after the promotion, in which no alarm may begin: five blocks of evidence
 _PATIENCE, _PAUSE = 400.0, 0.5
-_MAX_LOSS, _RULE = "0.05", "answerable empty not higher by more than 0.05"
+_MAX_LOSS = "0.05"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ second. Then half of the passages are replaced by passages of {ADDED}, with thei
 services still have the release of the old corpus. When a service raises an alarm, one command runs, and nothing else is done:
 
 ```text
-taugate recalibrate DATA --releases DIR --promote-if "{_RULE}" --url http://… --url http://… --shadow {_TRIED}
+taugate recalibrate DATA --releases DIR --url http://… --url http://… --shadow {_TRIED}
 ```
 
 {table(["event", "seconds"], rows)}
@@ -165,7 +165,7 @@ def _recalibrate(
 ) -> "subprocess.Popen[bytes]":
     command = ["nice", "-n", "19"]  # searches come first, on the same two cores
     command += [sys.executable, "-m", "taugate", "recalibrate", str(data), "--releases", str(releases), "--json"]
-    command += ["--promote-if", _RULE, "--shadow", str(_TRIED)]
+    command += ["--shadow", str(_TRIED)]
     command += [part for url in urls for part in ("--url", url)]
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE)
 

@@ -1,4 +1,4 @@
-"""Compares the pages of docs/benchmarks with the modules that measure them: title, introduction, sections, commands.
+"""Compares pages with the modules that measure them: title, introduction, sections, commands.
 
 `python -m benchmarks.structure.pages` prints what differs, and ends with 1 if anything does; `--write` writes titles and
 introductions from the modules, and leaves sections as they are.
@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from benchmarks.checkout import ROOT
 from benchmarks.page import Page
 
 _MODULES = (
     "calibration.abstention_tables", "calibration.tables", "drift.tables", "engines.tables", "evaluators.tables",
     "evidence.tables", "gate.tables", "guesses.__main__", "hybrid.tables", "ingestion.tables", "labels.tables",
-    "loop.tables", "reliability.tables", "serving.tables", "update.tables",
+    "loop.tables", "papers.tables", "reliability.tables", "serving.tables", "update.tables",
 )  # fmt: skip
 
 
@@ -29,16 +28,15 @@ def main() -> int:
     pages: list[Page[Any]] = [import_module(f"benchmarks.{name}").PAGE for name in _MODULES]
     if arguments.write:
         for page in pages:
-            path = ROOT / "docs" / "benchmarks" / page.file
-            _, heading, sections = path.read_text(encoding="utf-8").partition("\n## ")
-            path.write_text(f"{page.title}\n\n{page.introduction}\n{heading}{sections}", encoding="utf-8")
-    differences = [f"docs/benchmarks/{page.file}: {line}" for page in pages for line in _differences(page)]
+            _, heading, sections = page.path.read_text(encoding="utf-8").partition("\n## ")
+            page.path.write_text(f"{page.title}\n\n{page.introduction}\n{heading}{sections}", encoding="utf-8")
+    differences = [f"{page.folder}/{page.file}: {line}" for page in pages for line in _differences(page)]
     sys.stdout.write("".join(f"{line}\n" for line in differences))
     return int(bool(differences))
 
 
 def _differences(page: Page[Any]) -> Iterator[str]:
-    text = (ROOT / "docs" / "benchmarks" / page.file).read_text(encoding="utf-8")
+    text = page.path.read_text(encoding="utf-8")
     if not text.startswith(f"{page.title}\n\n{page.introduction}\n\n## "):
         yield "title or introduction differs; run with --write"
     headings = [section.HEADING for section in page.sections.values()]

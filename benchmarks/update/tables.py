@@ -15,7 +15,7 @@ PAGE = Page[UpdatePlan](
     module="benchmarks.update.tables",
     title="# Updates: seconds, bytes, and what a kill leaves behind",
     introduction="""\
-`taugate update` makes a release of a newer corpus with the encoder and the threshold of the current one
+If only documents changed, `taugate recalibrate` makes a release of a newer corpus with the encoder and the threshold of the current one
 ([how to](../how-to/update-the-corpus.md)). It encodes only texts that the current release does not have. This page measures how long that
 takes, whether the files are those of a full run with the same threshold, and what is left when it is killed. The line under each heading
 repeats the measurement.""",

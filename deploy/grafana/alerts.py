@@ -15,7 +15,8 @@ _SOURCE = "prometheus"  # uid of the data source in deploy/grafana/provisioning
 _RUNBOOKS = '{{ or $externalLabels.taugate_runbooks "docs/runbooks" }}'  # Grafana's templates have no external labels
 # A second number in an annotation: Prometheus queries it in the template, and Grafana beside the alert's expression.
 _QUERY = re.compile(
-    r"\{\{ with printf \"(?P<series>\S+)\{job='%s',(?P<labels>[^}]*)\}\" \$labels\.job \| query \}\}\s*"
+    r"\{\{ with printf \"(?P<series>\S+)\{namespace='%s',job='%s',(?P<labels>[^}]*)\}\" "
+    r"\$labels\.namespace \$labels\.job \| query \}\}\s*"
     r"\{\{- \. \| first \| value (?P<format>\| [^}]+?) \}\}\{\{ end \}\}"
 )
 
@@ -44,7 +45,11 @@ def _rule(rule: dict[str, Any]) -> dict[str, Any]:
     annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
     # With the labels of the drift alerts, by which Grafana finds the value that belongs to one of them.
     second_numbers = [
-        _data("C", _SOURCE, {"expr": f"max by (job, signal) ({match['series']}{{{match['labels']}}})", **_INSTANT})
+        _data(
+            "C",
+            _SOURCE,
+            {"expr": f"max by (namespace, job, signal) ({match['series']}{{{match['labels']}}})", **_INSTANT},
+        )
         for match in _QUERY.finditer(rule["annotations"]["summary"])
     ]
     return {

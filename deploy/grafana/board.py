@@ -7,7 +7,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DashboardLinkType
 
 from deploy.grafana.panels import SOURCE, Content
-from deploy.grafana.promql import JOB, selected
+from deploy.grafana.promql import INSTALLATION, selected
 
 # Of docker-compose.yml; the chart puts its own settings in their places.
 PLAYGROUND = "http://127.0.0.1:8000/playground"
@@ -34,17 +34,17 @@ class _Event(AnnotationQuery, Builder[AnnotationQuery]):
 
 _SERVED = f"{selected('taugate_release_info')} == 1"
 _BEFORE = f"{selected('taugate_release_info')} offset {_STEP_SECONDS}s == 1"
-_PROMOTED = f"max by (job, release) ({_SERVED}) unless max by (job, release) ({_BEFORE})"
+_PROMOTED = f"max by (namespace, job, release) ({_SERVED}) unless max by (namespace, job, release) ({_BEFORE})"
 _EVENTS = (
-    _Event("Promotions", "blue", "{{job}} serves {{release}}", _PROMOTED),
+    _Event("Promotions", "blue", "{{namespace}} {{job}} serves {{release}}", _PROMOTED),
     _Event(
         "Reloads",
         "purple",
         "{{instance}}: reload {{outcome}}",
         "sum by (instance, outcome) (increase("
-        f'taugate_reloads_total{{{JOB},outcome=~"loaded|failed"}}[{_STEP_SECONDS}s])) > 0',
+        f'taugate_reloads_total{{{INSTALLATION},outcome=~"loaded|failed"}}[{_STEP_SECONDS}s])) > 0',
     ),
-    _Event("Alerts", "red", "{{alertname}}", f'ALERTS{{{JOB},alertname=~"Taugate.*",alertstate="firing"}}'),
+    _Event("Alerts", "red", "{{alertname}}", f'ALERTS{{{INSTALLATION},alertname=~"Taugate.*",alertstate="firing"}}'),
 )
 
 
@@ -60,8 +60,14 @@ def _links() -> list[dashboard.DashboardLink]:
     ]
 
 
+def _selector(label: str) -> dashboard.QueryVariable:
+    # "All" is .*, which also finds series without a namespace, as there are outside Kubernetes.
+    chosen = dashboard.QueryVariable(label).query(f"label_values(taugate_release_info, {label})").datasource(SOURCE)
+    return chosen.multi(multi=True).include_all(include_all=True).all_value(".*").label(label)
+
+
 def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> dashboard.Dashboard:
-    """Return a dashboard with these rows and panels, with selectors for the Prometheus and its jobs."""
+    """Return a dashboard with these rows and panels, with selectors for the Prometheus, its namespaces and jobs."""
     built = (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -71,15 +77,9 @@ def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> das
         .refresh("30s")
         .time("now-6h", "now")
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Prometheus"))
-        .with_variable(
-            dashboard.QueryVariable("job")
-            .query("label_values(taugate_release_info, job)")
-            .datasource(SOURCE)
-            .multi(multi=True)
-            .include_all(include_all=True)
-            .label("job")
-        )
     )
+    for label in ("namespace", "job"):
+        built = built.with_variable(_selector(label))
     for event in _EVENTS:
         built = built.annotation(event)
     for link in _links():

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.builders.timeseries import Panel as Lines
 
 from deploy.grafana.board import board
 from deploy.grafana.panels import NEUTRAL, Content, banded, firing, limited, lines, number, states
-from deploy.grafana.promql import JOB, aggregated, quantiles, rates, selected, series
+from deploy.grafana.promql import INSTALLATION, aggregated, quantiles, rates, selected, series
 
 
 def _similarity(name: str, title: str) -> Lines:
@@ -17,7 +17,7 @@ def _similarity(name: str, title: str) -> Lines:
             quantiles(
                 "taugate_similarity",
                 {quantile: f"{100 * quantile:g}th percentile" for quantile in (0.05, 0.25, 0.5, 0.75, 0.95)},
-                selector=f'{JOB},set="{name}"',
+                selector=f'{INSTALLATION},set="{name}"',
             ),
             "none",
             low=None,  # a cosine may be negative
@@ -33,7 +33,7 @@ def _overlap(title: str, meaning: str, live: str, reference: str) -> Lines:
             title,
             meaning,
             {
-                "{{job}}": f"avg by (job) ({selected(f'taugate_{live}')})",
+                "{{namespace}} {{job}}": f"avg by (namespace, job) ({selected(f'taugate_{live}')})",
                 "live {{bound}}": f"avg by (bound) ({selected(f'taugate_{live}_interval')})",
                 "calibration {{bound}}": f"min by (bound) ({selected(f'taugate_{reference}_reference')})",
             },
@@ -106,13 +106,13 @@ _CONTENT: list[Content] = [
         "Alarms",
         "All replicas together: evidence that chance rarely produces, and a shift that matters (docs/drift.md).",
         selected("job:taugate_drift_alarm:pooled"),
-        "{{job}} {{signal}}",
+        "{{namespace}} {{job}} {{signal}}",
     ),
     limited(
         lines(
             "Evidence",
             "Log evidence of a shift, averaged over replicas, as a share of the evidence that raises an alarm.",
-            series("job:taugate_drift_evidence:pooled", "job", "signal"),
+            series("job:taugate_drift_evidence:pooled", "namespace", "job", "signal"),
             "percentunit",
         ),
         {1: "red"},
@@ -121,7 +121,7 @@ _CONTENT: list[Content] = [
         lines(
             "Effect",
             "Largest shift in the window, as Cohen's h. Alarms look for 0.1 beyond sampling error.",
-            aggregated("max", "taugate_drift_effect", "job", "signal"),
+            aggregated("max", "taugate_drift_effect", "namespace", "job", "signal"),
             "none",
         ),
         {0.1: "orange"},  # the default TAUGATE_DRIFT_SMALLEST_EFFECT
@@ -131,8 +131,10 @@ _CONTENT: list[Content] = [
             title,
             "In the live windows of all replicas, beside the calibration. Alerts name both.",
             {
-                "{{job}}": f'job:taugate_drift_share:avg{{{JOB},signal="{signal}"}}',
-                "calibration {{job}}": f'job:taugate_drift_share_reference:avg{{{JOB},signal="{signal}"}}',
+                "{{namespace}} {{job}}": selected("job:taugate_drift_share:avg", f'signal="{signal}"'),
+                "calibration {{namespace}} {{job}}": selected(
+                    "job:taugate_drift_share_reference:avg", f'signal="{signal}"'
+                ),
             },
             "percentunit",
         )
@@ -145,18 +147,21 @@ _CONTENT: list[Content] = [
     lines(
         "Judged replies",
         "Per hour, on all replicas. Without any that hold no relevant result, the alarm quality has no evidence.",
-        {"{{job}} {{outcome}}": f"sum by (job, outcome) (rate({selected('taugate_judged_replies_total')}[1h])) * 3600"},
+        {
+            "{{namespace}} {{job}} {{outcome}}": "sum by (namespace, job, outcome) "
+            f"(rate({selected('taugate_judged_replies_total')}[1h])) * 3600"
+        },
     ),
     lines(
         "Replicas with an alarm",
         "With shared evidence, all replicas alarm at once. Without it, one replica alone is not yet a common alarm.",
-        aggregated("sum", "taugate_drift_alarm", "job", "signal"),
+        aggregated("sum", "taugate_drift_alarm", "namespace", "job", "signal"),
     ),
     limited(
         lines(
             "Queries not analyzed",
             "Share of the queries of an hour that arrived faster than drift detection could process them.",
-            series("job:taugate_drift_lost:ratio_rate1h", "job"),
+            series("job:taugate_drift_lost:ratio_rate1h", "namespace", "job"),
             "percentunit",
         ),
         {0.01: "orange"},  # as TaugateDriftObservationsLost
@@ -170,14 +175,14 @@ _CONTENT: list[Content] = [
     lines(
         "Above θ of the calibration",
         "All replicas, over an hour: judged documents (COE of the shown ones) and random documents (ROE).",
-        series("job:taugate_overlap_above:ratio_rate1h", "job", "set"),
+        series("job:taugate_overlap_above:ratio_rate1h", "namespace", "job", "set"),
         "percentunit",
         high=1,
     ),
     lines(
         "Similarities behind COE and ROE",
         "Number of similarities in the windows of all replicas.",
-        aggregated("sum", "taugate_overlap_samples", "job", "set"),
+        aggregated("sum", "taugate_overlap_samples", "namespace", "job", "set"),
     ),
     Row("Distributions"),
     _similarity("topk", "Similarity with the top-K"),
@@ -186,7 +191,7 @@ _CONTENT: list[Content] = [
     lines(
         "Distance of the top-K similarities from the calibration",
         "Kolmogorov-Smirnov, PSI and Wasserstein of the window. They raise no alarms; docs/drift.md says why.",
-        aggregated("max", "taugate_drift_statistic", "job", "test"),
+        aggregated("max", "taugate_drift_statistic", "namespace", "job", "test"),
         "none",
     ),
     Row("Canaries and feedback"),
@@ -210,7 +215,7 @@ _CONTENT: list[Content] = [
     lines(
         "Explored results",
         "Results below the threshold that were shown for exploration (TAUGATE_EXPLORE_SHARE), per second.",
-        rates("taugate_explored_total", "job"),
+        rates("taugate_explored_total", "namespace", "job"),
         "ops",
     ),
 ]

@@ -26,7 +26,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from deploy.grafana.promql import JOB, Queries
+from deploy.grafana.promql import INSTALLATION, Queries
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 NEUTRAL = "text"  # the text colour, for numbers that are neither good nor bad
@@ -171,6 +171,6 @@ def firing() -> stat.Panel:
     return number(
         "Alerts firing",
         "Taugate's alerts in Prometheus. The runbooks, linked above, say what to do.",
-        f'count(ALERTS{{{JOB},alertname=~"Taugate.*",alertstate="firing"}}) or vector(0)',
+        f'count(ALERTS{{{INSTALLATION},alertname=~"Taugate.*",alertstate="firing"}}) or vector(0)',
         {None: "green", 1: "red"},
     )

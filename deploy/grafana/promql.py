@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-JOB = 'job=~"$job"'
+INSTALLATION = 'namespace=~"$namespace",job=~"$job"'
 Queries = Mapping[str, str]  # legend: expression
 
 
-def rate(metric: str, *labels: str, selector: str = JOB) -> str:
+def rate(metric: str, *labels: str, selector: str = INSTALLATION) -> str:
     """Return the sum of a counter's rates per second, by labels.
 
     Args:
@@ -18,7 +18,7 @@ def rate(metric: str, *labels: str, selector: str = JOB) -> str:
     return f"sum{kept} (rate({metric}{{{selector}}}[$__rate_interval]))"
 
 
-def rates(metric: str, *labels: str, selector: str = JOB) -> Queries:
+def rates(metric: str, *labels: str, selector: str = INSTALLATION) -> Queries:
     """Return a query for a counter's rate per second, by labels."""
     return {_legend(labels): rate(metric, *labels, selector=selector)}
 
@@ -28,12 +28,12 @@ def aggregated(function: str, metric: str, *labels: str) -> Queries:
     return {_legend(labels): f"{function} by ({', '.join(labels)}) ({selected(metric)})"}
 
 
-def means(histogram: str, label: str) -> Queries:
-    """Return a query for the mean of a histogram's values, by label."""
-    return {_legend([label]): f"{rate(f'{histogram}_sum', label)} / {rate(f'{histogram}_count', label)}"}
+def means(histogram: str, *labels: str) -> Queries:
+    """Return a query for the mean of a histogram's values, by labels."""
+    return {_legend(labels): f"{rate(f'{histogram}_sum', *labels)} / {rate(f'{histogram}_count', *labels)}"}
 
 
-def quantiles(histogram: str, legends: Mapping[float, str], *labels: str, selector: str = JOB) -> Queries:
+def quantiles(histogram: str, legends: Mapping[float, str], *labels: str, selector: str = INSTALLATION) -> Queries:
     """Return queries for quantiles of a histogram's values.
 
     Args:
@@ -51,9 +51,9 @@ def series(metric: str, *labels: str) -> Queries:
     return {_legend(labels): selected(metric)}
 
 
-def selected(metric: str) -> str:
-    """Return a metric limited to the jobs selected in the dashboard."""
-    return f"{metric}{{{JOB}}}"
+def selected(metric: str, *more: str) -> str:
+    """Return a metric limited to the namespaces and jobs selected in the dashboard, and to more selectors."""
+    return f"{metric}{{{','.join([INSTALLATION, *more])}}}"
 
 
 def _legend(labels: Sequence[str]) -> str:

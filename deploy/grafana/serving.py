@@ -4,9 +4,10 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from deploy.grafana.board import board
 from deploy.grafana.panels import NEUTRAL, Content, firing, limited, lines, number
-from deploy.grafana.promql import JOB, aggregated, means, quantiles, rate, rates, selected, series
+from deploy.grafana.promql import INSTALLATION, aggregated, means, quantiles, rate, rates, selected, series
 
-_SEARCHES = f'rate(taugate_request_duration_seconds_count{{{JOB},route=~"/search.*"}}[$__rate_interval])'
+_EMPTY = selected("job:taugate_drift_share:avg", 'signal="empty_responses"')
+_SEARCHES = f'rate(taugate_request_duration_seconds_count{{{INSTALLATION},route=~"/search.*"}}[$__rate_interval])'
 _CONTENT: list[Content] = [
     Row("Summary"),
     firing(),
@@ -34,7 +35,7 @@ _CONTENT: list[Content] = [
     number(
         "No result",
         "Share of searches in the live windows; the dashboard on drift compares it with the calibration.",
-        f'max(job:taugate_drift_share:avg{{{JOB},signal="empty_responses"}})',
+        f"max({_EMPTY})",
         {None: NEUTRAL},
         "percentunit",
     ),
@@ -47,7 +48,7 @@ _CONTENT: list[Content] = [
             quantiles(
                 "taugate_request_duration_seconds",
                 {0.5: "p50", 0.95: "p95", 0.99: "p99"},
-                selector=f'{JOB},route=~"/search.*"',
+                selector=f'{INSTALLATION},route=~"/search.*"',
             ),
             "s",
         ),
@@ -58,8 +59,8 @@ _CONTENT: list[Content] = [
             "Errors and refusals",
             "Share of requests that end with a 5xx, or with 429 because too many are waiting.",
             {
-                "{{job}} 5xx": selected("job:taugate_errors:ratio_rate5m"),
-                "{{job}} 429": selected("job:taugate_refused:ratio_rate5m"),
+                "{{namespace}} {{job}} 5xx": selected("job:taugate_errors:ratio_rate5m"),
+                "{{namespace}} {{job}} 429": selected("job:taugate_refused:ratio_rate5m"),
             },
             "percentunit",
         ),
@@ -75,8 +76,10 @@ _CONTENT: list[Content] = [
         "Searches with no result",
         "Share of queries, over five minutes.",
         {
-            "{{job}}": selected("job:taugate_empty:ratio_rate5m"),
-            "calibration {{job}}": f'job:taugate_drift_share_reference:avg{{{JOB},signal="empty_responses"}}',
+            "{{namespace}} {{job}}": selected("job:taugate_empty:ratio_rate5m"),
+            "calibration {{namespace}} {{job}}": selected(
+                "job:taugate_drift_share_reference:avg", 'signal="empty_responses"'
+            ),
         },
         "percentunit",
     ),
@@ -90,7 +93,7 @@ _CONTENT: list[Content] = [
     lines(
         "Queries encoded together",
         "Mean batch size of the encoder; 1 at low load.",
-        means("taugate_encode_batch_size", "job"),
+        means("taugate_encode_batch_size", "namespace", "job"),
     ),
     lines(
         "Queries waiting or running",
@@ -189,7 +192,7 @@ _CONTENT: list[Content] = [
         "Refused",
         "Requests per second refused before a search: keys, scopes, rates, connections, incomplete requests; no "
         "queries that the release refuses.",
-        rates("taugate_refused_total", "reason", selector=f'{JOB},reason!="unanswerable"'),
+        rates("taugate_refused_total", "reason", selector=f'{INSTALLATION},reason!="unanswerable"'),
         "reqps",
     ),
     lines(

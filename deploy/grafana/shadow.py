@@ -4,11 +4,11 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from deploy.grafana.board import board
 from deploy.grafana.panels import NEUTRAL, Content, firing, lines, number
-from deploy.grafana.promql import JOB, aggregated, quantiles, rate, rates, selected
+from deploy.grafana.promql import INSTALLATION, aggregated, quantiles, rate, rates, selected
 
-_QUERIES = rate("taugate_shadow_queries_total", selector=f'{JOB},outcome="compared"')
+_QUERIES = rate("taugate_shadow_queries_total", selector=f'{INSTALLATION},outcome="compared"')
 _OF_EACH_QUERY = f"/ ignoring (side) group_left {_QUERIES}"
-_KEPT = rate("taugate_shadow_results_total", "side", selector=f'{JOB},outcome="kept"')
+_KEPT = rate("taugate_shadow_results_total", "side", selector=f'{INSTALLATION},outcome="kept"')
 _OVERLAP = [rate(f"taugate_shadow_overlap_{part}") for part in ("sum", "count")]
 _EMPTY = f"{rate('taugate_shadow_empty_responses_total', 'side')} {_OF_EACH_QUERY}"
 _CHANGED = f"{rate('taugate_shadow_changed_responses_total')} / {_QUERIES}"
@@ -18,7 +18,7 @@ _CONTENT: list[Content] = [
     number(
         "Compared in an hour",
         "Queries that both releases have answered.",
-        f'sum(increase(taugate_shadow_queries_total{{{JOB},outcome="compared"}}[1h]))',
+        f'sum(increase(taugate_shadow_queries_total{{{INSTALLATION},outcome="compared"}}[1h]))',
         {None: NEUTRAL},
         "short",
     ),

@@ -1,10 +1,14 @@
 """Look up known vulnerabilities of every pinned package: `make audit`, or `python -m deploy.requirements.audit`.
 
+It also lists the images that the Dockerfile, docker-compose.yml and the chart take from a registry.
+
 Exit status: 0 if no package has a known vulnerability; 1 if some have, which are listed; 3 if no service has advisories
-on all packages, so that nothing is known. pip-audit itself exits with 0 if an index answers but has no advisories.
+on all packages, so that nothing is known; else 2 if an image is named without its digest.
+pip-audit itself exits with 0 if an index answers but has no advisories.
 """
 
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +20,29 @@ FILES = ["service.txt", "milvus.txt", "calibration.txt", "torch.txt", "gpu.txt",
 SERVICES = {"pypi": "the package index", "osv": "OSV"}  # services of pip-audit; the first needs no further host
 
 
+# `FROM` names stages, or the argument PYTHON; images of our own are built, not pulled.
+_NAMED = re.compile(r"^(?:ARG PYTHON=|\s*image: )(?!taugate/)(?P<image>\S+)", re.MULTILINE)
+_NAMING = ["deploy/docker/Dockerfile", "docker-compose.yml", "deploy/compose/milvus.yml"]
+
+
 def main() -> int:
+    """Return the exit status: that of the packages, or if they are well, that of the images."""
+    status, images = _packages(), unpinned()
+    for image in images:
+        sys.stderr.write(
+            f"audit: {image} has no digest, which `docker buildx imagetools inspect {image}` prints on a machine that "
+            f"reaches its registry; name it {image}@sha256:…\n"
+        )
+    return status or (2 if images else 0)
+
+
+def unpinned() -> list[str]:
+    """Return the images that a file names by a tag alone. The chart's are those of docker-compose.yml."""
+    texts = [(FOLDER.parents[1] / path).read_text(encoding="utf-8") for path in _NAMING]
+    return sorted({image for text in texts for image in _NAMED.findall(text) if "@sha256:" not in image})
+
+
+def _packages() -> int:
     """Return the exit status by the first service that has advisories on every package, or 3."""
     for service, name in SERVICES.items():
         advisories: dict[tuple[str, str], list[dict[str, Any]]] = {}

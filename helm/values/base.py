@@ -34,6 +34,7 @@ Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")] |
 Texts = dict[str, str]
 # Kubernetes' own objects, passed on unchanged and checked by Kubernetes.
 AsInKubernetes = dict[str, Any]
+Variables = dict[str, str | AsInKubernetes]  # a text, or such as {valueFrom: {secretKeyRef: {name: NAME, key: KEY}}}
 
 
 class Image(Group):

@@ -3,7 +3,19 @@
 from pydantic import Field
 
 from helm.values.access import Keys, TrustedKeys
-from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
+from helm.values.base import (
+    Account,
+    AsInKubernetes,
+    Group,
+    Image,
+    Name,
+    Resources,
+    Texts,
+    Toleration,
+    Variables,
+    group,
+    value,
+)
 from helm.values.engine import EncoderEndpoint, Engine, RerankEndpoint
 from helm.values.mcp import Mcp
 from helm.values.monitoring import Metrics, Tests
@@ -23,15 +35,25 @@ class ChartValues(Group):
         "image of the service: taugate/service, with Milvus taugate/service-milvus, with a GPU taugate/service-gpu",
     )
     image_pull_secrets: list[Name] = value([], "Secrets for pulling images")
+    common_labels: Texts = value({}, "labels of all objects and pods")
     replicas: int | None = value(
-        None, "number of pods; null: 2, so that one may fail, or the number that autoscaling sets", ge=1
+        2, "number of pods, so that one may fail; null: what autoscaling or somebody else's scaler sets", ge=1
     )
 
     keys: Keys = group(Keys())
     releases: Releases = group(Releases())
     trusted_keys: TrustedKeys = group(TrustedKeys())
     settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # created at import
-    env: Texts = value({}, "further environment variables of the service; TAUGATE_* variables have their own values")
+    env: Variables = value(
+        {}, "further environment variables of the service, or {valueFrom: …}; TAUGATE_* variables have their own values"
+    )
+    extra_env_from: list[AsInKubernetes] = value([], "further `envFrom` of the service and of the calibration")
+    extra_volumes: list[AsInKubernetes] = value(
+        [], "further volumes of the service and of the calibration, such as the certificate of a private authority"
+    )
+    extra_volume_mounts: list[AsInKubernetes] = value([], "where their containers mount these")
+    init_containers: list[AsInKubernetes] = value([], "containers that run before the service starts")
+    sidecars: list[AsInKubernetes] = value([], "containers beside the service")
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())
     engine: Engine = group(Engine())
@@ -53,7 +75,7 @@ class ChartValues(Group):
     rollout: Rollout = group(Rollout())
     probes: Probes = group(Probes())
     resources: Resources = value(
-        Resources(requests={"cpu": "2", "memory": "512Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
+        Resources(requests={"cpu": "2", "memory": "640Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
         "the CPU limit sets the number of encoder threads; docs/benchmarks/serving.md measured 361 queries/s on two "
         "processors; memory was 392 MB under load, 606 MB with 10,000 connections, and a swap holds two releases",
     )
@@ -64,6 +86,22 @@ class ChartValues(Group):
     priority_class_name: Name | None = value(None, "null: the cluster's default")
     runtime_class_name: Name | None = value(
         None, "runtime class, such as nvidia, if a GPU needs one; null: the node's default"
+    )
+    pod_security_context: AsInKubernetes = value(
+        {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "runAsGroup": 10001,
+            "fsGroup": 10001,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "of all pods; the images run as any user, so null removes a number that a cluster such as OpenShift assigns; "
+        "fsGroup gives its group a volume that one node mounts, while most drivers of ReadWriteMany leave it as it is",
+    )
+    container_security_context: AsInKubernetes = value(
+        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+        "of all containers: the restricted Pod Security Standard, and a read-only root file system",
     )
     pod_annotations: Texts = value({}, "annotations of the service's pods")
     pod_labels: Texts = value({}, "labels of the service's pods")

@@ -11,7 +11,7 @@ class ServiceMonitor(Group):
         SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
     )
     interval: str = value("15s", "scrape interval, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
-    job: Name = value("taugate", "the label `job`; the alerts TaugateDown and TaugateTargetsMissing watch this name")
+    job: Name = value("taugate", "the label `job`; the alerts about targets name it, and the namespace")
     labels: Texts = value(
         {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
     )

@@ -29,6 +29,10 @@ class Service(Group):
         "ClusterIP", "reachable only within the cluster; TLS is for an Ingress"
     )
     port: Port = value(80, "the default of HTTP")
+    node_port: Port | None = value(
+        None, "port of the nodes, for NodePort and LoadBalancer; null: the cluster picks one"
+    )
+    spec: AsInKubernetes = value({}, "further fields, such as loadBalancerClass and loadBalancerSourceRanges")
     annotations: Texts = value({}, "annotations, such as those of a cloud's load balancer")
 
 

@@ -12,6 +12,7 @@ from helm.values.base import (
     SecretEntry,
     Texts,
     Toleration,
+    Variables,
     group,
     value,
 )
@@ -40,7 +41,7 @@ class Promotion(Group):
 
 
 class CronJob(Group):
-    """Recalibration on a schedule: `taugate recalibrate`, with the settings of the current release."""
+    """Recalibration on a schedule: `taugate recalibrate`, which does what changed documents or labels need."""
 
     enabled: bool = value(False, "off until you have a labelled data set that is kept up to date")
     schedule: str = value(
@@ -62,9 +63,10 @@ class CronJob(Group):
 
 
 class Job(Group):
-    """One run of `taugate calibrate` per `helm upgrade` that enables it, for the first release or new settings."""
+    """One run of `taugate calibrate`, for the first release or new settings. Another one needs other values."""
 
-    enabled: bool = value(False, "whether this install or upgrade starts one")
+    enabled: bool = value(False, "whether the chart has this Job")
+    run: str = value("", "any text, such as a date: a new one starts another run of the same values")
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
     )
@@ -131,6 +133,6 @@ class Recalibration(Group):
         "texts; null: none",
         ge=1,
     )
-    env: Texts = value({}, "further environment variables of its containers")
+    env: Variables = value({}, "further environment variables of its containers, or {valueFrom: …}")
     node_selector: Texts = value({}, "labels of the nodes that it may run on")
     tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")

@@ -13,7 +13,7 @@ class Redis(Group):
     key: str = value("url", "name of the entry in that Secret", min_length=1)
     enabled: bool = value(False, "true: the chart starts a simple Redis: one pod, bounded memory, nothing on disk")
     image: Image = value(
-        Image(repository="redis", tag="7.2.7-bookworm"), "image of the chart's own Redis, 6.2 or later"
+        Image(repository="redis", tag="7.2.11-bookworm"), "image of the chart's own Redis, 6.2 or later"
     )
     password: str | None = value(
         None,

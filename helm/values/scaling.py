@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from helm.values.base import Group, value
+from helm.values.base import AsInKubernetes, Group, value
 
 SpreadRule = Literal["ScheduleAnyway", "DoNotSchedule"]
 
@@ -28,6 +28,7 @@ class Autoscaling(Group):
     target_queue_depth: int = value(
         16, "queries in progress per pod: the p99 was 92 ms with 16 of them, 297 ms with 64", ge=1
     )
+    behavior: AsInKubernetes = value({}, "how fast it scales, as in Kubernetes; empty: Kubernetes' own rules")
 
 
 class DisruptionBudget(Group):

@@ -3,14 +3,9 @@
 import numpy as np
 import pytest
 
-from taugate.adaptation.forgetting import general_set
-from taugate.adaptation.measures import (
-    EncoderComparison,
-    OtherTexts,
-    ParaphrasedQueries,
-    power_law_record,
-    separation_record,
-)
+from taugate.adaptation.measures import ComparedEncoders, separation_record
+from taugate.calibration.comparison.general_set import general_set
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, power_law_record
 from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -42,7 +37,7 @@ def trial(noise: float) -> SearchTrial:
 
 @pytest.fixture(scope="module")
 def measured() -> MeasuresRecord:
-    comparison = EncoderComparison(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
+    comparison = ComparedEncoders(QUERY_LIST, {"base": trial(2.5), "whitening": trial(1.5)}, 5, 0)
     requested = ParaphrasedQueries.write(QUERY_LIST, 0)
     before = OtherTexts.encode(requested, encode)
     return comparison.measure("whitening", requested, before, before.through(lambda vectors: vectors))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.provisional.bias import read_table
+from taugate.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +20,29 @@ def run(module: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def read(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_papers_page_names_files_and_commands() -> None:
+    page = read("docs/papers.md")
+    rows = re.findall(r"^\| .+ \| .+ \| `([a-z]+)[^`]*` \| `([\w/]+\.py)` \|$", page, re.MULTILINE)
+    assert len(rows) > 20
+    assert [file for _, file in rows if not (ROOT / "src" / "taugate" / file).is_file()] == []
+    assert {name for name, _ in rows} <= {*COMMANDS}
+
+
+def test_papers_page_puts_published_beside_measured() -> None:
+    """Every row of a table by encoder is published, or measured with a word on what is published."""
+    page = read("docs/papers.md")
+    said = re.findall(r"^\| [\w ]+ \| (?:MiniLM|sre|mpnet|bge_large|llm_embedder) \| ([^|]+) \|", page, re.MULTILINE)
+    assert len(said) > 40
+    assert {re.sub(r"^.*; (?=measured)", "", words.strip()) for words in said} <= {
+        "published",
+        "measured outside",
+        "measured outside, q′ = qW",
+        "measured",
+        "measured; not published",
+        "not run",
+    }
 
 
 @pytest.mark.slow

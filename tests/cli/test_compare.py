@@ -94,3 +94,32 @@ def test_fewer_than_two_encoders_are_bad_usage(
 ) -> None:
     assert cli.main(["compare", str(data), *names]) == 2
     assert "give two or more encoders, each once" in capsys.readouterr().err
+
+
+def test_compare_measures_prints_what_papers_measure(
+    data: Path, encoder: Path, worse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", str(data), str(encoder), str(worse), "vectors", "--lexical", "off", "--measures"]
+    assert cli.main([*command, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    by_name = {row["encoder"]: row["measures"] for row in compared["encoders"]}
+    assert by_name["vectors"]["familiarity"] is None
+    for row in compared["encoders"]:
+        assert [*row["measures"]["transformed"]] == ["none", "standardised", "whitened", "top components removed"]
+        assert row["measures"]["transformed"]["none"]["accuracy"] == row["accuracy"]
+    assert by_name["vectors"]["transformed"] == by_name[str(encoder)]["transformed"]
+    whitened = by_name[str(encoder)]["transformed"]["whitened"]
+    assert whitened["isotropy"]["i_b"] > by_name[str(encoder)]["transformed"]["none"]["isotropy"]["i_b"]
+    everyday = {(pair["first"], pair["second"]): pair["everyday"] for pair in compared["differences"]}
+    change = everyday[str(encoder), str(worse)]["ndcg"]
+    assert change["after"] - change["before"] == pytest.approx(change["change"]["mean"])
+    assert change["after"] == by_name[str(encoder)]["everyday"]
+    assert cli.main(command) == 0
+    tables = capsys.readouterr().out.strip().split("\n\n")
+    assert [table.splitlines()[0].split("  ")[0] for table in tables[2:]] == [
+        "accuracy; I_A, I_B, if vectors are",
+        "encoder",
+        "difference",
+    ]
+    width = compared["encoders"][0]["intervals"]["accuracy"]
+    assert f"({width['upper'] - width['lower']:.3f})" in tables[0]

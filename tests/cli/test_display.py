@@ -15,7 +15,7 @@ from rich.console import Console
 
 from taugate.calibration.progress import Job, JobCancelled, Task
 from taugate.cli.terminal import display as module
-from taugate.cli.terminal.display import ProgressDisplay, drawn, progress_line
+from taugate.cli.terminal.display import ProgressDisplay, progress_line, task_line
 from tests.calibration.commands import arguments
 
 LINES = [
@@ -35,8 +35,8 @@ def test_log_line_shows_progress(task: Task, seconds: float, line: str) -> None:
 def test_drawn_line_fits_terminal() -> None:
     console = Console(width=79, file=io.StringIO(), force_terminal=True, color_system=None)
     task = Task("encoding documents", 1000, 600, 500, began=time.perf_counter() - 10.0)
-    console.print(drawn(task))
-    console.print(drawn(Task("x" * 200, began=time.perf_counter() - 3.0)))
+    console.print(task_line(task))
+    console.print(task_line(Task("x" * 200, began=time.perf_counter() - 3.0)))
     bar, other = str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]  # it is a StringIO
     assert len(bar.rstrip()) <= len(other) == 79
     assert bar.rstrip().endswith(" encoding documents: 600 of 1,000 (60 %), 10.0/s, 00:40 left")

@@ -13,7 +13,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import OUTCOMES, REPORT
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.query_arrays import Outcomes
-from taugate.retrieval.release.questions import CalibrationQuestion, read
+from taugate.retrieval.release.questions import CalibrationQuestion, read_calibration_questions
 from taugate.retrieval.release.verify import verify_searchable
 from taugate.service.metrics import Metrics
 
@@ -96,7 +96,10 @@ def test_figures_are_those_of_the_questions(screens: dict[str, str]) -> None:
     outcomes = Outcomes.load(release / OUTCOMES, manifest.policy.k)
     assert (checked.lost, checked.answers) == (int((outcomes.hit & ~outcomes.hit_kept).sum()), int(outcomes.hit.sum()))
     assert outcomes.kept.mean() / manifest.policy.k == pytest.approx(metrics.kept_fraction)
-    questions = [CalibrationQuestion.model_validate_json(line) for line in read(release / "questions.jsonl")]
+    questions = [
+        CalibrationQuestion.model_validate_json(line)
+        for line in read_calibration_questions(release / "questions.jsonl")
+    ]
     heldout = [question for question in questions if question.heldout]
     lost = sum(question.outcome(manifest.policy.tau, refusal.rho) == "lost" for question in heldout)
     assert lost == checked.lost

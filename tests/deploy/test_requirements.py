@@ -9,6 +9,7 @@ from importlib.metadata import version as installed_version
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -126,6 +127,25 @@ def test_audit_covers_all_files() -> None:
     assert set(audit.FILES) == set(FILES) - {"torch-cpu.txt"}, "whose PyTorch torch.txt names for an advisory service"
 
 
+def test_audit_names_images_without_digest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("deploy.requirements.audit._packages", lambda: 0)
+    assert audit.main() == 2
+    said = capsys.readouterr().err
+    images = {
+        service["image"] for service in yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].values()
+    }
+    for image in {image for image in images if not image.startswith("taugate/")} | {"python:3.11-slim-bookworm"}:
+        assert f"`docker buildx imagetools inspect {image}`" in said
+    monkeypatch.setattr("deploy.requirements.audit.unpinned", list)
+    assert audit.main() == 0
+
+
+def test_chart_and_compose_name_the_same_redis() -> None:
+    chart = yaml.safe_load((ROOT / "helm" / "taugate" / "values.yaml").read_text(encoding="utf-8"))["redis"]["image"]
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["redis"]["image"]
+    assert f"{chart['repository']}:{chart['tag']}" == compose.split("@")[0]
+
+
 CLEAN = {"vulns": []}
 HIT = {"vulns": [{"id": "PYSEC-2030-1", "fix_versions": ["9.9"], "aliases": [], "description": ""}]}
 UNKNOWN = {"skip_reason": "Dependency not found on PyPI and could not be audited"}
@@ -161,6 +181,7 @@ def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             return subprocess.CompletedProcess(command, 0, json.dumps({"dependencies": [package]}), "")
 
         monkeypatch.setattr("deploy.requirements.audit.subprocess.run", pip_audit)
+        monkeypatch.setattr("deploy.requirements.audit.unpinned", list)
         assert audit.main() == status
         printed = capsys.readouterr()
         return printed.out + printed.err

@@ -123,7 +123,7 @@ def _documents(folder: Path) -> Callable[[bytes], object]:
 
 
 def _golden(path: Path) -> None:
-    queries = golden.read(path)
+    queries = golden.read_golden(path)
     scores = np.zeros((len(queries), len(queries[0].scores)), dtype=np.float32)
     golden.differences(TopK(scores, np.zeros(scores.shape, dtype=np.int64)), queries)
     assert all(isinstance(query.text, str) for query in queries)

@@ -42,6 +42,12 @@ class Rendered:
         return found
 
     @property
+    def job(self) -> dict[str, Any]:
+        """The one Job, whose name ends with a digest."""
+        (job,) = self.of("Job")
+        return job
+
+    @property
     def pod(self) -> dict[str, Any]:
         """The service's pod."""
         spec: dict[str, Any] = self.one("Deployment")["spec"]["template"]["spec"]

@@ -4,7 +4,7 @@ import pytest
 
 from taugate.service.http.endpoints import ENDPOINTS
 from taugate.service.settings import VARIABLES
-from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
+from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, render
 
 
 def test_update_keeps_all_replicas() -> None:
@@ -65,6 +65,43 @@ def test_pods_roll_if_startup_values_change() -> None:
     assert annotations(at("service.port", 8080)) == before
     assert annotations(at("redis.maxMemory", "1gb")) == before
     assert annotations({"keys": {"existingSecret": "others"}}) == before
+
+
+def test_platform_fields_reach_service_and_calibration() -> None:
+    volume, mount = {"name": "ca", "configMap": {"name": "ca"}}, {"name": "ca", "mountPath": "/etc/ssl/private"}
+    rendered = render(
+        VARIANTS["recalibrate"],
+        {
+            "commonLabels": {"team": "search"},
+            "extraVolumes": [volume],
+            "extraVolumeMounts": [mount],
+            "extraEnvFrom": [{"secretRef": {"name": "cloud"}}],
+            "env": {"TOKEN": {"valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}}},
+            "initContainers": [{"name": "wait", "image": "wait"}],
+            "sidecars": [{"name": "proxy", "image": "proxy"}],
+        },
+    )
+    assert all(item["metadata"]["labels"]["team"] == "search" for item in rendered.objects)
+    assert [one["name"] for one in rendered.pod["initContainers"]] == ["wait"]
+    service, proxy = rendered.pod["containers"]
+    assert proxy["name"] == "proxy"
+    assert {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}} in service["env"]
+    job = rendered.job["spec"]["template"]["spec"]
+    for pod, container in ((rendered.pod, service), (job, job["containers"][0])):
+        assert volume in pod["volumes"]
+        assert mount in container["volumeMounts"]
+        assert {"secretRef": {"name": "cloud"}} in container["envFrom"]
+
+
+def test_cluster_may_assign_the_user() -> None:
+    none = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    own = at("redis", {"enabled": True, "password": "0123456789abcdef"})
+    rendered = render(VARIANTS["recalibrate"], own, {"podSecurityContext": none})
+    pods = [item["spec"].get("template", item)["spec"] for kind in ("Deployment", "Job") for item in rendered.of(kind)]
+    assert len(pods) == 3
+    for pod in pods:
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["securityContext"].keys()
+        assert pod["securityContext"]["runAsNonRoot"] is True
 
 
 def test_pods_are_spread_by_revision() -> None:

@@ -8,7 +8,7 @@ MOUNT = {"name": "engine", "mountPath": "/etc/taugate/engine", "readOnly": True}
 
 
 def _pods(rendered: Rendered) -> list[dict]:
-    return [rendered.pod, rendered.one("Job", "-calibrate-1")["spec"]["template"]["spec"]]
+    return [rendered.pod, rendered.job["spec"]["template"]["spec"]]
 
 
 def test_no_engine_by_default() -> None:
@@ -50,6 +50,7 @@ def test_engine_without_secret_has_no_volume() -> None:
 
 def test_policies_allow_engine_egress() -> None:
     rendered = render(VARIANTS["engine"])
-    for suffix in ("", "-calibration"):
+    # With the port of its encoder's endpoint; a calibration also asks the service.
+    for suffix, more in (("", []), ("-calibration", ["http"])):
         egress = rendered.one("NetworkPolicy", suffix)["spec"]["egress"]
-        assert [port["port"] for rule in egress for port in rule["ports"]] == [53, 53, 5432]
+        assert [port["port"] for rule in egress for port in rule["ports"]] == [53, 53, 5432, 443, *more]

@@ -15,7 +15,10 @@ from helm.values.write import leaves
 from tests.helm.rendered import CHART, KEYS, ROOT, at, render
 
 # Kubernetes' own objects, which are handed on: rendered objects are checked, with what is in these.
-HANDED_ON = {"affinity", "ingressFrom", "extraEgress", "global"}
+HANDED_ON = {
+    "affinity", "behavior", "containerSecurityContext", "env", "extraEgress", "extraEnvFrom", "extraVolumeMounts",
+    "extraVolumes", "global", "ingressFrom", "initContainers", "podSecurityContext", "sidecars", "spec",
+}  # fmt: skip
 
 
 def test_committed_chart_files_are_current() -> None:

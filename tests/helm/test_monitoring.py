@@ -1,4 +1,4 @@
-"""Prometheus and Grafana get the files of deploy/, byte for byte."""
+"""Prometheus and Grafana get the files of deploy/, byte for byte but for links and the installation's own targets."""
 
 import json
 from pathlib import Path
@@ -25,6 +25,12 @@ def test_monitoring_files_link_to_deploy() -> None:
         assert (CHART / "files" / folder).resolve() == source
 
 
+def rules(path: Path, job: str = "taugate") -> str:
+    """Return a rule file with the targets of the rendered installation."""
+    text = path.read_text(encoding="utf-8")
+    return text.replace('up{job="taugate"}', f'up{{namespace="team",job="{job}"}}')
+
+
 def specs() -> list[str]:
     """The text of each PrometheusRule after `spec:`, less the indentation."""
     documents = ALL.texts["monitoring/prometheusrule.yaml"].split("---\n")[1:]
@@ -33,7 +39,7 @@ def specs() -> list[str]:
 
 @pytest.mark.parametrize(("path", "text"), list(zip(RULES, specs(), strict=True)), ids=[rule.stem for rule in RULES])
 def test_rendered_rules_equal_file(path: Path, text: str) -> None:
-    content = path.read_text(encoding="utf-8")
+    content = rules(path)
     assert text.startswith(content)
     assert text[len(content) :].strip() == ""
 
@@ -42,8 +48,15 @@ def test_rendered_rules_equal_file(path: Path, text: str) -> None:
 def test_parsed_rules_equal_file(path: Path) -> None:
     name = path.stem.removeprefix("taugate.")
     rule = ALL.one("PrometheusRule", f"-{name}")
-    assert rule["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert rule["spec"] == yaml.safe_load(rules(path))
     assert rule["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+def test_rules_about_targets_name_the_configured_job() -> None:
+    rendered = render(VARIANTS["all"], at("metrics.serviceMonitor.job", "search-eu"))
+    for path in RULES:
+        expected = yaml.safe_load(rules(path, "search-eu"))
+        assert rendered.one("PrometheusRule", f"-{path.stem.removeprefix('taugate.')}")["spec"] == expected
 
 
 @pytest.mark.parametrize("url", ["https://wiki.example.com/taugate/runbooks", "http://wiki/runbooks/"])
@@ -51,7 +64,7 @@ def test_runbooks_link_to_configured_url(url: str) -> None:
     rendered = render(VARIANTS["all"], at("metrics.prometheusRule.runbooksUrl", url))
     linked = 0
     for path in RULES:
-        expected = yaml.safe_load(path.read_text(encoding="utf-8"))
+        expected = yaml.safe_load(rules(path))
         for alert in (rule for group in expected["groups"] for rule in group["rules"] if "alert" in rule):
             alert["annotations"]["runbook_url"] = f"{url.rstrip('/')}/{alert['alert']}.md"
             linked += 1

@@ -112,10 +112,24 @@ def test_policy_limits_callers() -> None:
         (merged(at("engine.url", "postgresql://db/taugate"), at("networkPolicy.enginePort", 5432)), 5432),
         ({"releases": {"url": "s3://b/t", "volume": {"enabled": False}}}, 443),
         (at("networkPolicy.extraEgress", [{"ports": [{"port": 8443}]}]), 8443),
+        (at("settings.otlp_endpoint", "http://collector.observability:4318"), 4318),
+        (at("encoderEndpoint.url", "https://models.example/v1"), 443),
+        (at("rerankEndpoint.url", "http://reranker"), 80),
     ],
 )
 def test_policy_allows_required_egress(values: dict, port: int) -> None:
     assert ports(render(KEYS, POLICY, values).one("NetworkPolicy")["spec"]["egress"]) == [[53, 53], [port]]
+
+
+def test_policies_let_recalibration_ask_the_service() -> None:
+    callers = at("networkPolicy.ingressFrom", [{"podSelector": {"matchLabels": {"app": "web"}}}])
+    rendered = render(KEYS, POLICY, callers, VARIANTS["recalibrate"])
+    pod = rendered.job["spec"]["template"]["metadata"]["labels"]
+    sources = rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]
+    assert any(source["podSelector"]["matchLabels"].items() <= pod.items() for source in sources[1:])
+    service = rendered.one("NetworkPolicy")["spec"]["podSelector"]
+    rules = rendered.one("NetworkPolicy", "-calibration")["spec"]["egress"]
+    assert {"to": [{"podSelector": service}], "ports": [{"port": "http", "protocol": "TCP"}]} in rules
 
 
 def test_redis_policy_allows_service_only() -> None:
@@ -136,5 +150,5 @@ def test_calibration_policy_denies_ingress() -> None:
     policy = rendered.one("NetworkPolicy", "-calibration")["spec"]
     assert "ingress" not in policy
     assert "Ingress" in policy["policyTypes"]
-    labels = rendered.one("Job", "-calibrate-1")["spec"]["template"]["metadata"]["labels"]
+    labels = rendered.job["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()

@@ -29,7 +29,8 @@ def test_notes_with_url_push_release() -> None:
 
 
 def test_notes_name_started_job() -> None:
-    assert "job/shop-taugate-calibrate-4" in render(VARIANTS["recalibrate"], revision=4).notes
+    rendered = render(VARIANTS["recalibrate"], revision=4)
+    assert f"job/{rendered.job['metadata']['name']}\n" in rendered.notes
     assert "This upgrade has started" not in render(KEYS).notes
 
 

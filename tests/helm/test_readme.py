@@ -45,9 +45,7 @@ def test_readme_commands_work_in_sequence() -> None:
     assert [args is None for args in ran[2:]] == [False, True, False, True, *[True] * (len(ran) - 6)]
     (calibration,) = [command for command in SHELL if "recalibration.data.existingClaim=labelled-data" in command]
     command = at("recalibration.job.arguments", ["release", "list"])
-    (container,) = render(merged(values, command, given(calibration))).one("Job", "-calibrate-1")["spec"]["template"][
-        "spec"
-    ]["containers"]
+    (container,) = render(merged(values, command, given(calibration))).job["spec"]["template"]["spec"]["containers"]
     assert container["args"][:2] == ["calibrate", "/data"]
 
 
@@ -62,7 +60,7 @@ def test_notes_commands_start_one_calibration(name: str) -> None:
     values = VARIANTS[name]
     wanted, *off = [command for command in commands(render(values).notes) if command[1] == "upgrade"]
     following = merged(values, given(wanted))
-    spec = render(following).one("Job", "-calibrate-1")["spec"]["template"]["spec"]
+    spec = render(following).job["spec"]["template"]["spec"]
     assert spec.get("initContainers", spec["containers"])[0]["args"][0] == "calibrate"
     reload_seconds = values.get("settings", {}).get("reload_seconds")
     assert following["settings"]["reload_seconds"] == (reload_seconds or 60)

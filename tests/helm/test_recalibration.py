@@ -1,5 +1,6 @@
 """CronJob and Job: their commands, data, permissions, and the promotion of their releases."""
 
+import re
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ SIGNED = at("recalibration.signingKey.existingSecret", "signing")
 
 
 def job(*parts: Values) -> dict[str, Any]:
-    spec: dict[str, Any] = render(KEYS, JOB, *parts).one("Job", "-calibrate-1")["spec"]
+    spec: dict[str, Any] = render(KEYS, JOB, *parts).job["spec"]
     return spec
 
 
@@ -48,15 +49,18 @@ def test_cron_job_forbids_concurrency() -> None:
     assert spec["successfulJobsHistoryLimit"] == spec["failedJobsHistoryLimit"] == 3
 
 
-def test_upgrade_creates_own_job() -> None:
-    assert [obj["metadata"]["name"] for obj in render(KEYS, JOB, revision=7).of("Job")] == ["shop-taugate-calibrate-7"]
+def test_other_values_or_run_create_another_job() -> None:
+    later, other = at("recalibration.job.run", "2026-12-01"), at("recalibration.job.arguments", ["release", "list"])
+    names = [render(KEYS, JOB, more).job["metadata"]["name"] for more in ({}, later, other)]
+    assert len(set(names)) == 3
+    assert all(re.fullmatch("shop-taugate-calibrate-[0-9a-f]{8}", name) for name in names)
     assert render(KEYS, CRON).of("Job") == []
 
 
 def test_disabled_job_keeps_its_resources() -> None:
     policy = at("networkPolicy.enabled", True)
     on = render(KEYS, JOB, policy)
-    assert on.one("Job", "-calibrate-1")["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert on.job["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     off = render(KEYS, JOB, policy, at("recalibration.job.enabled", False), revision=2)
     assert off.of("Job") == []
     for kind in ("ServiceAccount", "NetworkPolicy"):
@@ -67,7 +71,7 @@ def test_cron_job_and_job_differ_in_command() -> None:
     more = at("recalibration.cronJob.arguments", ["--url", "http://shop:8000"])
     rendered = render(VARIANTS["recalibrate"], more)
     by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
-    now = rendered.one("Job", "-calibrate-1")["spec"]
+    now = rendered.job["spec"]
     (clock,), (once,) = (
         spec["template"]["spec"].pop("initContainers", None) or spec["template"]["spec"].pop("containers")
         for spec in (by_the_clock, now)
@@ -153,7 +157,7 @@ def test_promoted_releases_are_pushed_to_url() -> None:
     rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase.existingSecret", "signing"))
     claim = rendered.one("PersistentVolumeClaim", "-calibration")
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    spec = rendered.one("Job", "-calibrate-1")["spec"]["template"]["spec"]
+    spec = rendered.job["spec"]["template"]["spec"]
     (calibrate,), (push,) = spec["initContainers"], spec["containers"]
     assert calibrate["args"][:2] == ["calibrate", "s3://bucket/data/faq"]
     assert push["args"] == ["release", "push", "--releases", "/releases", "--to", "s3://bucket/team", "--promote"]

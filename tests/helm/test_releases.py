@@ -68,7 +68,7 @@ def test_one_node_volume_adds_affinity() -> None:
     assert "affinity" not in render(KEYS).pod
     one_node = at("releases.volume", {"accessMode": "ReadWriteOnce", "oneNode": True})
     rendered = render(KEYS, one_node, CALIBRATES)
-    job = rendered.one("Job", "-calibrate-1")["spec"]["template"]
+    job = rendered.job["spec"]["template"]
     service = rendered.one("Deployment")["spec"]["template"]
     for pod in (job, service):
         (term,) = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -40,6 +40,11 @@ def test_autoscaler_by_cpu_or_queue(values: Values, metric: dict) -> None:
     assert "replicas" not in rendered.one("Deployment")["spec"]
 
 
+def test_null_replicas_leave_the_number_to_others() -> None:
+    assert render(KEYS).one("Deployment")["spec"]["replicas"] == 2
+    assert "replicas" not in render(KEYS, {"replicas": None}).one("Deployment")["spec"]
+
+
 def test_queue_metric_exists_in_service() -> None:
     from taugate.service.metrics import Metrics
 

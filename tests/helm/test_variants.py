@@ -109,6 +109,11 @@ def test_selectors_match_their_pods(name: str) -> None:
             assert others["app.kubernetes.io/component"] != labels["app.kubernetes.io/component"]
 
 
+@variant
+def test_objects_are_those_of_any_revision(name: str) -> None:
+    assert render(VARIANTS[name], revision=1).texts == render(VARIANTS[name], revision=9).texts
+
+
 def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
     rules = render(VARIANTS["all"]).of("PrometheusRule")
     assert len(rules) == 2

@@ -128,12 +128,6 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "keep one",
         at("redis.password", None),
     ),
-    "replicas beside an autoscaler": (
-        merged(at("replicas", 3), at("autoscaling.enabled", True)),
-        "exclude one another",
-        "autoscaling.minReplicas",
-        merged(at("replicas", None), at("autoscaling.minReplicas", 3)),
-    ),
     "more at least than at most": (
         at("autoscaling", {"enabled": True, "minReplicas": 9}),
         "over autoscaling.maxReplicas",

@@ -9,7 +9,13 @@ import pytest
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.gate import ScoredResult
-from taugate.retrieval.golden_results import GoldenResults, compare, grown_store, read, write
+from taugate.retrieval.golden_results import (
+    GoldenResults,
+    compare,
+    grown_store,
+    read_golden_results,
+    write_golden_results,
+)
 
 
 def questions(seed: int = 0) -> list[GoldenResults]:
@@ -32,8 +38,8 @@ def live(golden: list[GoldenResults]) -> dict[str, list[ScoredResult]]:
 
 
 def test_written_questions_are_read_again(tmp_path: Path) -> None:
-    write(tmp_path / "golden.jsonl", questions())
-    assert read(tmp_path / "golden.jsonl") == questions()
+    write_golden_results(tmp_path / "golden.jsonl", questions())
+    assert read_golden_results(tmp_path / "golden.jsonl") == questions()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,7 @@ def test_written_questions_are_read_again(tmp_path: Path) -> None:
 def test_invalid_content_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "golden.jsonl").write_bytes(content)
     with pytest.raises(ReleaseError, match="does not hold golden questions"):
-        read(tmp_path / "golden.jsonl")
+        read_golden_results(tmp_path / "golden.jsonl")
 
 
 @pytest.mark.parametrize(("changed", "objects"), [(3, False), (5, True)])

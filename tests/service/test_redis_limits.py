@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from taugate.service.access.rate_limit import tolerance
 from taugate.service.access.shared_rates import SharedRates
 from taugate.service.cache.redis_cache import RedisCache
 from taugate.service.drift import fleet as fleet_module
@@ -87,7 +88,7 @@ def test_endless_reply_to_cache_is_cut(flooding: Flooding) -> None:
     async def ask() -> None:
         store, rates = RedisCache(flooding.url, _PATIENCE, 60, lambda up: None), SharedRates(flooding.url, _PATIENCE)
         assert await store.get(["a", "b"]) == ("error", [None, None])
-        assert await rates.spend("key", 1, 1) is None
+        assert await rates.spend("key", 1, 1, tolerance(1)) is None
         await store.close()
         await rates.close()
 

@@ -103,10 +103,9 @@ template:
   imagePullPolicy: {{ $values.image.pullPolicy }}
   args:
     {{- toYaml (index . 2) | nindent 4 }}
-  {{- with $values.objectStorage.existingSecret }}
+  {{- with include "taugate.envFrom" (list $context $values.objectStorage.existingSecret) }}
   envFrom:
-    - secretRef:
-        name: {{ . }}
+    {{- . | nindent 4 }}
   {{- end }}
   env:
     {{- include "taugate.calibrationEnv" . | nindent 4 }}

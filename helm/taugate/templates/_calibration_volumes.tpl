@@ -1,4 +1,10 @@
-{{/* Volumes of a calibration. */}}
+{{/* Variables and volumes of a calibration, and the name of its Job. */}}
+
+{{/* The end of the Job's name: not of the revision, so that what renders the chart twice gets the same objects. */}}
+{{- define "taugate.jobSuffix" -}}
+{{- $job := .Values.recalibration.job }}
+{{- include "taugate.jobSpec" (list . "calibrate" $job.arguments) | cat $job.run | sha256sum | trunc 8 | printf "-calibrate-%s" }}
+{{- end }}
 
 {{/* (list context name-of-the-container): a container that only pushes does not need the private key. */}}
 {{- define "taugate.calibrationEnv" -}}
@@ -60,6 +66,7 @@
 {{- end }}
 {{- include "taugate.engineMount" $context }}
 {{- include "taugate.endpointsMount" $context }}
+{{- include "taugate.asGiven" $context.Values.extraVolumeMounts }}
 {{- end }}
 
 {{- define "taugate.calibrationVolumes" -}}
@@ -83,6 +90,7 @@
 {{- include "taugate.trustedVolume" . }}
 {{- include "taugate.engineVolume" . }}
 {{- include "taugate.endpointsVolume" . }}
+{{- include "taugate.asGiven" .Values.extraVolumes }}
 {{- end }}
 
 {{- define "taugate.calibrates" -}}

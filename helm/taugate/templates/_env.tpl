@@ -9,10 +9,25 @@
       key: {{ index . 2 | quote }}
 {{- end }}
 
+{{/* Variables from whole objects: (list context Secret-of-the-object-storage). */}}
+{{- define "taugate.envFrom" -}}
+{{- $secrets := list }}
+{{- with index . 1 }}
+{{- $secrets = list (dict "secretRef" (dict "name" .)) }}
+{{- end }}
+{{- with concat $secrets (index . 0).Values.extraEnvFrom }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "taugate.plainEnv" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
+  {{- if kindIs "map" $value }}
+  {{- toYaml $value | nindent 2 }}
+  {{- else }}
   value: {{ $value | quote }}
+  {{- end }}
 {{- end }}
 {{- end }}
 

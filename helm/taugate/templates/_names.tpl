@@ -25,6 +25,13 @@ app.kubernetes.io/version: {{ $context.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: taugate
 app.kubernetes.io/managed-by: {{ $context.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $context.Chart.Name $context.Chart.Version | replace "+" "_" }}
+{{- include "taugate.commonLabels" $context }}
+{{- end }}
+
+{{- define "taugate.commonLabels" -}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* Labels of a pod, without the chart's version, so that a new chart does not restart unchanged pods. */}}
@@ -32,6 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" $context.Chart.Name $context.Chart.Version | re
 {{ include "taugate.selector" . }}
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: taugate
+{{- include "taugate.commonLabels" (index . 0) }}
 {{- end }}
 
 {{/* Name, namespace and labels of an object: (list context component suffix). */}}

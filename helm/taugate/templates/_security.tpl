@@ -1,24 +1,7 @@
 {{/* The restricted level of Kubernetes' pod security standards, and a read-only root file system. */}}
 
-{{/*
-10001 is the user of the images. fsGroup gives its group a volume that one node mounts, such as a disk; NFS and most
-drivers of ReadWriteMany leave volumes as they are, so that their root has to belong to 10001 (README, Where releases are).
-*/}}
-{{- define "taugate.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
 {{- define "taugate.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- toYaml .Values.containerSecurityContext }}
 {{- end }}
 
 {{/*
@@ -40,5 +23,5 @@ imagePullSecrets:
 {{- define "taugate.pod" -}}
 {{ include "taugate.podBasics" . }}
 securityContext:
-  {{- include "taugate.podSecurity" . | nindent 2 }}
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end }}

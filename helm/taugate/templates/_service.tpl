@@ -6,10 +6,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 envFrom:
   - configMapRef:
       name: {{ include "taugate.fullname" . }}
-  {{- if and .Values.releases.url .Values.releases.objectStorage.existingSecret }}
-  - secretRef:
-      name: {{ .Values.releases.objectStorage.existingSecret }}
-  {{- end }}
+  {{- include "taugate.envFrom" (list . (and .Values.releases.url .Values.releases.objectStorage.existingSecret)) | nindent 2 }}
 {{- with include "taugate.serviceEnv" . | trim }}
 env:
   {{- . | nindent 2 }}
@@ -78,6 +75,7 @@ httpGet:
   subPathExpr: $(POD_NAME)
   {{- end }}
 {{- end }}
+{{- include "taugate.asGiven" .Values.extraVolumeMounts }}
 {{- end }}
 
 {{- define "taugate.serviceVolumes" -}}
@@ -109,4 +107,5 @@ httpGet:
 {{ include "taugate.claimOrEmpty" (list "queries" .existingClaim .size) }}
 {{- end }}
 {{- end }}
+{{- include "taugate.asGiven" .Values.extraVolumes }}
 {{- end }}

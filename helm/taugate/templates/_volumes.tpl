@@ -1,5 +1,12 @@
 {{/* Volumes of several pods. */}}
 
+{{/* A list of the values, as it is. */}}
+{{- define "taugate.asGiven" -}}
+{{- with . }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "taugate.releasesClaim" -}}
 {{- default (printf "%s-releases" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
 {{- end }}

@@ -2,9 +2,6 @@
 
 {{- define "taugate.wrong.scaling" -}}
 {{- $scaling := .Values.autoscaling }}
-{{- if and $scaling.enabled .Values.replicas }}
-replicas and autoscaling.enabled exclude one another: remove replicas, and set autoscaling.minReplicas
-{{- end }}
 {{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) }}
 autoscaling.minReplicas is over autoscaling.maxReplicas: lower it
 {{- end }}

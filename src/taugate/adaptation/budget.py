@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from taugate.adaptation.encoder_trainer import EncoderTrainer
-from taugate.adaptation.measures import TEXTS
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.recipes import LearnedRecipes
@@ -22,6 +21,7 @@ from taugate.adaptation.training.plan import (
     TimeBudget,
     TrainingPlan,
 )
+from taugate.calibration.comparison.measures import TEXTS
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError

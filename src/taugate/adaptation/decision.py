@@ -13,15 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from taugate.adaptation.measures import BASE
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.calibration.gate.baseline import LexicalPart, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.lexical import GRID, PROVISIONAL_WEIGHT
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import first_of_document, grades_of
+from taugate.calibration.metrics.recall import DeepFigures
 from taugate.calibration.risk.paired import min_detectable_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import (
@@ -38,7 +36,6 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.search_records import GateRecord, PairedLoss
 
 K = int(CalibrationSettings.fields()["k"].default)
-_RECALL_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,11 @@ class EncoderDecision:
         position = learned.tried.index(learned.chosen)
         record, better = records[position], learned.chosen.ndcg > learned.base
         reason = None if record.admitted and better else _reason(record, units, better=better)
-        recall = BeforeAfter(before=_recall(base, pairs), after=_recall(trials[position], pairs))
+        before, after = (
+            DeepFigures.measure(trial.queries, trial.vectors, trial.exact, trial.parents).recall
+            for trial in (base, trials[position])
+        )
+        recall = BeforeAfter(before=before, after=after)
         searched = {BASE: base} | {recipe.name: trial for recipe, trial in zip(learned.tried, trials, strict=True)}
         used = trials[position].lexical
         weight = BeforeAfter(before=base.lexical.weight, after=used.weight) if base.lexical and used else None
@@ -190,12 +191,3 @@ def why_refused(record: GateRecord, units: SamplingUnits, instead: str) -> str:
     return (
         f"{shown}; about {needed:,} unseen queries like these would show it, and there are {len(units):,}: label more"
     )
-
-
-def _recall(trial: SearchTrial, pairs: EncodedPairs) -> float:
-    """Return mean recall@100: the share of relevant documents among the first 100 passages of a query."""
-    positions = trial.exact.search(trial.vectors, min(_RECALL_DEPTH, len(trial.documents))).positions
-    relevant = grades_of(trial.queries, positions, pairs.parents) >= 1
-    if pairs.parents is not None:
-        relevant = first_of_document(pairs.parents[positions], relevant)
-    return float(np.mean(relevant.sum(axis=1) / [len(query.relevant) for query in trial.queries]))

@@ -23,7 +23,7 @@ from taugate.calibration.progress import Job
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.release.adaptation import RecipeName, StageRecord
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.folders import publish_folder, staging_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -229,11 +229,11 @@ class EncoderTrainer:
             if not saved.is_dir():
                 with staging_folder(folder, ".model-") as staging:
                     model.save(str(staging), create_model_card=False)
-                    publish(staging, saved)
+                    publish_folder(staging, saved)
             if not graph.is_dir():
                 with staging_folder(folder, ".onnx-") as staging, self.job.task("exporting the trained encoder"):
                     export(saved, self.base, "", staging)
-                    publish(staging, graph)
+                    publish_folder(staging, graph)
         encoder = ExportedEncoder.load(graph)
         cache = EmbeddingCache(folder / "embeddings.sqlite", encoder.config.dimension)
         return saved, EncodedPairs.encode(self.pairs.corpus, self.pairs.queries, encoder, cache, self.job)

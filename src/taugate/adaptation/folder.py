@@ -20,6 +20,7 @@ from taugate.errors import InputError
 from taugate.registry.writer import copy_encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.retrieval.release.adaptation import ADAPTATION, DOCUMENTS, AdaptationRecord
 from taugate.storage.files import disk_failure, set_mode, sha256_file, write_synced
@@ -122,7 +123,7 @@ def _with_dense_layer(base: Path, name: str, learned: LinearMap | None) -> Calla
 
 def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callable[[Path], None]:
     """Return a function that writes an exported encoder with the map in its graph."""
-    config = ExportedEncoder.load(base).config
+    config = load_encoder(base).config
 
     def write(staging: Path) -> None:
         fold_linear_map(base / MODEL, learned.weight, learned.bias, staging / MODEL)
@@ -130,7 +131,7 @@ def _folded(base: Path, learned: LinearMap, record: AdaptationRecord) -> Callabl
         changed = {"name": f"{config.name}+{record.recipe}", "revision": sha256_file(staging / MODEL)}
         write_config(config.model_copy(update=changed), staging)
         # The added product may make the bits of a text depend on its batch, even if the base does not.
-        depends = config.pair_lone_texts or depends_on_company(ExportedEncoder.load(staging))
+        depends = config.pair_lone_texts or depends_on_company(load_encoder(staging))
         write_config(config.model_copy(update=changed | {"pair_lone_texts": depends}), staging)
 
     return write

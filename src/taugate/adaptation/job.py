@@ -8,12 +8,13 @@ from taugate.adaptation.budget import check_encoding
 from taugate.adaptation.decision import EncoderDecision, K
 from taugate.adaptation.encoder_trainer import EncoderTrainer, graph_of
 from taugate.adaptation.linear.map import LinearMap
-from taugate.adaptation.measures import EncoderComparison, OtherTexts, ParaphrasedQueries
-from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries
+from taugate.adaptation.measures import ComparedEncoders
+from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.try_recipes import try_recipes, why_untrainable
 from taugate.adaptation.unfinished import sole_worker
+from taugate.calibration.comparison.measures import OtherTexts, ParaphrasedQueries, encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.calibration.progress import Job
@@ -36,7 +37,7 @@ class Adaptation:
     learned: LinearMap | None
     transformer: Path | None
     record: AdaptationRecord
-    comparison: EncoderComparison
+    comparison: ComparedEncoders
 
 
 def adapt(
@@ -69,7 +70,7 @@ def adapt(
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
-            evaluation, queries = read_queries(data, settings, Path(spool), job)
+            evaluation, queries = read_both_splits(data, settings, Path(spool), job)
         with job.stage("export"):
             encoder = load_base(base)
         check_encoding(evaluation.documents, queries, encoder, settings, job)
@@ -106,7 +107,7 @@ def _learn_and_judge(trainer: EncoderTrainer, settings: AdaptationSettings, untr
     with job.stage("admit"):
         decision = EncoderDecision.decide(pairs, learned, settings.lexical)
         record = _record(pairs, learned, decision, trainer.encoder, settings)
-        comparison = EncoderComparison(pairs.queries.unseen, decision.trials, K, settings.seed)
+        comparison = ComparedEncoders(pairs.queries.unseen, decision.trials, K, settings.seed)
         return Adaptation(learned.chosen.learned, learned.chosen.transformer, record, comparison)
 
 

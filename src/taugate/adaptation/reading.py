@@ -4,12 +4,10 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-from taugate.adaptation.measures import Encode
 from taugate.adaptation.pairs.queries import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.calibration.encoding.source import document_encoder, exported_encoder
 from taugate.calibration.progress import Job
@@ -19,6 +17,7 @@ from taugate.ingestion.dataset.judgements import check_split, qrels_of, splits_i
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.queries.accounting import read_accounting
 from taugate.retrieval.encoder.encoder import ExportedEncoder
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.files import sha256_json
 
@@ -34,7 +33,7 @@ def load_base(base: str) -> ExportedEncoder:
             f"encoder {base!r}: only its queries pass a learned map, not its documents; use the encoder from which it "
             "was adapted"
         )
-    encoder = ExportedEncoder.load(exported_encoder(base, InputOptions(similarity="cosine")))
+    encoder = load_encoder(exported_encoder(base, InputOptions(similarity="cosine")))
     if encoder.config.precision != "float32":
         raise EncoderError(
             f"encoder {base!r}: has {encoder.config.precision} weights, which encode only queries; use the float32 "
@@ -43,7 +42,9 @@ def load_base(base: str) -> ExportedEncoder:
     return encoder
 
 
-def read_queries(data: str, settings: AdaptationSettings, spool: Path, job: Job) -> tuple[Dataset, AdaptationQueries]:
+def read_both_splits(
+    data: str, settings: AdaptationSettings, spool: Path, job: Job
+) -> tuple[Dataset, AdaptationQueries]:
     """Read the evaluation split and the training split, if there is one, and divide their queries.
 
     Args:
@@ -96,12 +97,6 @@ def encode_pairs(
     if cache.failure:
         job.report(f"warning: no embedding cache: {cache.failure}")
     return encoded
-
-
-def encode_with(encoder: ExportedEncoder, job: Job) -> Encode:
-    """Return a function that encodes texts, or reads their embeddings from the cache."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return lambda texts, role: encode(encoder, texts, len(texts), role, cache, job).vectors
 
 
 def work_digest(pairs: EncodedPairs, encoder: ExportedEncoder, settings: AdaptationSettings) -> str:

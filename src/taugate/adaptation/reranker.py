@@ -19,29 +19,30 @@ from taugate.adaptation.first_stage import FirstStage, random_pairs
 from taugate.adaptation.folder import check_target, write_folder
 from taugate.adaptation.pairs.queries import MIN_QUERIES, AdaptationQueries
 from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION
-from taugate.adaptation.reading import encode_pairs, encode_with, load_base, read_queries, work_digest
+from taugate.adaptation.reading import encode_pairs, load_base, read_both_splits, work_digest
 from taugate.adaptation.settings import AdaptationSettings
 from taugate.adaptation.trained_rerankers import TRAINED, TrainedReranker
 from taugate.adaptation.training.cross_encoding import ScoredPairs
 from taugate.adaptation.training.plan import MIN_STEPS, SAFETY, Pace, StagePlan, TimeBudget, TrainingPlan
 from taugate.adaptation.training.run import Schedule, TrainingRun
 from taugate.adaptation.unfinished import sole_worker, writing_to
+from taugate.calibration.comparison.measures import encode_with
 from taugate.calibration.encoding.source import model_folder
 from taugate.calibration.gate.reranking import JudgedStage, JudgingQueries, StageResults
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CandidateSettings, GateSettings
-from taugate.calibration.study.reranked import Candidates, score_pairs
+from taugate.calibration.study.reranked import RerankedCandidates, score_pairs
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL, Graph
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.adaptation import StageRecord
 from taugate.retrieval.release.reranker_adaptation import RERANKER_ADAPTATION, RerankerAdaptation
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import combined, rank
+from taugate.storage.control_groups import processors
 from taugate.storage.files import write_synced
 
 _PAD_MULTIPLE = 16  # tokens, as of pairs
@@ -70,7 +71,7 @@ def adapt_reranker(data: str, base: str, target: Path, settings: AdaptationSetti
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with job.stage("read"):
-            evaluation, queries = read_queries(data, settings, Path(spool), job)
+            evaluation, queries = read_both_splits(data, settings, Path(spool), job)
         with job.stage("export"):
             model = model_folder(base)
             check_weights(model, base, "")
@@ -316,10 +317,10 @@ class _Trainer:
         )
         return best
 
-    def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> Candidates:
+    def _candidates(self, reranker: Reranker, queries: Sequence[LabelledQuery], weight: float) -> RerankedCandidates:
         top, texts = self.first.search(queries, _CANDIDATES), [query.text for query in queries]
         scores = score_pairs(reranker, texts, top.positions, self.job, "ranking")
-        return Candidates(top, combined(scores, top.scores, weight))
+        return RerankedCandidates(top, combined(scores, top.scores, weight))
 
     def _judging(self, queries: Sequence[LabelledQuery]) -> JudgingQueries:
         answerable, ids = [query for query in queries if query.relevant], clusters(queries)

@@ -73,7 +73,7 @@ def _report(record: AdaptationRecord, options: AdaptOptions, seconds: float) -> 
     """Print the path of the encoder to stdout, and the result to stderr."""
     target = options.to
     print_result({"encoder": str(target), "adaptation": record.model_dump()} if options.as_json else target)
-    from taugate.adaptation.forgetting import forgetting_words  # loads scikit-learn, as `run` does
+    from taugate.calibration.comparison.general_set import forgetting_words  # loads scikit-learn, as `run` does
 
     pairs, gain = record.pairs, record.gain
     recipe = f"{record.recipe} of queries alone" if record.keeps_documents else record.recipe

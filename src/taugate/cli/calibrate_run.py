@@ -14,7 +14,8 @@ from taugate.cli.terminal.command import Command, OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.ingestion.runs.recording import off_topic_run
-from taugate.retrieval.release.manifest import ReleaseManifest, ScoreScale
+from taugate.retrieval.policy.scales import ScoreScale
+from taugate.retrieval.release.manifest import ReleaseManifest
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job

@@ -32,10 +32,13 @@ from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Interval
 
 if TYPE_CHECKING:  # needs the extra `calibration`
+    from collections.abc import Iterator, Sequence
+
     from taugate.calibration.comparison.encoders import EncoderComparison, MeasuredEncoder
 
 _SHARE = Advice("give a share above 0 and below 1")
 _Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), _SHARE]
+_FIGURES = ("accuracy", "ndcg", "coe", "roe")
 _OF_ENDPOINT = ("model", "dimensions", "encoder_key_file")
 # One encoder with its options, in one argument of the shell.
 _encoder_argument = Command(
@@ -65,6 +68,11 @@ class CompareOptions(Options):
     metric: Metric = option("accuracy", "metric that decides")
     margin: _Share = option(MAX_LOSS, "loss of the metric that a cheaper encoder may have to be chosen")
     lexical: LexicalChoice = option("auto", "weight of shared words in the score; off compares the encoders alone")
+    measures: bool = option(
+        False,
+        "also take the papers' measures: isotropy, and accuracy under transformations that raise it; familiarity, "
+        "distance from general texts, power law, and everyday questions",
+    )
     seed: Annotated[int, Field(ge=0)] = option(0, "seed of all random choices")
     yes: bool = option(False, "send the texts to endpoints without asking first")
     as_json: AsJson = False
@@ -111,9 +119,9 @@ def run(options: CompareOptions) -> int:
         with job.task("starting"):
             from taugate.calibration.job.compare import compare_encoders  # loads scikit-learn, which takes seconds
 
-        comparison = compare_encoders(options.data, requested, settings, options.margin, job)
+        comparison = compare_encoders(options.data, requested, settings, options.margin, job, measures=options.measures)
     if options.as_json:
-        print_result(as_json(comparison))
+        print_result(comparison_json(comparison))
     else:
         _print_tables(comparison, options)
     choice = comparison.choice
@@ -124,7 +132,7 @@ def run(options: CompareOptions) -> int:
     return 0
 
 
-def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
+def comparison_json(comparison: "EncoderComparison") -> dict[str, Any]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
     return {
         "choice": comparison.choice,
@@ -137,6 +145,7 @@ def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
                 "second": difference.second,
                 "accuracy": difference.accuracy.model_dump(),
                 "ndcg": difference.ndcg.model_dump(),
+                "everyday": difference.everyday and difference.everyday.model_dump(),
             }
             for difference in comparison.differences
         ],
@@ -145,7 +154,7 @@ def as_json(comparison: "EncoderComparison") -> dict[str, Any]:
 
 def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
     measured, cost = encoder.metrics, encoder.cost
-    estimates = {name: getattr(measured, name) for name in ("accuracy", "ndcg", "coe", "roe")}
+    estimates = {name: getattr(measured, name) for name in _FIGURES}
     return {
         "encoder": encoder.name,
         "accuracy": encoder.mean("accuracy"),
@@ -155,6 +164,7 @@ def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
         "intervals": {
             name: {"lower": estimate.lower, "upper": estimate.upper} for name, estimate in estimates.items() if estimate
         },
+        "measures": encoder.measures and encoder.measures.model_dump(),
         "kept": encoder.kept,
         "lexical_weight": encoder.lexical,
         "milliseconds": cost.milliseconds,
@@ -167,10 +177,11 @@ def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
 def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> None:
     """Print the encoders, and then the differences of all pairs, the better encoder first."""
     kept = f"kept at {100 * options.max_loss:g} %"
-    titles = ("encoder", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
+    titles = ("encoder (CI width)", f"accuracy@{options.k}", f"NDCG@{options.k}", "COE", "ROE", kept, "words")
     rows: list[tuple[str, ...]] = [(*titles, "ms a query", "documents/s", "MB", "MB in memory")]
     for row in map(_encoder, comparison.encoders):
-        shares = [f"{row[name]:.3f}" for name in ("accuracy", "ndcg", "coe", "roe")]
+        widths = {name: limits["upper"] - limits["lower"] for name, limits in row["intervals"].items()}
+        shares = [f"{row[name]:.3f} ({widths[name]:.3f})" if name in widths else "–" for name in _FIGURES]
         kept = "none" if row["kept"] is None else f"{row['kept']:.2f}"
         words = "off" if row["lexical_weight"] is None else f"{row['lexical_weight']:g}"
         times = ["–" if row[name] is None else f"{row[name]:.1f}" for name in ("milliseconds", "documents_per_second")]
@@ -183,6 +194,33 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
+    for table in _measure_tables(comparison):
+        print_result("")
+        print_result("\n".join(aligned(table, right=range(1, len(table[0])))))
+
+
+def _measure_tables(comparison: "EncoderComparison") -> "Iterator[Sequence[Sequence[str]]]":
+    """Yield the tables of the papers' measures, if they were requested."""
+    rows = [(encoder.name, encoder.measures) for encoder in comparison.encoders if encoder.measures]
+    if not rows:
+        return
+    names = [*rows[0][1].transformed]
+    yield [("accuracy; I_A, I_B, if vectors are", *names)] + [
+        (name, *(str(measures.transformed[each]) for each in names)) for name, measures in rows
+    ]
+    figures = {"familiarity": "familiarity", "Δ": "separation", "Δ, relative": "relative_separation"}
+    figures |= {"β of all ranks": "decay", "NDCG@10, everyday questions": "everyday"}
+    yield [("encoder", *figures)] + [
+        (name, *(_or_dash(getattr(measures, figure)) for figure in figures.values())) for name, measures in rows
+    ]
+    changes = {f"{pair.first} − {pair.second}": pair.everyday for pair in comparison.differences if pair.everyday}
+    if changes:
+        lines = [(pair, _points(change.ndcg.change)) for pair, change in changes.items()]
+        yield [("difference", "NDCG@10, everyday questions, points"), *lines]
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _points(interval: Interval) -> str:

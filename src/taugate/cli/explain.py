@@ -12,6 +12,8 @@ from taugate.registry.catalog import find
 if TYPE_CHECKING:
     from taugate.retrieval.explained import Explanation
 
+_COSINE = "similarity"
+
 
 @click.command("explain", cls=Command)
 @click.argument("query", metavar="QUERY", help="the text to search for")
@@ -64,10 +66,10 @@ def _scores(explained: "Explanation") -> dict[str, str]:
             "first stage": f"{explained.first_stage_score:.4f}, rank {explained.first_stage_rank:,}",
         }
     if explained.parts is None:
-        return {"similarity": f"{explained.score:.4f}"}
+        return {_COSINE: f"{explained.score:.4f}"}
     return {
         "score": f"{explained.score:.4f}",
-        "similarity": f"{explained.parts.cosine:.4f}",
+        _COSINE: f"{explained.parts.cosine:.4f}",
         "shared words": f"{explained.parts.lexical:.4f}",
         "words": printable(", ".join(explained.matched_words or ()) or "none of the query's"),
     }

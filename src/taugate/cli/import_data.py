@@ -13,6 +13,7 @@ from taugate.cli.terminal.options import Appearance, AsJson, command_of, option
 from taugate.cli.terminal.output import print_result, printable, say, say_sentence
 from taugate.errors import InputError
 from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.ingestion.chunks.chunker import Chunker
@@ -131,7 +132,7 @@ def _report_corpus(result: "ImportResult", options: ImportOptions) -> None:
     )
 
 
-def _fields(result: "ImportResult") -> dict[str, object]:
+def _fields(result: "ImportResult") -> dict[str, Json]:
     """Return the fields that --json prints."""
     return {
         **{name: getattr(result, name) for name in _COUNTS},

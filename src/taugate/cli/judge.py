@@ -15,6 +15,7 @@ from taugate.cli.terminal.output import print_result, printable, say
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
 from taugate.ingestion.dataset.lock import DatasetBusy
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.cli.judging.session import Commands
@@ -173,7 +174,7 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
     return lines
 
 
-def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, object]:
+def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, Json]:
     judged = verdicts.judged
     answered = sum(any(query.grades.values()) for query in judged)
     return {

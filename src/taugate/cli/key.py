@@ -14,9 +14,10 @@ from taugate.cli.terminal.output import aligned, print_result, say
 from taugate.errors import InputError
 from taugate.service.access.keys import KeyScope, check_keys, digest, parse_keys
 from taugate.storage.files import atomic_write
+from taugate.storage.json_values import Json
 from taugate.storage.locks import exclusive_lock
 
-Entries = list[dict[str, Any]]  # of the file of keys, as JSON has them
+Entries = list[dict[str, Json]]  # of the file of keys, as JSON has them
 
 _BYTES = 32
 _LOCK_SECONDS = 30  # as for a change of releases; changing a file of keys takes milliseconds
@@ -112,7 +113,7 @@ def remove(names: tuple[str, ...], file: Path) -> int:
     """Remove keys from a file, all of them or none. A running service rejects them within seconds."""
 
     def without(entries: Entries) -> Entries:
-        existing = [entry["name"] for entry in entries]
+        existing = [str(entry["name"]) for entry in entries]
         if unknown := [name for name in names if name not in existing]:
             raise InputError(f"{file}: no key is named {unknown[0]}; the file has {', '.join(existing) or 'none'}")
         return [entry for entry in entries if entry["name"] not in names]

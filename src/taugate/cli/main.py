@@ -37,8 +37,7 @@ _GROUPS = {
         "run": "send queries to your own search engine, and write its results",
         "calibrate-run": "choose a threshold for the scores of your own retriever",
         "compare": "compare encoders on a data set, and choose one",
-        "update": "release a newer corpus if the threshold still holds",
-        "recalibrate": "calibrate on newer data, compare, try on traffic, promote",
+        "recalibrate": "release newer data: check or choose the threshold, promote",
         "adapt": "adapt an encoder to a data set, if that makes it better",
         "encode": "encode a corpus into shards, with several workers",
     },
@@ -54,7 +53,8 @@ _GROUPS = {
         "traffic": "make labelled queries from user feedback",
     },
 }
-COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
+_DEPRECATED = {"update": "a deprecated name of recalibrate"}
+COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()} | _DEPRECATED
 _EXAMPLES = {
     "taugate quickstart": "try it on a sample",
     "taugate calibrate DATA --releases DIR --max-loss 0.02": "limit the loss to 2 %",
@@ -98,7 +98,9 @@ class _Program(Group):
 
 program = _Program(
     "taugate",
-    commands={name: click.Command(name, short_help=text) for name, text in COMMANDS.items()},
+    commands={
+        name: click.Command(name, short_help=text, hidden=name in _DEPRECATED) for name, text in COMMANDS.items()
+    },
     help="Retrieval with a calibrated similarity threshold.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )

@@ -4,13 +4,15 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from shlex import quote
-from typing import Any, Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from taugate.cli.questions import QuestionOptions, listed, questions
+from taugate.calibration.settings.options import Advice
+from taugate.cli.questions import QuestionOptions, ask_model, listed_losses
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, DataFolder, command_of, option, part
+from taugate.cli.terminal.options import Appearance, AsJson, DataFolder, command_of, option, part
 from taugate.cli.terminal.output import print_result, say, say_sentence
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED
@@ -18,7 +20,9 @@ from taugate.ingestion.dataset.location import default_split
 from taugate.ingestion.dataset.queries import QUERIES, NearMissKind
 from taugate.ingestion.queries.generate import MAX_QUERIES, generate_crops
 from taugate.ingestion.queries.near_misses import generate_near_misses
+from taugate.storage.json_values import Json
 
+_Share = Annotated[float, Field(gt=0, le=1), Advice("give a share above 0 and at most 1"), Appearance("SHARE")]
 _LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
 _CHANGES: dict[NearMissKind, str] = {
     "name": "another name",
@@ -49,6 +53,7 @@ class QueriesOptions(QuestionOptions):
         MAX_QUERIES,
         "make queries from at most N passages, a seeded sample of the corpus; with --unanswerable, at most N questions",
     )
+    per_document: _Share = option(1.0, "use at most this share of a document's chunks, so that none outweighs others")
     seed: int = option(0, "seed of every random choice")
     as_json: AsJson = False
 
@@ -64,10 +69,10 @@ def run(options: QueriesOptions) -> int:
     elif options.split is not None:
         raise InputError("--split: only --unanswerable changes questions of a split; leave it out")
     elif options.method == "crop":
-        value = crop(options)
+        value = make_crops(options)
     else:
         model_options = part(QuestionOptions, options)
-        value = questions(options.data, options.max, options.seed, model_options, options.method)
+        value = ask_model(options.data, options.max, options.seed, model_options, options.method, options.per_document)
     if options.as_json:
         print_result(value | {"seconds": time.monotonic() - started})
     elif options.unanswerable:
@@ -77,10 +82,12 @@ def run(options: QueriesOptions) -> int:
     return 0
 
 
-def _near_misses(options: QueriesOptions) -> dict[str, Any]:
+def _near_misses(options: QueriesOptions) -> dict[str, Json]:
     """Make questions that no document answers; returns the object that --json prints."""
     if options.method != "crop":
         raise InputError(f"--unanswerable: uses no model; leave --method {options.method} out")
+    if options.per_document != 1:
+        raise InputError("--per-document: --unanswerable changes questions, not documents; leave it out")
     part(QuestionOptions, options).refuse_model("--unanswerable uses no model; leave it out")
     split = options.split or default_split(str(options.data), say, "changing")
     near_misses = generate_near_misses(options.data, split, options.max, options.seed)
@@ -88,14 +95,14 @@ def _near_misses(options: QueriesOptions) -> dict[str, Any]:
     changes = ", ".join(f"{number:,} with {_CHANGES[kind]}" for kind, number in kinds.items())
     count = len(near_misses)
     say(f"{options.data} has {count:,} questions that no document answers, made from split {split}: {changes}")
-    return {"kept": count, "kinds": dict(kinds), "cost": 0.0}
+    return {"kept": count, "kinds": {str(kind): number for kind, number in kinds.items()}, "cost": 0.0}
 
 
-def crop(options: QueriesOptions) -> dict[str, Any]:
+def make_crops(options: QueriesOptions) -> dict[str, Json]:
     """Make crops; returns the object that --json prints."""
     part(QuestionOptions, options).refuse_model("--method crop uses no model; add --method local or --method endpoint")
-    result = generate_crops(options.data, options.max, options.seed)
-    lost = listed(result.lost, _LOST)
+    result = generate_crops(options.data, options.max, options.seed, options.per_document)
+    lost = listed_losses(result.lost, _LOST)
     sampled = result.kept + sum(asdict(result.lost).values())
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     say_sentence(

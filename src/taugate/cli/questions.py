@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,6 +20,7 @@ from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.accounting import Losses
 from taugate.ingestion.queries.generate import check_request
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.progress import Job
@@ -87,7 +88,9 @@ class QuestionOptions(ModelOptions):
         return float(read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
 
 
-def questions(data: Path, limit: int, seed: int, options: QuestionOptions, method: str) -> dict[str, Any]:
+def ask_model(
+    data: Path, limit: int, seed: int, options: QuestionOptions, method: str, share: float = 1.0
+) -> dict[str, Json]:
     """Let a language model write questions about at most `limit` passages; returns the object that --json prints.
 
     Raises:
@@ -101,7 +104,7 @@ def questions(data: Path, limit: int, seed: int, options: QuestionOptions, metho
     check_request(data, limit)
     model = options.language_model("--method", method, options.timeout)
     with sole_writer(data), ReplyCache(model) as cache:
-        plan = plan_questions(data, limit, seed, options.examples)
+        plan = plan_questions(data, limit, seed, options.examples, share)
         cached = plan.cached_replies(cache)
         unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in cached]
         say(f"examples in the prompt: {plan.source}; rule for questions: {plan.rule.name}")
@@ -181,7 +184,7 @@ def _report(data: Path, model: "LanguageModel", plan: "QuestionPlan", selected: 
     """Report how many queries were written and lost, and how they begin."""
     sampled = len(plan.prompts)
     source = f"its {sampled:,}" if sampled == plan.documents else f"{sampled:,} of its {plan.documents:,}"
-    lost = listed(selected.lost, _LOST)
+    lost = listed_losses(selected.lost, _LOST)
     say(
         f"{data} has {len(selected.texts):,} queries that {printable(model.name)} wrote about {source} passages"
         f"{'; lost: ' + lost if lost else ''}"
@@ -193,7 +196,7 @@ def _report(data: Path, model: "LanguageModel", plan: "QuestionPlan", selected: 
         say(f"most frequent first words: {words}".replace("%", " %"))
 
 
-def listed(lost: Losses, reasons: dict[str, str]) -> str:
+def listed_losses(lost: Losses, reasons: dict[str, str]) -> str:
     """Return how many passages gave no query, by reason, for people to read."""
     return ", ".join(f"{count} {reasons[reason]}" for reason, count in asdict(lost).items() if count)
 

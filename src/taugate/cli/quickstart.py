@@ -4,14 +4,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.settings.options import Options
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.cli.serve import address, announce, listen, serve
+from taugate.cli.serve import address, listen, print_when_ready, serve
 from taugate.cli.terminal.options import Appearance, Verbose, command_of, option
 from taugate.cli.terminal.summary import print_release
 from taugate.errors import InputError
@@ -71,9 +71,9 @@ def run(options: QuickstartOptions) -> int:
     Needs no Redis and, if taugate[sample] is installed, no network.
     """
     if options.folder is None:
-        from taugate.ingestion.dataset.sample import check_installed
+        from taugate.ingestion.dataset.sample import check_sample_installed
 
-        check_installed()  # first, because its message names both extras
+        check_sample_installed()  # first, because its message names both extras
     import taugate.calibration.job.calibration  # noqa: F401 (fails before anything is written if a package is missing)
     from taugate.cli.calibrate import CalibrateOptions, calibrate_and_publish
 
@@ -94,7 +94,7 @@ def run(options: QuickstartOptions) -> int:
     if ending.code or listener is None:
         return print_release(release.path, rows | steps, ending, ending.sentences)
     print_release(release.path, rows, ending, None)
-    announce(listener, lambda _: steps | {"Open": address(settings, listener)})
+    print_when_ready(listener, lambda _: steps | {"Open": address(settings, listener)})
     serve(settings, listener)
     return 0
 
@@ -122,8 +122,9 @@ def _import_folder(folder: Path, data: Path) -> tuple[str, int]:
                 data.parent.rmdir()
         raise
     if not _is_labelled(data):
-        queries.crop(queries.QueriesOptions(data=data))
-    passages = [(record.get("title"), record["text"]) for _, record in read_objects(data / CORPUS)]
+        queries.make_crops(queries.QueriesOptions(data=data))
+    records = [cast("dict[str, str]", record) for _, record in read_objects(data / CORPUS)]
+    passages = [(record.get("title"), record["text"]) for record in records]
     return _heading_of(passages), min(CalibrationSettings().k, len(passages))
 
 

@@ -2,9 +2,10 @@
 
 import os
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
@@ -13,12 +14,14 @@ from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import as_json as promotion_json
 from taugate.calibration.recalibration.trial import DEFAULT_QUERIES, DEFAULT_SECONDS, TrialSettings
 from taugate.calibration.settings.options import Options
+from taugate.calibration.settings.update import UpdateSettings
 from taugate.cli.terminal.command import OptionGroup
-from taugate.cli.terminal.options import AsJson, Data, Releases, Verbose, command_of, option
+from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
 from taugate.cli.terminal.output import print_result, say
-from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
+from taugate.cli.terminal.promotion import FORCE_HELP, PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import print_release, promotion_sentence, result
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:
     from taugate.calibration.recalibration.request import Recalibrated
@@ -41,7 +44,7 @@ class TrialOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecalibrateOptions(TrialOptions, PromotionOptions):
+class RecalibrateOptions(TrialOptions, UpdateSettings, PromotionOptions):
     """The options of `taugate recalibrate`."""
 
     data: Data
@@ -52,14 +55,22 @@ class RecalibrateOptions(TrialOptions, PromotionOptions):
         "folder; repeat the option for each replica",
         "LOG",
     )
+    force: bool = option(
+        False, f"keep the threshold even if it is not shown to hold for changed documents; {FORCE_HELP}"
+    )
     as_json: AsJson = False
     verbose: Verbose = False
 
 
-def run(options: RecalibrateOptions) -> int:
-    """Calibrate on newer data with the settings of the current release, and promote the new release if it is better.
+def run(
+    options: RecalibrateOptions,
+    as_json: Callable[["Recalibrated", PromotionRule | None], Mapping[str, object]] | None = None,
+) -> int:
+    """Make a release of newer data, if they need one, and promote it if it is as good.
 
-    It is compared with the current one, and tried on live traffic. If the command is interrupted, repeat it to resume.
+    If only documents changed, the threshold is kept as long as it is shown to hold. Otherwise the data are calibrated
+    with the settings of the current release. The release is then compared with the current one, and tried on live
+    traffic. If the command is interrupted, repeat it to resume.
     """
     # Imported here because it needs the extra `calibration`.
     from taugate.cli.terminal.display import ProgressDisplay
@@ -75,16 +86,18 @@ def run(options: RecalibrateOptions) -> int:
             from taugate.calibration.report.terminal import times
 
         trial = TrialSettings(options.url, options.shadow, options.shadow_seconds, os.environ.get(KEY) or None)
-        done = recalibrate(RecalibrationRequest(options.data, options.releases, options.log, promotion, trial), job)
+        check = part(UpdateSettings, options)
+        request = RecalibrationRequest(options.data, options.releases, options.log, promotion, trial, check)
+        done = recalibrate(request, job)
         if done.manifest is not None:
             job.report(times(job))
-    name = done.current if done.manifest is None else done.manifest.release_id
-    printed = _as_json(done, promotion.rule) if options.as_json else options.releases / name
+    name = done.written.release
+    printed = (as_json or _as_json)(done, promotion.rule) if options.as_json else options.releases / name
     if done.manifest is None:
         print_result(printed)
         say(
-            f"nothing to do: {name} was calibrated on these documents and labels, and remains the current release. If "
-            "users now ask other questions, judge some of them (taugate judge) and run this command again"
+            f"{done.written.verdict.sentence} {name} remains current. If users now ask other questions, judge some of "
+            "them (taugate judge) and run this command again"
         )
         return 0
     releases = f"--releases {shlex.quote(str(options.releases))}"
@@ -100,15 +113,19 @@ def run(options: RecalibrateOptions) -> int:
 
 def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     """Return the lines of the summary on what was done, by their labels."""
-    changes, decision = done.changes or {}, done.published.decision
-    gate = "No promotion rule was given." if promotion.rule is None else "Not checked."
+    written, decision = done.written, done.published.decision
+    gate, why = (
+        "No promotion rule was given." if promotion.rule is None else "Not checked.",
+        "no promotion rule was given.",
+    )
     if decision is not None:
         gate = f"{decision.judged}: {'holds' if decision.holds else 'does not hold'}."
-    listed = ", ".join(f"{changes.get(name, 0):,} {name}" for name in ("added", "changed", "removed"))
-    why = "no promotion rule was given." if decision is None else "the promotion rule holds."
+        why = "the promotion rule holds."
+    listed = ", ".join(f"{count:,} {name}" for name, count in (written.changes or {}).items())
     rows = {
+        "Verdict": written.verdict.sentence,
         "Changed": f"Documents: {listed}.{_traffic(done.traffic)}",
-        **({"Withdrawn": " ".join(done.withdrawn)} if done.withdrawn else {}),
+        **({"Withdrawn": "\n".join(done.withdrawn)} if done.withdrawn else {}),
         "Gate": gate,
         "Shadow": _shadow(done.trial),
         "Promotion": promotion_sentence(promotion, done.published, done.current, why),
@@ -116,7 +133,7 @@ def _rows(done: "Recalibrated", promotion: Promotion) -> dict[str, str]:
     return rows | ({"Resumed": f"Done by an earlier run: {', '.join(done.resumed)}."} if done.resumed else {})
 
 
-def _traffic(learned: dict[str, Any] | None) -> str:
+def _traffic(learned: dict[str, Json] | None) -> str:
     if learned is None:
         return ""
     queries, judgements = learned["queries"], learned["judgements"]
@@ -136,13 +153,14 @@ def _shadow(trial: "TrialResult | None") -> str:
     )
 
 
-def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]:
+def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints."""
     return {
-        "release": done.current if done.manifest is None else done.manifest.release_id,
+        "release": done.written.release,
         "previous": done.current,
+        "verdict": done.written.verdict.model_dump(),
         "traffic": done.traffic,
-        "changed": done.changes,
+        "changed": done.written.changes,
         "loss": None if done.loss is None else done.loss.model_dump(),
         "gate": None if rule is None or done.manifest is None else promotion_json(rule, done.published),
         "shadow": None if done.trial is None else asdict(done.trial),
@@ -153,17 +171,13 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
     }
 
 
-command = command_of(
-    "recalibrate",
-    run,
-    RecalibrateOptions,
-    {
-        PROMOTION: PromotionOptions,
-        OptionGroup(
-            "trial on live traffic",
-            f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
-            "admin as well, they load the release at once",
-        ): TrialOptions,
-    },
-    without=("force",),
-)
+GROUPS = {
+    OptionGroup("check", "of the current threshold, if only documents changed"): UpdateSettings,
+    PROMOTION: PromotionOptions,
+    OptionGroup(
+        "trial on live traffic",
+        f"needs --url. If the services require API keys, set {KEY} to a key with the scope metrics; with the scope "
+        "admin as well, they load the release at once",
+    ): TrialOptions,
+}
+command = command_of("recalibrate", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 from pydantic import Field
@@ -19,9 +19,10 @@ from taugate.ingestion.queries.generate import generate_crops
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
 from taugate.ingestion.runs.recording import RunFile, off_topic_fields, off_topic_run, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_documents, add_run
-from taugate.ingestion.runs.search_request import Fields, SearchRequest, Store, StoreSearch
+from taugate.ingestion.runs.search_request import ExternalStore, Fields, StoreRequest, StoreSearch
 from taugate.retrieval.engines.connect import TOKEN_FILE
 from taugate.storage.files import sha256_json
+from taugate.storage.json_values import Json
 from taugate.storage.secrets import read_secret
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(options: RunOptions) -> int:
     generated = options.queries == GENERATED
     if generated and options.texts is None:
         raise InputError("QUERIES generated: add --texts DATA, the data set that the queries are written to")
-    queries: list[dict[str, Any]] = [] if generated else read_run_queries(Path(options.queries))
+    queries: list[dict[str, Json]] = [] if generated else read_run_queries(Path(options.queries))
     has_vectors = options.encoder is not None or any("vector" in fields for fields in queries)
     request = _request(options, has_vectors=has_vectors)
     search = StoreSearch(request, _store(options))
@@ -94,11 +95,11 @@ def run(options: RunOptions) -> int:
 
         file, recorded = send(options.to, queries)
         if off_topic is not None:
-            send(off_topic, off_topic_fields(query["query"] for query in queries))
+            send(off_topic, off_topic_fields(str(query["query"]) for query in queries))
     numbers = {"sent": len(file.pending), "earlier": len(queries) - len(file.pending)}
     numbers |= {"changed": file.changed, "removed": file.removed}
     said = ("{:,} queries sent", "{:,} sent earlier", "{:,} sent again because they changed", "{:,} removed")
-    value: dict[str, Any] = {"run": str(options.to), **numbers, "short": recorded}
+    value: dict[str, Json] = {"run": str(options.to), **numbers, "short": recorded}
     value["off_topic"] = None if off_topic is None else str(off_topic)
     parts = [
         text.format(number) for text, number in zip(said, numbers.values(), strict=True) if number or text is said[0]
@@ -131,48 +132,43 @@ def _next(options: RunOptions, *, generated: bool) -> list[str]:
     return [f"taugate judge {quote(str(options.texts))} --run {run}"]
 
 
-def _request(options: RunOptions, *, has_vectors: bool) -> SearchRequest:
+def _request(options: RunOptions, *, has_vectors: bool) -> StoreRequest:
     """Return the built-in request with the parts that the user replaces."""
     fields = (options.id_field, options.vector_field, options.text_field)
     names = Names(options.collection, *fields, reads_texts=options.texts is not None)
     replaced = {} if options.request is None else _request_of_user(options.request)
-    builtin: dict[str, Any] = {}
+    builtin: dict[str, Json] = {}
     if not replaced or options.collection is not None:
         names.check(options.store)
         builtin = preset(options.store, names, has_vectors=has_vectors)
-    return SearchRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
+    return StoreRequest.parse({**builtin, **replaced}, str(options.request or f"--as {options.store}"))
 
 
-def _request_of_user(path: Path) -> dict[str, Any]:
+def _request_of_user(path: Path) -> dict[str, Json]:
     """Read a request: JSON, or a SELECT."""
     try:
         content = path.read_text(encoding="utf-8")
         if not content.lstrip().startswith("{"):
             places = {"results": "rows", "id": "id", "score": "score", "scores": "scores", "text": "text"}
             return {"body": content.strip().removesuffix(";"), **places}
-        request: dict[str, Any] = orjson.loads(content)
+        request: dict[str, Json] = orjson.loads(content)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a request ({error}); write JSON, or a SELECT") from error
     return request
 
 
-def _store(options: RunOptions) -> Store:
+def _store(options: RunOptions) -> ExternalStore:
     token_file = os.environ.get(TOKEN_FILE)
     token = read_secret(Path(token_file), TOKEN_FILE) if token_file else ""
-    if options.store == "pgvector":
-        from taugate.ingestion.runs.database_store import PostgresStore
-
-        return PostgresStore(options.url, token)
-    if options.store == "milvus":
-        from taugate.ingestion.runs.database_store import MilvusStore
-
-        return MilvusStore(options.url, token)
+    from taugate.ingestion.runs.database_store import DATABASES
     from taugate.ingestion.runs.http_store import HttpStore
 
+    if (database := DATABASES.get(options.store)) is not None:
+        return database(options.url, token)
     return HttpStore(options.store, options.url, token)
 
 
-def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dict[str, Any]]:
+def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dict[str, Json]]:
     """Make queries from texts in the store, unless the data set has some, such as questions of a language model."""
     if not (data / qrels_of(GENERATED)).exists():
         documents = add_documents(data, search.sample(options.max))
@@ -183,19 +179,19 @@ def _generated(options: RunOptions, data: Path, search: StoreSearch) -> list[dic
 
 def _encoder(name: str) -> "ExportedEncoder":
     from taugate.calibration.encoding.source import exported_encoder
-    from taugate.retrieval.encoder.encoder import ExportedEncoder
+    from taugate.retrieval.encoder.loading import load_encoder
 
-    return ExportedEncoder.load(exported_encoder(name))
+    return load_encoder(exported_encoder(name))
 
 
-def _with_vectors(queries: Sequence[Mapping[str, Any]], encoder: "ExportedEncoder") -> list[Mapping[str, Any]]:
+def _with_vectors(queries: Sequence[Mapping[str, Json]], encoder: "ExportedEncoder") -> list[Mapping[str, Json]]:
     """Add the vector of each query to its fields."""
-    vectors = encoder.encode([fields["query"] for fields in queries], "query")
+    vectors = encoder.encode([str(fields["query"]) for fields in queries], "query")
     return [{**fields, "vector": vector.tolist()} for fields, vector in zip(queries, vectors, strict=True)]
 
 
 def _recorded(
-    options: RunOptions, pending: Sequence[Mapping[str, Any]], search: StoreSearch, file: RunFile, job: "Job"
+    options: RunOptions, pending: Sequence[Mapping[str, Json]], search: StoreSearch, file: RunFile, job: "Job"
 ) -> int:
     """Send the queries that the run lacks; returns how many have fewer results than requested."""
     with job.task("sending queries", len(pending)) as task:

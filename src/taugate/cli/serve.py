@@ -42,7 +42,7 @@ def run(**flags: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     current_release(settings, at_start=True)  # before binding: a missing release is the usual mistake
     listener = listen(settings)
     if on_terminal:
-        announce(listener, lambda release: {"Release": release, "Open": address(settings, listener)})
+        print_when_ready(listener, lambda release: {"Release": release, "Open": address(settings, listener)})
     serve(settings, listener)
     return 0
 
@@ -107,7 +107,7 @@ def address(settings: Settings, listener: socket.socket) -> str:
     return f"{_base(listener)}{playground} (Ctrl-C stops the service)"
 
 
-def announce(listener: socket.socket, rows: Callable[[str], Mapping[str, str]]) -> None:
+def print_when_ready(listener: socket.socket, rows: Callable[[str], Mapping[str, str]]) -> None:
     """Print rows to stderr once the service is ready; they are made from the id of its release, in another thread."""
     threading.Thread(target=_announce, args=(_base(listener), rows), name="announce", daemon=True).start()
 

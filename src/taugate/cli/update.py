@@ -1,83 +1,37 @@
-"""`taugate update`: make a release of a newer corpus with the current threshold, and promote it if that still holds."""
+"""`taugate update`, a deprecated name of `taugate recalibrate`, whose JSON keeps its keys."""
 
-import shlex
+from typing import TYPE_CHECKING
 
-from pydantic.dataclasses import dataclass
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.cli.recalibrate import GROUPS, RecalibrateOptions
+from taugate.cli.recalibrate import run as recalibrate
+from taugate.cli.terminal.options import Appearance, command_of
+from taugate.cli.terminal.output import say
 
-from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import Appearance, AsJson, Data, Releases, Verbose, command_of, option, part
-from taugate.cli.terminal.output import print_result, say
-from taugate.cli.terminal.promotion import RULE, PromotionOptions
-from taugate.cli.terminal.summary import print_release, promotion_sentence, result
-from taugate.retrieval.release.changed_documents import WithdrawnRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateOptions(PromotionOptions, UpdateSettings):
-    """The options of `taugate update`: the settings of the check, and what to do."""
-
-    data: Data
-    releases: Releases
-    force: bool = option(False, "promote the release even if τ is not shown to hold")
-    as_json: AsJson = False
-    verbose: Verbose = False
+if TYPE_CHECKING:
+    from taugate.calibration.recalibration.request import Recalibrated
 
 
-def run(options: UpdateOptions) -> int:
-    """Make a release of a newer corpus, and promote it if the threshold still holds.
+def run(options: RecalibrateOptions) -> int:
+    """Do what `taugate recalibrate` does, under the name that it had for changed documents."""
+    say("warning: taugate update is deprecated and will be removed in version 0.4; use taugate recalibrate")
+    return recalibrate(options, _as_json)
 
-    Only what changed is encoded; encoder and threshold are those of the current release.
-    """
-    # Imported here because it needs the extra `calibration`.
-    from taugate.cli.terminal.display import ProgressDisplay
 
-    promotion = options.promotion()
-    with ProgressDisplay(steps=True, verbose=options.verbose, confirmed=True) as job:
-        with job.task("starting"):
-            from taugate.calibration.report.terminal import times
-            from taugate.calibration.update.job import update  # loads scikit-learn, which takes seconds
-
-        updated = update(options.data, options.releases, part(UpdateSettings, options), promotion, job)
-        if updated.check is not None:
-            job.report(times(job))
-    name, check, changes, published = updated.manifest.release_id, updated.check, updated.changes, updated.published
+def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, object]:
+    """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
+    written, check = done.written, done.written.check
+    loss = done.loss if check is None else check.loss
     value = {
-        "release": name,
-        "parent": updated.parent,
-        "added": changes.added,
-        "changed": changes.changed,
-        "removed": changes.removed,
-        "holds": updated.holds,
-        "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if check is None else check.loss.model_dump(),
+        "release": written.release,
+        "parent": done.current,
+        **(written.changes or dict.fromkeys(("added", "changed", "removed"), 0)),
+        "holds": not done.published.code if check is None else check.holds,
+        "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if loss is None else loss.model_dump(),
+        "verdict": written.verdict.model_dump(),
     }
-    if updated.withdrawn:
-        value["withdrawn"] = [record.promise for record in updated.withdrawn]
-    printed = value if options.as_json else options.releases / name
-    if check is None:
-        print_result(printed)
-        say(f"nothing changed: {name} has these documents already, and remains the current release")
-        return 0
-    releases = f"--releases {shlex.quote(str(options.releases))}"
-    rows = result(updated.manifest) | {
-        "Changed": f"Documents: {changes.added:,} added, {changes.changed:,} changed, {changes.removed:,} removed.",
-        "Threshold": f"{check.sentence[:1].upper()}{check.sentence[1:]}.",
-        **({"Withdrawn": "\n".join(map(_withdrawn, updated.withdrawn))} if updated.withdrawn else {}),
-        "Promotion": promotion_sentence(promotion, published, updated.parent, "the threshold still holds."),
-        "Next": f"taugate serve {releases}" if published.promoted else f"taugate release diff {name} {releases}",
-    }
-    remedy = "run taugate calibrate to choose another τ" + (", or give --force" if promotion.requested else "")
-    error = f"{published.message}. {name} was written but not promoted; {remedy}" if published.code else None
-    return print_release(printed, rows, published, error)
+    withdrawn = [record.promise for record in (done.manifest and done.manifest.withdrawn) or ()]
+    return value | ({"withdrawn": withdrawn} if withdrawn else {})
 
 
-def _withdrawn(record: WithdrawnRecord) -> str:
-    return f"{record.promise}: {record.words} Not shown: {record.reason}."
-
-
-command = command_of(
-    "update",
-    run,
-    UpdateOptions,
-    without=RULE,
-    embeddings=Appearance("DIR_OR_URL"),
-)
+command = command_of("update", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))

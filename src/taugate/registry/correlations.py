@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 
 MIN_RELEASES = 3  # two points always correlate perfectly
 
@@ -134,8 +135,8 @@ def _adapted_row(manifest: Manifest) -> dict[str, float]:
 
 
 def _papers_tau(manifest: Manifest) -> float:
-    if manifest.policy.method == "bootstrap":
+    if METHODS[manifest.policy.method].of_papers:
         tau = manifest.policy.tau
     else:
-        tau = next((other.tau for other in manifest.alternatives if other.method == "bootstrap"), None)
+        tau = next((other.tau for other in manifest.alternatives if METHODS[other.method].of_papers), None)
     return float("nan") if tau is None else tau

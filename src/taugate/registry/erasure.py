@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, overload
+from typing import get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from taugate.registry.writer import CorpusContents, SecondStageContents
 from taugate.retrieval.documents.filters import SortKey, composed, sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Documents, DocumentWriter
+from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.hybrid import HybridIndex, vector_index
@@ -56,7 +57,6 @@ from taugate.retrieval.vectors.similarity import Float32
 # Copied unchanged, as the encoders are: the projection of queries and the scores of queries contain no document.
 _COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
 # Fields of the manifest that the writer sets for each release.
-_ADDED_BY_WRITER = frozenset({"schema_version", "release_id", "created_at", "parent", "files"})
 _MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">
@@ -134,7 +134,7 @@ def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | 
             if both_stages is not None:
                 both_stages.write(folder)
 
-        manifest = writer.write(releases, Manifest, _facts(release, erasure, retriever, kept), fill, parent=source.name)
+        manifest = writer.write(releases, _draft(release, erasure, retriever, kept), fill, parent=source.name)
     return Erasure(manifest, changed, len(release.golden) - len(queries))
 
 
@@ -142,10 +142,11 @@ def _check_in_process(source: Path) -> None:
     """Raise InputError for a release over an engine, whose collections are never changed."""
     record = unverified_manifest(source.parent, source.name).get("engine")
     if isinstance(record, dict):
-        kind = "pgvector" if record.get("kind") == "pgvector" else "milvus"
+        named, known = record.get("kind"), get_args(EngineKind)
+        kind = named if named in known else known[0]
         raise InputError(
             f"{source.name}: its documents are in {kind}, in a collection that is never changed; remove them from the "
-            "data set, run taugate update, remove the earlier releases, and drop their collections with "
+            "data set, run taugate recalibrate, remove the earlier releases, and drop their collections with "
             f"taugate release prune --engine {kind}"
         )
 
@@ -331,25 +332,26 @@ def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
     texts.close()
 
 
-def _facts(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the manifest's fields for the remaining documents, without strata that none of them belongs to."""
+def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: NDArray[np.int64]) -> Manifest:
+    """Return the manifest for the remaining documents, without strata that none of them belongs to."""
     manifest, exact = before.manifest, not isinstance(_dense_index(retriever), ApproximateIndex)
     # A word that only erased documents had counts as unseen, which no word weighs more than, so shares cannot rise.
     falls = exact and (retriever.abstention is None or retriever.abstention.score.is_best_result)
     strata = None if manifest.strata is None else _strata(manifest.strata, retriever.metadata)
-    kept_records = kept_promises(manifest, strata, scores_fall=falls)
-    facts = {name: getattr(kept_records, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
-    vectors, second = _token_vectors(retriever), facts["second_stage"]
+    draft = kept_promises(manifest, strata, scores_fall=falls)
+    vectors, second = _token_vectors(retriever), draft.second_stage
     if vectors is not None and second is not None:
         stored = TokenVectorsRecord.of(vectors, kept.tolist())
-        facts["second_stage"] = second.model_copy(update={"token_vectors": stored})
-    return facts | {
+        second = second.model_copy(update={"token_vectors": stored})
+    changes = {
+        "second_stage": second,
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(kept)}),
         "index": manifest.index.model_copy(update={"documents": len(kept)}),
         "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
         "erasure": erasure,
     }
+    return draft.model_copy(update=changes)
 
 
 def _strata(strata: StrataRecord, metadata: Metadata) -> StrataRecord:

@@ -165,7 +165,7 @@ def _objections(manifest: ReleaseManifest, releases: Path) -> dict[str, ReleaseE
     """Return the objections to a release from the evidence in its manifest; each key is the rule --force overrides."""
     name, k, record = manifest.release_id, manifest.policy.k, manifest.calibration
     objections: dict[str, ReleaseError] = {}
-    if manifest.policy.kind == "none":
+    if manifest.policy.tau is None:
         objections[POLICY] = ReleaseError(
             f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
             "--force"

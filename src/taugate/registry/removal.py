@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
+from taugate.retrieval.release.promises.asking import (
+    all_withdrawn,
+    ask_first_stage,
+    ask_promises,
+    inherited_calibration,
+    stated,
+)
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
 from taugate.retrieval.release.summary import summary_of
 
@@ -59,7 +65,9 @@ def kept_promises(before: Manifest, strata: StrataRecord | None, *, scores_fall:
     if second is not None:
         second, of_first = ask_first_stage(second, RemovalEvidence(scores_fall), second)
         withdrawn += of_first
-    changes = vars(records) | inherited_state(before, withdrawn) | {"second_stage": second}
+    changes = vars(records) | {"second_stage": second}
+    if named := all_withdrawn(before, withdrawn):
+        changes |= {"withdrawn": named, "calibration": inherited_calibration(before)}
     after = before.model_copy(update=changes)
     # The summary of before states what is withdrawn.
     return after.model_copy(update={"summary": summary_of(after)}) if withdrawn else after

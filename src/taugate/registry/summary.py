@@ -11,6 +11,7 @@ from typing import Any
 
 from taugate.registry.catalog import unverified_manifest
 from taugate.retrieval.release.state import certified_loss, state_in_words
+from taugate.storage.json_values import Json
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ReleaseSummary:
     k: int | None
     accuracy: float | None
     summary: str | None
-    basis: Mapping[str, object]
+    basis: Mapping[str, Json]
 
     def differs_in(self, other: "ReleaseSummary") -> list[str]:
         """Return what was different when two releases were made, such as ["data", "rule"]."""

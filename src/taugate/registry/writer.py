@@ -2,11 +2,11 @@
 
 import filecmp
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -49,29 +49,21 @@ from taugate.retrieval.rerank import cross_encoder, token_encoder
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS, TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.storage.files import set_mode, sha256_file, sync, sync_folder
-from taugate.storage.folders import link_or_copy, publish, staging_folder
+from taugate.storage.folders import link_or_copy, publish_folder, staging_folder
 
 M = TypeVar("M", bound=ReleaseManifest)
 # What a report has in the places of the release's id and time, which are known once all other files are written.
 RELEASE_ID, CREATED_AT = "@RELEASE_ID@", "@CREATED_AT@"
 
 
-def write(
-    releases: Path,
-    schema: type[M],
-    facts: Mapping[str, Any],
-    fill: Callable[[Path], None],
-    *,
-    parent: str | None = None,
-) -> M:
+def write(releases: Path, draft: M, fill: Callable[[Path], None], *, parent: str | None = None) -> M:
     """Add a release to a releases directory and return its manifest; nothing is promoted.
 
     The release is staged beside the others, synced, then renamed.
 
     Args:
         releases: The releases directory, created if needed.
-        schema: Kind of the manifest.
-        facts: The manifest without schema_version, release_id, created_at, parent and files.
+        draft: The manifest; its release_id, created_at, parent and files are replaced.
         fill: Writes every file of the release into the empty folder passed to it; RELEASE_ID and CREATED_AT in the
             report are replaced then.
         parent: Id of the previous release; by default the current one.
@@ -82,10 +74,10 @@ def write(
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, schema, facts, parent or _current_or_none(releases), _free_second(releases))
+            manifest = _manifest(staging, draft, parent or _current_or_none(releases), _free_second(releases))
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _make_readable_and_sync(staging)
-            publish(staging, releases / manifest.release_id)
+            publish_folder(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:
         raise OSError(f"{releases}: cannot write a release there ({error}); partial files were removed") from error
@@ -154,7 +146,7 @@ class CorpusContents:
             self.answer_score.save(release / ABSTENTION)
         if self.lexical is not None:
             self.lexical.save(release / LEXICAL)
-        golden.write(release / GOLDEN, self.golden)
+        golden.write_golden(release / GOLDEN, self.golden)
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
@@ -231,9 +223,9 @@ def copy_encoder(source: Path, target: Path) -> None:
                 link_or_copy(equal, target / name)
 
 
-def _manifest(staging: Path, schema: type[M], facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> M:
+def _manifest(staging: Path, draft: M, parent: str | None, created_at: datetime) -> M:
     records = {name: _record(staging / name) for name in sorted(stored_files(staging))}
-    draft = schema(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
+    draft = draft.model_copy(update={"created_at": created_at.isoformat(), "parent": parent, "files": records})
     identifier = release_id(created_at, content_digest(draft.model_dump()))
     report = (staging / REPORT).read_bytes()
     for placeholder, value in ((RELEASE_ID, identifier), (CREATED_AT, f"{created_at:%Y-%m-%d %H:%M} UTC")):

@@ -17,7 +17,7 @@ from taugate.retrieval.index.passages import FoundPassages
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.lists import Listed
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
-from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep, keep_answered
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep, keep_answered
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -54,7 +54,7 @@ class UncutResults:
             relevance: (n, w) float32 or None.
             refusals: See the class.
         """
-        decisions = decision_scores(policy.kind, top.scores, relevance)
+        decisions = POLICIES[policy.kind].decide(top.scores, relevance)
         answered = None if refusals is None else np.array([score.answered for score in refusals])
         kept = keep_answered(decisions[:, : policy.k], policy.threshold, answered).sum(axis=1).tolist()
         return cls(top.positions, top.scores, decisions, relevance, refusals, top.scores[:, : policy.k], kept)

@@ -1,6 +1,6 @@
 """What an explanation says about one document of a search."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -8,6 +8,7 @@ from taugate.errors import InputError
 from taugate.retrieval.comparability import NOT_COMPARABLE
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.score_parts import MATCHED_WORDS, Parts
+from taugate.storage.json_values import Json
 
 # The outcome for the document: it is kept, or dropped by this rule first.
 Rule = Literal[
@@ -57,6 +58,6 @@ class Explanation(BaseModel):
     parts: Parts | None = Field(default=None, description="the parts of `score`; absent if it has no lexical part")
     matched_words: list[str] | None = Field(default=None, description=MATCHED_WORDS)
 
-    def to_reply(self, release: str) -> dict[str, Any]:
+    def to_reply(self, release: str) -> dict[str, Json]:
         """Return the JSON object to send, which names the release; optional fields only if they say something."""
         return {**self.model_dump(exclude_defaults=True), "release": release}

@@ -1,8 +1,6 @@
 """Explains what a search does with one document: where it ranks, which rule drops it, and by how much."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +14,12 @@ from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import PolicyKind, decision_scores
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
-from taugate.retrieval.score_parts import score_parts
+from taugate.retrieval.score_parts import PartFields, score_parts
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
-# The name of the score that a policy compares with τ, given that of the index.
-_COMPARED: Mapping[PolicyKind, str] = {
-    "similarity": "{score}",
-    "relative": "share of the best {score}",
-    "gap": "difference from the best {score}",
-    "probability": "relevance",
-    "none": "{score}",
-}
 _MAX_WORDS = 8  # in a sentence, which would be hard to read with more; the JSON has all
 
 
@@ -160,14 +150,15 @@ class _Search:
             query_truncated=self._query.truncated,
             not_comparable=self._answer.not_comparable,
             filtered=False,
-            **parts,
+            parts=parts and parts["parts"],
+            matched_words=parts and parts.get("matched_words"),
         )
 
-    def _parts(self, position: int, score: np.float32) -> dict[str, Any]:
-        """Return the fields `parts` and `matched_words` of an explanation, empty if the score has no lexical part."""
+    def _parts(self, position: int, score: np.float32) -> PartFields | None:
+        """Return the fields `parts` and `matched_words` of an explanation; None if the score has no lexical part."""
         index = self._retriever.index
         if not isinstance(index, HybridIndex):
-            return {}
+            return None
         scores = np.array([score])
         return score_parts(index, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
 
@@ -223,7 +214,7 @@ class _Search:
         model, relevance = self._retriever.relevance, None
         if model is not None:
             relevance = model.estimate(self._vector, TopK(scores, positions[None]), ranks)
-        compared = decision_scores(self._answer.policy, scores, relevance)
+        compared = POLICIES[self._answer.policy].decide(scores, relevance)
         return None if relevance is None else float(relevance[0, place]), float(compared[0, place])
 
     def _rule(self, position: int, rank: int, score: np.float32, kept: bool) -> Rule:
@@ -251,8 +242,9 @@ class _Search:
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
         """Return the outcome as a sentence without its full stop, with the margin."""
-        name = "score" if isinstance(self._retriever.index, HybridIndex) else "similarity"
-        score_name, tau = _COMPARED[self._answer.policy].format(score=name), self._answer.threshold
+        hybrid = isinstance(self._retriever.index, HybridIndex)
+        name, nearer = ("score", "a better match") if hybrid else ("similarity", "more similar")
+        score_name, tau = POLICIES[self._answer.policy].compared.format(score=name), self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:
             margin = f"its {score_name} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
@@ -275,7 +267,6 @@ class _Search:
                     f"is {_shown(last - float(score))} below that of the last one considered"
                 )
             case "chunk" if (sibling := self._sibling(position)) is not None:
-                nearer = "more similar" if name == "similarity" else "a better match"
                 why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is {nearer}"
             case _:
                 why = f"The approximate index does not find it, although its rank is {rank}"
@@ -297,7 +288,7 @@ class _Search:
         )
 
 
-def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
+def _sum_of(parts: PartFields | None, score: np.float32) -> str:
     """Return a sentence on the parts of a score, empty if it has no lexical part.
 
     Args:
@@ -306,7 +297,7 @@ def _sum_of(parts: Mapping[str, Any], score: np.float32) -> str:
     """
     if not parts:
         return ""
-    words = parts["matched_words"]
+    words = parts.get("matched_words")
     if not words:
         return f" Its score {score:.4f} is similarity alone: it has no word of the query."
     more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""

@@ -15,7 +15,8 @@ from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, RefusalScore
 from taugate.retrieval.policy.component_signals import Components, component_means
-from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, PolicyKind, keep_answered
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
 from taugate.retrieval.release.manifest import RunManifest
@@ -141,7 +142,7 @@ class Gate:
             )
         record, components = manifest.policy, tuple(manifest.retriever.components)
         has_model = RELEVANCE in manifest.files
-        if has_model != (manifest.relevance is not None) or (record.kind == "probability" and not has_model):
+        if has_model != (manifest.relevance is not None) or (POLICIES[record.kind].needs_model and not has_model):
             raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
         abstention = None
         if manifest.answer_threshold is not None:
@@ -168,8 +169,8 @@ class Gate:
         """
         given = check_results(results)
         considered = self.policy.k if k is None else k
-        scale = -1.0 if self.manifest.retriever.scores == "distance" else 1.0
-        scores = np.array([scale * result.score for result in given], dtype=np.float32)
+        sign = SCALES[self.manifest.retriever.scores].sign
+        scores = np.array([sign * result.score for result in given], dtype=np.float32)
         ordered = not (scores[1:] > scores[:-1]).any()
         order = np.argsort(-scores, kind="stable")[: max(considered, self.policy.k)]
         given, scores = [given[place] for place in order.tolist()], scores[None, order]
@@ -180,7 +181,7 @@ class Gate:
             for name in self.manifest.retriever.components
         }
         relevance = None if self.relevance is None else self.relevance.estimate(scores, components)
-        decisions = decision_scores(self.policy.kind, scores, relevance)
+        decisions = POLICIES[self.policy.kind].decide(scores, relevance)
         refusal, answered = self._refusal(scores, components)
         passing = keep_answered(decisions[:, :considered].copy(), self.policy.threshold, answered)[0]
         kept = np.flatnonzero(passing).tolist()
@@ -240,7 +241,7 @@ class Gate:
         low, high = self.reference.top.min(), self.reference.top.max()
         missing = (name for name, values in components.items() if np.isnan(values[0, : self.policy.k]).all())
         reasons = {
-            "no_threshold": self.policy.kind == "none",
+            "no_threshold": self.policy.tau is None,
             self.manifest.state: self.policy.provisional,
             "fewer_than_k": len(scores) < self.policy.k,
             "not_sorted": not ordered,

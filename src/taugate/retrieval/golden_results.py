@@ -79,7 +79,7 @@ class Deviation:
         return None
 
 
-def write(path: Path, golden: Sequence[GoldenResults]) -> None:
+def write_golden_results(path: Path, golden: Sequence[GoldenResults]) -> None:
     """Write golden questions in the format of a run, one JSON object per line."""
     answerable = {"unanswerable": False}  # is not written
     lines = (
@@ -89,8 +89,8 @@ def write(path: Path, golden: Sequence[GoldenResults]) -> None:
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
-def read(path: Path) -> list[GoldenResults]:
-    """Read the file that `write` wrote.
+def read_golden_results(path: Path) -> list[GoldenResults]:
+    """Read the file that `write_golden_results` wrote.
 
     Raises:
         ReleaseError: If it holds anything else.

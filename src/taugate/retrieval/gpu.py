@@ -133,6 +133,9 @@ def new_session(model: Path, options: Any) -> Any:  # noqa: ANN401 (its module i
         else:
             _log.info("a model is computed on the GPU, in float32", extra={"fields": {"model": str(model)}})
             return session
+    elif _CUDA in onnxruntime.get_available_providers() and not has_driver():
+        reason = "no GPU is visible here: a pod needs its runtime class and a GPU in its limits, a container --gpus all"
+        _log.warning("models are computed on processors, not on the GPU", extra={"fields": {"reason": reason}})
     return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
 
 

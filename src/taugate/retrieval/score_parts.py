@@ -1,7 +1,7 @@
 """The two parts of a score, the cosine and the lexical share, and the words behind the second."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,13 @@ class Parts(BaseModel):
     )
 
 
+class PartFields(TypedDict):
+    """Fields of a result, or of an explanation."""
+
+    parts: dict[str, float]
+    matched_words: NotRequired[list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
     """The parts of the scores of n documents for one query.
@@ -40,7 +47,7 @@ class ScoreParts:
     lexical: Float32 | None = None
     matched_words: list[list[str]] | None = None
 
-    def fields(self, row: int) -> dict[str, Any]:
+    def fields(self, row: int) -> PartFields:
         """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
         parts = {"cosine": shortest_decimal(self.cosines[row])}
         if self.lexical is None or self.matched_words is None:

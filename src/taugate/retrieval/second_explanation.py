@@ -7,7 +7,7 @@ import numpy as np
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.explained import Explanation, Rule
 from taugate.retrieval.explanation import explain
-from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 
@@ -78,7 +78,7 @@ def explain_stages(retriever: Retriever, documents: Documents, query: Query, doc
 def _ranked(base: Explanation, query: Query, served: Answer, listed: Answer, place: int) -> Explanation:
     """Explain a candidate at a place in the second stage's list."""
     relevance = None if listed.relevance is None else listed.relevance[None]
-    compared = float(decision_scores(served.policy, listed.scores[None], relevance)[0, place])
+    compared = float(POLICIES[served.policy].decide(listed.scores[None], relevance)[0, place])
     kept = bool((served.positions == listed.positions[place]).any())
     rule = _rule(query, served, listed, place, kept=kept)
     score = float(listed.scores[place])

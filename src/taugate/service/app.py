@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -37,6 +36,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.runtime.logs import count_dropped_lines
 from taugate.service.runtime.traces import Tracer
 from taugate.service.settings import Settings
+from taugate.storage.json_values import Json
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
@@ -114,7 +114,7 @@ def _operations(
     ]
 
 
-def openapi_document() -> dict[str, Any]:
+def openapi_document() -> dict[str, Json]:
     """Return the OpenAPI document of an application with default settings, as in docs/openapi.json."""
     return create_app(Settings(releases=Path("releases"))).openapi()
 

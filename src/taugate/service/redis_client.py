@@ -118,7 +118,7 @@ def _limit_replies(pool: ConnectionPool, limit: int) -> None:
     pool.connection_class = LimitedConnection
 
 
-def connect(url: str, timeout: float, max_reply_bytes: int) -> Redis:
+def connect_redis(url: str, timeout: float, max_reply_bytes: int) -> Redis:
     """Make a client for one event loop, which connects on first use; raises ValueError if the URL is malformed.
 
     It waits at most `timeout` seconds for a connection, for a free connection, and for a reply to a command or pipeline

@@ -75,7 +75,7 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: cannot be created ({error.strerror}); name a writable folder") from error
 
 
-def publish(folder: Path, target: Path) -> None:
+def publish_folder(folder: Path, target: Path) -> None:
     """Rename a staging folder to its final path on the same file system.
 
     If another writer has published the folder already, that one is kept.

@@ -23,7 +23,7 @@ Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True)
-class Wording:
+class EndpointWording:
     """How messages name the settings of an endpoint.
 
     Attributes:
@@ -58,7 +58,7 @@ class RequestRefused(InputError):
 class JsonEndpoint(HttpClient):
     """One URL that takes JSON by POST and replies with JSON."""
 
-    def __init__(self, base: str, key: str | None, wording: Wording) -> None:
+    def __init__(self, base: str, key: str | None, wording: EndpointWording) -> None:
         """Prepare requests; sends none.
 
         Args:
@@ -151,7 +151,7 @@ class JsonEndpoint(HttpClient):
         return f" ({(message.replace(self._key, '…') if self._key else message)[:200]})"
 
 
-def _checked(url: str, wording: Wording) -> str:
+def _checked(url: str, wording: EndpointWording) -> str:
     if "@" in url or "?" in url or "#" in url:  # not repeated: it may hold a password or a key
         raise InputError(
             f"{wording.url}: the URL may hold no password, and nothing after ? or #; put the key into the file that "

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.storage.files import open_regular
+from taugate.storage.json_values import Json
 
 _BLOCK = 8 << 20  # bytes, as S3's own clients request at a time
 # Seconds. A store responds within one, and a starting service can fall back on its copy. s3fs itself makes five
 # attempts with pauses.
-_OPTIONS: dict[str, dict[str, Any]] = {
+_OPTIONS: dict[str, dict[str, Json]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 0}}},
     "file": {"auto_mkdir": True},
 }

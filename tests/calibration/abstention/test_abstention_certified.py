@@ -6,7 +6,7 @@ from scipy import stats
 
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
-from taugate.calibration.abstention.words import remedy
+from taugate.calibration.abstention.words import abstention_remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
@@ -102,7 +102,7 @@ def test_named_remedy_certifies() -> None:
     rng = np.random.default_rng(0)
     answerable, unanswerable = alone(normal(rng, 0, 400)), alone(normal(rng, 0, 300))
     record = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
-    message = remedy(record, data_of(400, 300))
+    message = abstention_remedy(record, data_of(400, 300))
     assert percent_at_most(record.answered_unanswerable.upper) in message and len(message) <= 300
     larger, other = (
         float(part.split()[0].rstrip(",")) for part in message.split("--max-")[1:] for part in [part.split(" ", 1)[1]]
@@ -120,7 +120,7 @@ def test_remedy_counts_missing_labels() -> None:
     assert not record.certified
     assert record.answered_unanswerable.queries_needed == 72
     assert record.empty_answerable.queries_needed == 36
-    message = remedy(record, data_of(70, 80))
+    message = abstention_remedy(record, data_of(70, 80))
     assert message == (
         "--max-answered 0.05 takes 72 certifying unanswerable queries, and there are 40: label about 144 in all with "
         "`taugate judge`; --max-empty 0.1 takes 36 certifying answerable queries, and there are 35: label about 72 in "

@@ -7,19 +7,14 @@ import pytest
 
 from taugate.calibration.charts.chart import (
     BOTTOM,
-    HEIGHT,
     LEFT,
     RIGHT,
     TOP,
-    WIDTH,
     Axis,
     Chart,
     Dot,
-    Figure,
-    LegendEntry,
 )
 from taugate.calibration.charts.numbers import brief, fixed, percent, signed
-from taugate.calibration.charts.standalone import standalone
 
 
 def test_chart_places_points_and_labels() -> None:
@@ -54,18 +49,3 @@ def test_number_formats() -> None:
     assert (signed(0.5, 1), signed(-2, 0), percent(0.12345), brief(9999), brief(12345)) == (
         "+0.5", "-2", "12.3\u00a0%", "9,999", "12k"
     )  # fmt: skip
-
-
-def test_standalone_svg_includes_legend_and_colours() -> None:
-    chart = Chart("c", "Title & more", "words", Axis(0, 10, "x"), Axis(0, 1, "y", "percent"))
-    chart.line([0, 5, 10], [0, 0.5, 1], "s-topk")
-    figure = Figure.from_chart(chart, [LegendEntry("line", "s-topk", "one <line>"), LegendEntry("dot", "", "a dot")])
-    light, dark = (standalone(figure, scheme) for scheme in ("light", "dark"))
-    for text, page in ((light, "#ffffff"), (dark, "#14171b")):
-        root = ElementTree.fromstring(text)  # noqa: S314 (our own)
-        said = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
-        assert said[-2:] == ["one <line>", "a dot"]
-        assert f"--page: {page};" in text and ".s-topk" in text and "table" not in text and "url(" not in text
-        *_, width, height = map(float, root.get("viewBox", "").split())
-        assert width == WIDTH and height > HEIGHT + 2 * 20
-    assert light.partition("</style>")[2] == dark.partition("</style>")[2]

@@ -203,7 +203,7 @@ def test_promotion_requires_collection(
     assert cli.main(["release", "erase", name, "d1", "--releases", str(releases)]) == 2
     said = run.capfd.readouterr().err
     assert f"{name}: its documents are in {kind}, in a collection that is never changed" in said
-    assert "remove them from the data set, run taugate update" in said
+    assert "remove them from the data set, run taugate recalibrate" in said
     assert f"drop their collections with taugate release prune --engine {kind}" in said
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from taugate.calibration.gate.baseline import GateState, SearchTrial
 from taugate.calibration.gate.indexes import (
-    check_trainable,
+    check_index_trainable,
     recall,
     requested_kinds,
     scan_scale,
@@ -25,9 +25,9 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import MIN_FOR_CODES, build
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FaissIndex, FlatIndex
-from taugate.retrieval.index.names import INDEX
+from taugate.retrieval.index.names import INDEX, MIN_FOR_CODES
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
@@ -74,9 +74,9 @@ def test_cheap_encoder_does_not_lower_limits(encoder: Path) -> None:
 def test_named_kind_is_tried_alone() -> None:
     assert requested_kinds("hnsw", 10) == ("hnsw",)
     assert requested_kinds("flat", 10**7) == ()
-    check_trainable("ivf-pq", MIN_FOR_CODES)
+    check_index_trainable("ivf-pq", MIN_FOR_CODES)
     with pytest.raises(InputError, match=f"--index ivf-pq.*{MIN_FOR_CODES}.*{MIN_FOR_CODES - 1}"):
-        check_trainable("ivf-pq", MIN_FOR_CODES - 1)
+        check_index_trainable("ivf-pq", MIN_FOR_CODES - 1)
 
 
 class Half:

@@ -10,7 +10,7 @@ import pytest
 
 from taugate.registry.erasure import erase
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.files import load as load_index
+from taugate.retrieval.index.files import load_index
 from taugate.retrieval.release.layout import ENCODER_FOLDER, REFERENCE
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.reader import Release, load

@@ -8,7 +8,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.files import load
+from taugate.retrieval.index.files import load_index
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.oracle import Oracle, transcribe
 
@@ -35,7 +35,7 @@ def read_queries(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, lis
     questions = ExportedEncoder.load(release / ENCODER_FOLDER).encode(
         [record["text"] for record in answerable], "query"
     )
-    documents = np.array(load(release, "flat", questions.shape[1]).vectors)
+    documents = np.array(load_index(release, "flat", questions.shape[1]).vectors)
     return questions, documents, [correct[record["_id"]] for record in answerable]
 
 

@@ -372,7 +372,7 @@ def test_policy_probability_is_certified_on_the_second_stage(
     options = ("--rerank", str(reranker), "--max-loss", "0.1", "--policy", "probability", *more)
     assert calibrate(sample, encoder, tmp_path, *options) == 0
     release = find(tmp_path)
-    listed = [orjson.loads(line) for line in questions.read(release / QUESTIONS)]
+    listed = [orjson.loads(line) for line in questions.read_calibration_questions(release / QUESTIONS)]
     manifest, served = manifest_of(tmp_path), load(release).retriever
     assert manifest.policy.kind == "probability"
     off_topic = [question for question in listed if question["kind"] == "off_topic"]

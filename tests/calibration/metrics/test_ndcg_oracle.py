@@ -19,7 +19,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import ExportedEncoder
-from taugate.retrieval.index.files import load
+from taugate.retrieval.index.files import load_index
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.fake_encoder import write_fake_encoder
@@ -98,7 +98,7 @@ def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
     questions = ExportedEncoder.load(release / ENCODER_FOLDER).encode(
         [record["text"] for record in answerable], "query"
     )
-    documents = np.array(load(release, "flat", questions.shape[1]).vectors)
+    documents = np.array(load_index(release, "flat", questions.shape[1]).vectors)
     return questions, documents, [grades[record["_id"]] for record in answerable]
 
 

@@ -11,7 +11,12 @@ from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.lexical import PROVISIONAL_WEIGHT
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
-from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
+from taugate.calibration.recalibration.settings import (
+    inherited_encoder,
+    inherited_settings,
+    no_rule,
+    with_traffic_labels,
+)
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
@@ -125,11 +130,12 @@ def test_unjudged_lexical_weight_is_kept_unless_it_is_the_default(
     assert inherited_settings(changed).candidates.lexical == expected
 
 
-def test_given_threshold_has_no_inherited_settings(copy: Path, first: str) -> None:
+def test_given_threshold_has_no_rule(copy: Path, first: str) -> None:
     manifest = verify_searchable(copy / first)
     given = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"method": "fixed"})})
-    with pytest.raises(InputError, match="was given with --tau"):
-        inherited_settings(given)
+    assert inherited_settings(given).rule.tau == manifest.policy.tau
+    assert no_rule(manifest) is None
+    assert "was given with --tau" in str(no_rule(given))
 
 
 def test_traffic_is_added_to_labelled_splits(copy: Path, first: str) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from taugate.calibration.recalibration.state import STATE
 from taugate.cli import main as cli
-from taugate.registry import history
+from taugate.registry import history, promotion
 from taugate.registry.catalog import current_id, release_ids, shadow_id
 from taugate.retrieval.release.verify import verify_searchable
-from tests.calibration.update.corpora import mixed_changes, newer
+from tests.calibration.update.corpora import garbled, mixed_changes, newer
 from tests.ingestion.labels.traffic_log import TrafficLog
 from tests.registry.conftest import copy, first
+from tests.retrieval.release.clones import clone
 
 __all__ = ["copy", "first"]
 
@@ -47,6 +48,15 @@ class Recalibrating:
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
+def relabelled(data: Path) -> Path:
+    """The data set with one more labelled query."""
+    document = json.loads((data / "corpus.jsonl").read_text().splitlines()[0])["_id"]
+    with (data / "queries.jsonl").open("a") as queries, (data / "qrels" / "test.tsv").open("a") as qrels:
+        queries.write('{"_id": "late", "text": "When does the office open?"}\n')
+        qrels.write(f"late\t{document}\t1\n")
+    return data
+
+
 @pytest.fixture
 def recalibrate(sample: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Recalibrating:
     """On a newer corpus, beside the release of the older one."""
@@ -57,28 +67,74 @@ def promotions(releases: Path) -> list[str | None]:
     return [event.release for event in history.read(releases).events if event.action == "promote"]
 
 
-def test_newer_data_are_calibrated_and_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
+def test_changed_documents_keep_threshold(recalibrate: Recalibrating, copy: Path, first: str) -> None:
     code, found, said = recalibrate("--promote-if", HOLDS)
     assert code == 0
     assert (found["previous"], found["promoted"], found["refusal"], found["resumed"]) == (first, True, None, [])
+    assert found["verdict"]["path"] == "check"
     assert found["changed"] == {"added": 5, "changed": 5, "removed": 0}
     assert 0 <= found["loss"]["lower"] <= found["loss"]["mean"] <= found["loss"]["upper"] <= 1
     assert found["gate"]["clauses"][0]["finding"] == "holds"
     assert current_id(copy) == found["release"] != first
     old, new = verify_searchable(copy / first), verify_searchable(copy / found["release"])
-    assert (new.parent, new.bootstrap, new.encoder) == (first, old.bootstrap, old.encoder)
-    assert (new.policy.method, new.policy.k, new.data.split) == (old.policy.method, old.policy.k, old.data.split)
+    assert (new.parent, new.bootstrap, new.encoder, new.policy) == (first, old.bootstrap, old.encoder, old.policy)
     assert new.data.documents == old.data.documents + 5
+    assert "Verdict     Checked: the documents changed, and the threshold still holds: on " in said
     assert "Promoted in place of" in said
     assert not (copy / STATE).exists()
+    assert recalibrate()[1]["verdict"]["path"] == "nothing"
+
+
+def test_changed_labels_are_calibrated(recalibrate: Recalibrating, sample: Path, tmp_path: Path, copy: Path) -> None:
+    recalibrate.data = relabelled(newer(sample, tmp_path / "relabelled", lambda documents: documents))
+    first = verify_searchable(copy / str(current_id(copy)))
+    code, found, said = recalibrate("--promote-if", HOLDS)
+    assert (code, found["promoted"], found["verdict"]["path"]) == (0, True, "calibration")
+    assert "Verdict     New calibration: the labels changed (queries and qrels)." in said
+    new = verify_searchable(copy / found["release"])
+    assert (new.bootstrap, new.encoder) == (first.bootstrap, first.encoder)
+    assert (new.policy.method, new.policy.k, new.data.split) == (first.policy.method, first.policy.k, first.data.split)
+    assert (new.update, new.data.answerable) == (None, first.data.answerable + 1)
 
 
 def test_unchanged_data_write_no_release(recalibrate: Recalibrating, sample: Path, copy: Path, first: str) -> None:
     recalibrate.data = sample
     code, found, said = recalibrate()
     assert (code, found["release"], found["promoted"], found["changed"]) == (0, first, False, None)
-    assert "nothing to do" in said
+    assert found["verdict"]["path"] == "nothing"
+    assert said.splitlines()[-1].startswith("Nothing to do: the documents and labels are those of the current release.")
     assert release_ids(copy) == [first]
+
+
+def test_same_documents_in_other_bytes_write_no_release(
+    recalibrate: Recalibrating, sample: Path, tmp_path: Path, copy: Path, first: str
+) -> None:
+    recalibrate.data = newer(sample, tmp_path / "rewritten", lambda documents: documents)
+    corpus = recalibrate.data / "corpus.jsonl"
+    corpus.write_bytes(corpus.read_bytes().replace(b'", "', b'",  "'))
+    code, found, _ = recalibrate()
+    assert (code, found["verdict"]["path"], release_ids(copy)) == (0, "nothing", [first])
+
+
+def test_threshold_that_no_calibration_replaces_is_inherited(
+    recalibrate: Recalibrating, sample: Path, copy: Path, first: str, tmp_path: Path
+) -> None:
+    """A threshold that was given has no rule by which another one could be chosen."""
+
+    def adjusted(manifest: dict[str, Any]) -> None:
+        manifest["policy"]["method"] = "fixed"
+
+    promotion.promote(copy, clone(copy / first, 1, adjusted, parent=first))
+    recalibrate.data = newer(sample, tmp_path / "garbled", garbled)
+    code, found, said = recalibrate()
+    assert (code, found["promoted"], found["verdict"]["path"]) == (4, False, "calibration")
+    assert verify_searchable(copy / found["release"]).state == "inherited"
+    assert "A new calibration cannot certify it either: " in said.splitlines()[-1]
+    assert "its threshold was given with --tau" in said.splitlines()[-1]
+    code, again, _ = recalibrate()
+    assert (code, again["release"], again["resumed"]) == (4, found["release"], ["calibrate"])
+    recalibrate.data = relabelled(recalibrate.data)
+    assert recalibrate()[0] == 2
 
 
 def test_failed_rule_is_not_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
@@ -116,6 +172,7 @@ def test_no_promote_writes_release(recalibrate: Recalibrating, copy: Path, first
 def test_killed_recalibration_resumes(
     recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
 ) -> None:
+    relabelled(recalibrate.data)
     recalibrate.killed(*moment, "--promote-if", HOLDS)
     code, found, _ = recalibrate("--promote-if", HOLDS)
     assert (code, found["promoted"], found["resumed"]) == (0, True, resumed)
@@ -127,6 +184,24 @@ def test_killed_recalibration_resumes(
         verify_searchable(copy / each)
     assert not (copy / STATE).exists()
     assert recalibrate()[1]["release"] == found["release"], "and nothing is left to do"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "resumed"),
+    [
+        (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
+        (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
+    ],
+)
+def test_killed_check_resumes(
+    recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
+) -> None:
+    recalibrate.killed(*moment)
+    code, found, _ = recalibrate()
+    assert (code, found["promoted"], found["resumed"]) == (0, True, resumed)
+    assert (found["verdict"]["path"], len(release_ids(copy))) == ("check", 2)
+    assert recalibrate()[1]["verdict"]["path"] == "nothing"
 
 
 def test_changed_input_repeats_affected_steps(recalibrate: Recalibrating, copy: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.fitting import recalibrate
+from taugate.calibration.relevance.fitting import map_probabilities
 from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 
 FEATURES = 3
@@ -43,7 +43,7 @@ TRUTHS = [BetaCalibration(0.5, 0.5, 0.3), BetaCalibration(1.6, 0.6, -0.4), BetaC
 def test_recalibration_equals_paper_map(truth: BetaCalibration) -> None:
     values, relevant = world(400, truth)
     message = MODEL.probability(values)
-    result = recalibrate(MODEL, values, relevant)
+    result = map_probabilities(MODEL, values, relevant)
     literal = paper(message, *fitted(message.ravel(), relevant.ravel()))
     np.testing.assert_allclose(result.probability(values), literal, atol=1e-3)
     assert result.recalibration.kind == "beta"
@@ -51,7 +51,7 @@ def test_recalibration_equals_paper_map(truth: BetaCalibration) -> None:
 
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_recalibration_recovers_true_probabilities(truth: BetaCalibration) -> None:
-    result = recalibrate(MODEL, *world(20_000, truth))
+    result = map_probabilities(MODEL, *world(20_000, truth))
     values, _ = world(1000, truth, seed=1)
     true = paper(MODEL.probability(values), truth.a, truth.b, truth.c)
     assert np.abs(result.probability(values) - true).max() < 0.03
@@ -62,7 +62,7 @@ def test_recalibration_recovers_true_probabilities(truth: BetaCalibration) -> No
 def test_recalibration_preserves_order(truth: BetaCalibration) -> None:
     """Sorted by the model as it was, what the map says rises; so each threshold has one that keeps the same."""
     values, relevant = world(400, truth)
-    before, after = MODEL.log_odds(values).ravel(), recalibrate(MODEL, values, relevant).log_odds(values).ravel()
+    before, after = MODEL.log_odds(values).ravel(), map_probabilities(MODEL, values, relevant).log_odds(values).ravel()
     assert (np.diff(after[np.argsort(before)]) > 0).all()
 
 
@@ -72,7 +72,7 @@ def test_falling_map_becomes_platt_line() -> None:
     values = rng.normal(size=(400, 5, FEATURES))
     odds = MODEL.log_odds(values)
     relevant = rng.random(odds.shape) < expit(np.where(odds < 0, -0.4 * odds - 3, 2 * odds - 3))
-    actual = recalibrate(MODEL, values, relevant).recalibration
+    actual = map_probabilities(MODEL, values, relevant).recalibration
     assert actual.kind == "platt"
     assert actual.a == actual.b > 0
 
@@ -88,7 +88,7 @@ def test_platt_line_is_exact() -> None:
 
 def test_separable_labels_give_finite_map() -> None:
     values, _ = world(40, BetaCalibration())
-    result = recalibrate(MODEL, values, MODEL.log_odds(values) > 0)
+    result = map_probabilities(MODEL, values, MODEL.log_odds(values) > 0)
     message = result.probability(values)
     assert np.isfinite(message).all()
     assert 0 < message.min() < 0.5 < message.max() < 1
@@ -98,11 +98,11 @@ def test_separable_labels_give_finite_map() -> None:
 def test_uninformative_labels_keep_model(labels: str) -> None:
     values, relevant = world(200, BetaCalibration())
     relevant = {"all": np.ones_like(relevant), "none": np.zeros_like(relevant), "reversed": ~relevant}[labels]
-    assert recalibrate(MODEL, values, relevant) is MODEL
+    assert map_probabilities(MODEL, values, relevant) is MODEL
 
 
 def test_same_data_give_same_bits() -> None:
     values, relevant = world(300, TRUTHS[1])
-    first, second = recalibrate(MODEL, values, relevant), recalibrate(MODEL, values.copy(), relevant)
+    first, second = map_probabilities(MODEL, values, relevant), map_probabilities(MODEL, values.copy(), relevant)
     assert first.recalibration == second.recalibration
     assert first.weights.tobytes() == second.weights.tobytes()

@@ -9,7 +9,7 @@ import pytest
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.fitting import RelevanceFit, recalibrate
+from taugate.calibration.relevance.fitting import RelevanceFit, map_probabilities
 from taugate.calibration.relevance.fitting import fit_relevance as fit_by_document
 from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance
 from taugate.calibration.relevance.record import relevance_record
@@ -302,9 +302,9 @@ def test_unlabelled_results_change_nothing() -> None:
     everything = fit_by_document(values, relevant, np.arange(300))
     assert everything is not None
     assert everything.model.weights.tobytes() != result[0].model.weights.tobytes()
-    recalibrated = recalibrate(everything.model, values, relevant, labelled).recalibration
-    assert recalibrated == recalibrate(everything.model, values, other, labelled).recalibration
-    assert recalibrated != recalibrate(everything.model, values, relevant).recalibration
+    recalibrated = map_probabilities(everything.model, values, relevant, labelled).recalibration
+    assert recalibrated == map_probabilities(everything.model, values, other, labelled).recalibration
+    assert recalibrated != map_probabilities(everything.model, values, relevant).recalibration
 
 
 def test_further_chunks_are_not_learned() -> None:

@@ -48,7 +48,8 @@ def studied(
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     encoder = RequestedEncoder(str(encoder_folder), new=True)
     calibration = Calibration(str(data), spool / "releases", encoder, asked, spool, Job())
-    return Studied(calibration.read().encode().gate().study().decide().calibrated)
+    calibration.read().encode().gate().study().decide()
+    return Studied(Calibrated(**vars(calibration.studied), manifest=calibration.draft))
 
 
 def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:

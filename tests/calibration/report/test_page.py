@@ -178,3 +178,15 @@ def test_relevance_of_a_mixture_says_what_it_is_measured_on(papers: Studied) -> 
     assert "assumes that 50 % of all queries have no answer" in text
     assert "and 432 questions that no document answers" in text
     assert "On the queries with an answer alone, it is too low" in text
+
+
+def test_page_shows_plain_means_and_deep_figures(papers: Studied) -> None:
+    page, found = check(papers.page()), papers.found
+    deep = found.search.deep(found.measured.members)
+    assert deep is not None
+    for text, figures in (("Recall@100", deep.recall), ("Precision@10", deep.precision)):
+        assert text in page.text["papers"]
+        assert f"{figures:.4f}" in page.text["papers"]
+    members = found.measured.members
+    assert "accuracy@5, not bootstrapped" in page.text["numbers"]
+    assert f"{found.scored.judged.take(members).accuracy().mean():.4f}" in page.text["numbers"]

@@ -9,7 +9,7 @@ from scipy import stats
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import LossLimit, certify, queries_needed
+from taugate.calibration.risk.certify import LossLimit, certify, statement_of
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.index.top_k import TopK
@@ -162,8 +162,12 @@ def test_queries_needed_is_minimal_by_document(most: float, guarantee: str) -> N
         units = pattern(times)
         return LossLimit(words.EMPTY, LossSteps.of_empty(np.full((len(units), 1), 0.5, dtype=np.float32), units), most)
 
-    needed, size = queries_needed(limit(5), rule), sum(PATTERN)
-    assert needed == queries_needed(limit(40), rule) > queries_needed(empty_limit(np.zeros((9, 1)), most), rule)
+    needed, size = statement_of(rule).queries_needed(limit(5), rule), sum(PATTERN)
+    assert (
+        needed
+        == statement_of(rule).queries_needed(limit(40), rule)
+        > statement_of(rule).queries_needed(empty_limit(np.zeros((9, 1)), most), rule)
+    )
     enough = math.ceil(needed / size)
     assert certify([limit(enough)], rule).tau is not None
     assert certify([limit(enough - 1)], rule).tau is None

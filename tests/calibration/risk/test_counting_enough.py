@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.risk.certify import LossLimit, counting_enough, p_values, queries_needed
+from taugate.calibration.risk.certify import LossLimit, counting_enough, p_values, statement_of
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 
@@ -27,7 +27,7 @@ def test_cap_falls_until_evidence_is_enough() -> None:
     after = enough(before)
     assert (before.cap, after.cap) == (5, 4)
     needed = [
-        queries_needed(
+        statement_of(RULE).queries_needed(
             LossLimit("empty", LossSteps.of_empty(np.zeros((len(units), 1), np.float32), units), DELTA), RULE
         )
         for units in (before, after)

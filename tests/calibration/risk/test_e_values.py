@@ -9,7 +9,7 @@ from scipy import optimize, stats
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.metrics.splits import HoldoutSplit
-from taugate.calibration.risk.certify import p_values, upper_limit
+from taugate.calibration.risk.certify import p_values, upper_loss_limit
 from taugate.calibration.risk.e_values import DocumentBets, DocumentLosses
 from taugate.calibration.risk.paired import min_detectable_loss, paired_losses, sample_size_factor
 from taugate.calibration.risk.steps import LossSteps
@@ -114,9 +114,9 @@ def test_steps_wealth_equals_losses_wealth(name: str, seed: int) -> None:
         assert steps.documents.losses_at(place).p_value(0.2) == pytest.approx(p_values(steps, 0.2)[place])
     assert (np.diff(p_values(steps, 0.2)) >= 0).all(), "what loses more is less certain"
     tau = float(steps.candidates[2])
-    place, limit = steps.places(np.array([tau], np.float32))[0], upper_limit(steps, tau, 0.9)
+    place, limit = steps.places(np.array([tau], np.float32))[0], upper_loss_limit(steps, tau, 0.9)
     assert limit == 1 or p_values(steps, limit)[place] == pytest.approx(0.1, abs=1e-6)
-    assert upper_limit(steps, tau, 0.9, requested=limit + 0.01) <= limit + 0.01
+    assert upper_loss_limit(steps, tau, 0.9, requested=limit + 0.01) <= limit + 0.01
 
 
 # The null hypothesis: the expected wealth is at most 1.

@@ -38,7 +38,9 @@ def test_listed_questions_have_outcomes_of_calibration(
     assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), *options]) == 0
     (release,) = tmp_path.glob("*Z-*")
     manifest = verify_searchable(release)
-    listed = [CalibrationQuestion(**orjson.loads(line)) for line in questions.read(release / QUESTIONS)]
+    listed = [
+        CalibrationQuestion(**orjson.loads(line)) for line in questions.read_calibration_questions(release / QUESTIONS)
+    ]
     assert [each.kind for each in listed].count("answerable") == manifest.data.answerable
     heldout = [each for each in listed if each.heldout]
     outcomes = Outcomes.load(release / OUTCOMES, manifest.policy.k)

@@ -36,6 +36,14 @@ def mixed_changes(documents: list[Record]) -> list[Record]:
     return [*stay[:40], *added, *stay[40:], *moved]
 
 
+def garbled(documents: list[Record]) -> list[Record]:
+    """A third of the documents no longer say what they said."""
+    return [
+        record | {"text": f"nothing to see here {row}", "title": ""} if row % 3 == 0 else record
+        for row, record in enumerate(documents)
+    ]
+
+
 def manifest_of(releases: Path, name: str | None = None) -> Record:
     manifest: Record = json.loads((releases / (name or str(current_id(releases))) / "manifest.json").read_bytes())
     return manifest

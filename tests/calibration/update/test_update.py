@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.calibration.progress import Job
+from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.update.job import update as update_release
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.ingestion.queries.near_misses import near_misses
@@ -23,7 +27,7 @@ from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, failure, small
-from tests.calibration.update.corpora import Record, Updating, documents_of, manifest_of, mixed_changes, newer
+from tests.calibration.update.corpora import Record, Updating, documents_of, garbled, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
 from tests.retrieval.release.clones import clone
 
@@ -35,19 +39,11 @@ def update(capfd: pytest.CaptureFixture[str]) -> Updating:
     return Updating(capfd)
 
 
-def garbled(documents: list[Record]) -> list[Record]:
-    """A third of the documents no longer say what they said."""
-    return [
-        record | {"text": f"nothing to see here {row}", "title": ""} if row % 3 == 0 else record
-        for row, record in enumerate(documents)
-    ]
-
-
 def test_valid_update_is_promoted(sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating) -> None:
     data = newer(sample, tmp_path / "newer", mixed_changes)
     code, printed, error = update(data, copy)
     assert code == 0
-    assert {*printed} == {"release", "parent", "added", "changed", "removed", "holds", "loss"}
+    assert {*printed} == {"release", "parent", "added", "changed", "removed", "holds", "loss", "verdict"}
     assert (printed["parent"], printed["added"], printed["changed"], printed["removed"]) == (first, 5, 5, 0)
     assert printed["holds"]
     assert printed["loss"]["lower"] <= printed["loss"]["mean"] <= printed["loss"]["upper"]
@@ -60,7 +56,8 @@ def test_valid_update_is_promoted(sample: Path, copy: Path, first: str, tmp_path
     assert (record["parent"], record["calibrated"], record["updates"]) == (first, first, 1)
     assert record["loss"] == printed["loss"]
     assert (record["holds"], record["forced"]) == (True, False)
-    assert "The threshold still holds: on 503 queries" in error
+    assert "Verdict     Checked: the documents changed, and the threshold still holds: on 503 queries" in error
+    assert printed["verdict"]["path"] == "check"
     event = history.read(copy).events[-1]
     assert (event.release, event.forced) == (printed["release"], ())
     assert "accuracy at τ not lower by more than 0.01" in str(event.rule)
@@ -120,7 +117,9 @@ def test_unchanged_corpus_writes_no_release(sample: Path, copy: Path, first: str
     assert (code, printed["release"], printed["holds"]) == (0, first, True)
     assert (printed["added"], printed["changed"], printed["removed"]) == (0, 0, 0)
     assert release_ids(copy) == [first]
-    assert error.splitlines()[-1].startswith(f"nothing changed: {first} ")
+    assert error.splitlines()[-1].startswith(
+        f"Nothing to do: the documents and labels are those of the current release. {first} "
+    )
 
 
 def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
@@ -133,23 +132,36 @@ def test_metadata_change_encodes_nothing(sample: Path, copy: Path, tmp_path: Pat
     assert load(copy / printed["release"]).metadata.columns
 
 
-def test_failing_threshold_is_not_promoted(
+def test_failing_threshold_is_calibrated_again(
     sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
 ) -> None:
+    """Only if no promotion is requested, or it is forced, the release with the current threshold is written."""
     data = newer(sample, tmp_path / "newer", garbled)
-    code, printed, error = update(data, copy)
+    code, printed, error = update(data, copy, "--no-promote")
     assert (code, printed["holds"], current_id(copy)) == (4, False, first)
     assert printed["loss"]["upper"] > printed["loss"]["mean"] > 0.05
     last = error.splitlines()[-1]
-    assert last.startswith("taugate: the threshold is not shown to hold: on 503 queries, accuracy at τ went from ")
-    assert f"{printed['release']} was written but not promoted" in last
-    record = verify(copy / printed["release"]).update
-    assert record is not None
-    assert (record.holds, record.forced) == (False, False)
+    assert "not promoted: the documents changed, and the threshold is not shown to hold: on 503 queries" in last
+    kept = verify(copy / printed["release"])
+    assert kept.update is not None
+    assert (kept.update.holds, kept.update.forced, kept.state) == (False, False, "inherited")
 
+    code, printed, error = update(data, copy)
+    assert (code, printed["holds"], printed["verdict"]["path"]) == (0, False, "calibration")
+    assert "Verdict     New calibration: the documents changed, and the threshold is not shown to hold: on 503" in error
+    calibrated = verify(find(copy))
+    assert (calibrated.release_id, calibrated.update, calibrated.state) == (printed["release"], None, "calibrated")
+    assert calibrated.policy.tau != kept.policy.tau
+
+
+def test_force_keeps_failing_threshold(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
+    data = newer(sample, tmp_path / "newer", garbled)
     code, printed, _ = update(data, copy, "--force")
     assert (code, printed["holds"], current_id(copy)) == (0, False, printed["release"])
-    assert manifest_of(copy)["update"]["forced"]
+    manifest = manifest_of(copy)
+    assert (manifest["update"]["forced"], manifest["calibration"]["state"]) == (True, "inherited")
+    code, printed, _ = update(data, copy)
+    assert (code, printed["verdict"]["path"]) == (0, "calibration"), "a threshold that does not hold is chosen again"
 
 
 def test_update_loss_matches_outcomes(sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating) -> None:
@@ -192,18 +204,10 @@ def test_queries_with_removed_answers_are_left_out(sample: Path, copy: Path, tmp
     manifest = manifest_of(copy)
     assert (manifest["data"]["answerable"], manifest["data"]["unanswerable"]) == (493, 0)
     assert manifest["update"]["queries"] == 493
-
-
-def test_queries_about_new_documents_are_counted(sample: Path, copy: Path, tmp_path: Path, update: Updating) -> None:
-    data = newer(sample, tmp_path / "newer", mixed_changes)
-    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
-        queries.write(json.dumps({"_id": "fresh", "text": "When is the Ebro bridge built?"}) + "\n")
-    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
-        qrels.write("fresh\tnew-0\t1\n")
-    code, _, error = update(data, copy)
-    assert code == 0
-    assert "1 query is only about new documents" in error
-    assert manifest_of(copy)["update"]["queries"] == 503
+    code, printed, error = update(sample, copy, "--margin", "0.05")
+    assert (code, printed["added"]) == (0, 10)
+    assert "10 queries are only about new documents" in error
+    assert manifest_of(copy)["update"]["queries"] == 493
 
 
 @pytest.mark.slow
@@ -273,7 +277,8 @@ def test_answered_unanswerable_withdraws_certificate(
 ) -> None:
     data, releases, before = with_unanswerable(tmp_path, capfd)
     added = [{"_id": f"new-{row}", "text": f"word{row} a b"} for row in range(60)]
-    code, printed, error = update(newer(data, tmp_path / "newer", lambda documents: [*added, *documents]), releases)
+    changed = newer(data, tmp_path / "newer", lambda documents: [*added, *documents])
+    code, printed, error = update(changed, releases, "--no-promote")
     assert (code, printed["holds"], printed["withdrawn"]) == (4, False, ["answered"])
     assert current_id(releases) == before["release_id"]
     assert "Withdrawn   answered: At most 20 % of the unanswerable queries get a result." in error
@@ -286,19 +291,19 @@ def test_answered_unanswerable_withdraws_certificate(
     assert not answer.calibrated
 
 
-def test_unasked_certificate_is_withdrawn(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unasked_certificate_is_withdrawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Without the unanswerable queries nothing shows that the limit still holds."""
     data, releases, _ = with_unanswerable(tmp_path, capfd)
     changed = newer(data, tmp_path / "newer", lambda documents: [*documents, {"_id": "new", "text": "word300 c"}])
     qrels = changed / "qrels" / "test.tsv"
     lines = qrels.read_text(encoding="utf-8").splitlines(keepends=True)
     qrels.write_text("".join(line for line in lines if not line.startswith("u")), encoding="utf-8")
-    code, printed, error = update(changed, releases, "--force")
-    assert (code, printed["withdrawn"]) == (0, ["answered", "refused"])
-    assert "Not shown: no labelled query of the data set asks it." in error
-    manifest = manifest_of(releases)
+    check = update_release(changed, find(releases), UpdateSettings(), Promotion(), Job(), keep=True)
+    assert check is not None
+    assert [record.promise for record in check.withdrawn] == ["answered", "refused"]
+    assert "(no labelled query of the data set asks it)" in check.finding
+    manifest = manifest_of(releases, check.release)
     assert (manifest["abstention"]["certified"], manifest["calibration"]["state"]) == (False, "inherited")
-    assert manifest["update"]["forced"]
 
 
 def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:

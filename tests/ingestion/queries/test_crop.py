@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.ingestion.queries.crop import crop
-from taugate.ingestion.queries.generate import generate_crops
+from taugate.ingestion.queries.generate import generate_crops, sample_documents
 
 WORDS = [f"w{number}" for number in range(200)]
 TEXT = " ".join(WORDS)
@@ -207,3 +207,14 @@ def test_crops_of_removed_documents_name_remedy(tmp_path: Path) -> None:
         InputError, match=r"generated\.tsv:5: document 'd3' is not in corpus\.jsonl; make the queries again"
     ):
         read_dataset(data, "generated", tmp_path / "spool")
+
+
+def test_share_of_chunks_limits_each_document(tmp_path: Path) -> None:
+    chunks = [{"_id": f"long {at}", "parent": "long", "text": TEXT} for at in range(10)]
+    lines = [*chunks, {"_id": "short", "text": TEXT}]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    sampled, total = sample_documents(tmp_path / "corpus.jsonl", 100, 0, 0.3)
+    assert total == 11
+    assert len([source for source in sampled if source.identifier.startswith("long")]) == 3
+    assert "short" in {source.identifier for source in sampled}
+    assert sampled == [source for source in sample_documents(tmp_path / "corpus.jsonl", 100, 0)[0] if source in sampled]

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from taugate.errors import InputError
-from taugate.ingestion.queries.endpoint import TRIES, Endpoint
+from taugate.ingestion.queries.endpoint import TRIES, ModelEndpoint
 from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
 from tests.language_model import FakeModel, cut_off, fake_model, half_json, html, slow, status
 from tests.pace import at_most
@@ -22,8 +22,8 @@ def model() -> Iterator[FakeModel]:
         yield served
 
 
-def endpoint(model: FakeModel, **options: float) -> Endpoint:
-    return Endpoint(model.url, "m", "secret", **{"timeout": 5.0, "first_wait": 0.01, **options})
+def endpoint(model: FakeModel, **options: float) -> ModelEndpoint:
+    return ModelEndpoint(model.url, "m", "secret", **{"timeout": 5.0, "first_wait": 0.01, **options})
 
 
 def test_request_is_chat_with_seed_and_key(model: FakeModel) -> None:
@@ -37,7 +37,7 @@ def test_request_is_chat_with_seed_and_key(model: FakeModel) -> None:
 
 
 def test_missing_key_sends_no_header(model: FakeModel) -> None:
-    Endpoint(f"{model.url}/chat/completions/", "m", None).ask(PROMPT)
+    ModelEndpoint(f"{model.url}/chat/completions/", "m", None).ask(PROMPT)
     assert "Authorization" not in model.headers
 
 
@@ -116,7 +116,7 @@ def test_permanent_failure_reported_at_once(model: FakeModel, fault: object, mes
 
 def test_refused_connection_is_reported() -> None:
     with pytest.raises(ConnectionError, match=r"attempts failed, the last one as the connection failed \(ConnectError"):
-        Endpoint("http://127.0.0.1:9/v1", "m", None, first_wait=0.001).ask(PROMPT)
+        ModelEndpoint("http://127.0.0.1:9/v1", "m", None, first_wait=0.001).ask(PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_refused_connection_is_reported() -> None:
 )
 def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="--endpoint") as caught:
-        Endpoint(url, "m", None)
+        ModelEndpoint(url, "m", None)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["secrét", "secret\nline", "secret\n", "two secret", "\x00secret"])
 def test_invalid_key_refused_and_not_shown(key: str) -> None:
     with pytest.raises(InputError, match="TAUGATE_LLM_KEY: holds a space") as caught:
-        Endpoint("http://localhost/v1", "m", key)
+        ModelEndpoint("http://localhost/v1", "m", key)
     assert "secr" not in str(caught.value)
 
 
@@ -147,9 +147,9 @@ def test_key_repeated_by_server_is_hidden(model: FakeModel) -> None:
 
 
 def test_model_name_at_two_servers_is_two_models() -> None:
-    one, two = (Endpoint(f"http://{host}/v1", "m", None) for host in ("one", "two"))
+    one, two = (ModelEndpoint(f"http://{host}/v1", "m", None) for host in ("one", "two"))
     assert one.identity != two.identity
-    assert one.identity == Endpoint("http://one/v1/chat/completions", "m", "key").identity
+    assert one.identity == ModelEndpoint("http://one/v1/chat/completions", "m", "key").identity
 
 
 def test_closed_endpoint_stops_waiting(model: FakeModel) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.ingestion.queries import endpoint as module
-from taugate.ingestion.queries.endpoint import Endpoint
+from taugate.ingestion.queries.endpoint import ModelEndpoint
 from taugate.ingestion.queries.prompt import BUILT_IN, Prompt
 from taugate.storage.loopback import is_on_loopback
 from tests.language_model import FakeModel, fake_model
@@ -32,21 +32,21 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "no://such"])
 def test_loopback_endpoint_bypasses_proxies(model: FakeModel, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
-    assert Endpoint(model.url, "m", None).ask(PROMPT).text
+    assert ModelEndpoint(model.url, "m", None).ask(PROMPT).text
 
 
 def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr(module, "TRIES", 1)
     with pytest.raises(ConnectionError, match="HTTP_PROXY names a proxy"):
-        Endpoint(REMOTE, "m", None).ask(PROMPT)
+        ModelEndpoint(REMOTE, "m", None).ask(PROMPT)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "no://such", "http://[::1"])
 def test_unusable_proxy_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(InputError, match="ALL_PROXY"):
-        Endpoint(REMOTE, "m", None)
+        ModelEndpoint(REMOTE, "m", None)
 
 
 def test_loopback_addresses_are_recognized() -> None:

@@ -10,7 +10,7 @@ from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.queries import NEAR_MISS_KINDS
 from taugate.ingestion.queries.near_misses import NearMiss, make_near_misses, near_misses
 from taugate.ingestion.queries.substitutes import asks_amount, opposite
-from taugate.ingestion.queries.term_index import TermIndex, stem, terms
+from taugate.ingestion.queries.term_index import TermIndex, index_terms, stem
 
 ENGLISH = [
     ("Who designed the bridge of Arlen in the valley?", "Otto Brandt designed the Arlen bridge, which opened in 1871."),
@@ -228,7 +228,7 @@ def test_queries_that_cannot_be_changed_are_reported(tmp_path: Path, capsys: pyt
 
 
 def test_terms_are_stems_and_numbers() -> None:
-    found = terms("The Normans' 1871 castle-keep 城堡")
+    found = index_terms("The Normans' 1871 castle-keep 城堡")
     assert [(term.text, term.key, term.is_year) for term in found] == [
         ("The", "the", False),
         ("Normans", "norman", False),

@@ -11,9 +11,9 @@ from taugate.ingestion.queries.prompt import (
     MAX_DOCUMENT,
     Example,
     Prompt,
+    on_one_line,
     query_of,
     read_examples,
-    shortened,
 )
 
 
@@ -33,9 +33,9 @@ def test_prompts_have_distinct_seeds() -> None:
 
 
 def test_long_document_cut_between_words() -> None:
-    cut = shortened("word " * 1000, MAX_DOCUMENT)
+    cut = on_one_line("word " * 1000, MAX_DOCUMENT)
     assert cut == " ".join(["word"] * 200)
-    assert shortened("阈" * 2000, MAX_DOCUMENT) == "阈" * MAX_DOCUMENT
+    assert on_one_line("阈" * 2000, MAX_DOCUMENT) == "阈" * MAX_DOCUMENT
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,8 @@ def test_long_document_cut_between_words() -> None:
         ("", ""),
         (" \n\t", ""),
         ('""', ""),
+        ("None.", ""),
+        ("None of the above?", "None of the above?"),
     ],
 )
 def test_query_is_extracted_from_reply(reply: str, query: str) -> None:

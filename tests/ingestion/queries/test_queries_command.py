@@ -196,6 +196,8 @@ def test_rejected_questions_keep_earlier_ones(tmp_path: Path, model: FakeModel, 
         (["--model", "m"], "--model: --method crop uses no model"),
         (["--method", "endpoint", "--endpoint", "nowhere", "--model", "m"], "--endpoint nowhere: not an HTTP URL"),
         (["--method", "local", "--round-trip", "0"], "--round-trip 0: give a number of results from 1 to 1000, or off"),
+        (["--unanswerable", "--per-document", "0.3"], "--per-document: --unanswerable changes questions"),
+        (["--per-document", "0"], "--per-document 0.0: give a share above 0 and at most 1"),
         (["--method", "local", "--price-in", "-1"], "--price-in -1.0: give the price of a million tokens"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from taugate.errors import InputError
 from taugate.ingestion.runs.http_store import HttpStore
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.search_request import SearchRequest, StoreSearch
+from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.loopback import LoopbackHTTPServer
 
 QUERY = {"query_id": "q1", "query": 'Who "pays"?', "vector": [0.5, 0.25], "depth": 2}
@@ -65,7 +65,7 @@ def recorded() -> Iterator[Recorded]:
 
 def search_of(kind: StoreKind, url: str, *, has_vectors: bool = False, **own: object) -> StoreSearch:
     request = preset(kind, NAMES, has_vectors=has_vectors) | own
-    return StoreSearch(SearchRequest.parse(request, "request"), HttpStore(kind, url, "secret"))
+    return StoreSearch(StoreRequest.parse(request, "request"), HttpStore(kind, url, "secret"))
 
 
 def test_elasticsearch_words_are_searched(recorded: Recorded) -> None:

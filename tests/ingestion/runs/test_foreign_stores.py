@@ -18,7 +18,7 @@ from taugate.errors import InputError
 from taugate.ingestion.runs.database_store import MilvusStore, PostgresStore
 from taugate.ingestion.runs.http_store import HttpStore
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.search_request import SearchRequest, StoreSearch
+from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.ingestion.runs.qdrant_local import COLLECTION, qdrant
 from tests.ingestion.runs.watched_socket import WatchedSocket
 from tests.postgres_process import postgres
@@ -31,7 +31,7 @@ QUERY = {"query_id": "q1", "query": "Which roof?", "vector": VECTORS[0].tolist()
 
 def search_of(kind: StoreKind, store: HttpStore | MilvusStore | PostgresStore, **own: object) -> StoreSearch:
     request = preset(kind, NAMES, has_vectors=True) | own
-    return StoreSearch(SearchRequest.parse(request, "request"), store)
+    return StoreSearch(StoreRequest.parse(request, "request"), store)
 
 
 def check_results(search: StoreSearch, ids: list[str]) -> None:

@@ -16,7 +16,7 @@ from taugate.errors import InputError
 from taugate.ingestion.runs.database_store import MilvusStore, PostgresStore
 from taugate.ingestion.runs.http_store import _TIMEOUT, HttpStore
 from taugate.ingestion.runs.presets import Names, StoreKind, preset
-from taugate.ingestion.runs.search_request import SearchRequest, Store, StoreSearch
+from taugate.ingestion.runs.search_request import ExternalStore, StoreRequest, StoreSearch
 from taugate.storage.http_client import AttemptFailed
 
 QUERY = {"query_id": "q1", "query": "roof", "vector": [0.5, 1.0], "depth": 3}
@@ -62,9 +62,9 @@ JSON = st.recursive(
 )
 
 
-def request_of(kind: StoreKind) -> SearchRequest:
+def request_of(kind: StoreKind) -> StoreRequest:
     names = Names("docs", None, None, "text", reads_texts=True)
-    return SearchRequest.parse(OWN if kind == "http" else preset(kind, names, has_vectors=True), kind)
+    return StoreRequest.parse(OWN if kind == "http" else preset(kind, names, has_vectors=True), kind)
 
 
 def put(value: Any, place: str, part: Any) -> Any:
@@ -75,7 +75,7 @@ def put(value: Any, place: str, part: Any) -> Any:
     return [part] if isinstance(value, list) else {**value, name: part}
 
 
-def good_reply(kind: StoreKind, request: SearchRequest) -> Any:
+def good_reply(kind: StoreKind, request: StoreRequest) -> Any:
     item: Any = None
     for place, part in ((request.id, "d1"), (request.score, 0.5), (request.text or "text", "a roof")):
         item = put(item, place, part)
@@ -134,7 +134,7 @@ def http_store(kind: StoreKind) -> Any:
     return HttpStore(kind, "http://127.0.0.1:1")
 
 
-def store_of(kind: StoreKind, reply: Any) -> Store:
+def store_of(kind: StoreKind, reply: Any) -> ExternalStore:
     store: Any
     if kind in {"pgvector", "milvus"}:
         store = object.__new__(PostgresStore if kind == "pgvector" else MilvusStore)

@@ -13,7 +13,7 @@ from taugate.ingestion.runs.http_store import TRIES, HttpStore
 from taugate.ingestion.runs.recording import RunFile, read_run_queries, record_run
 from taugate.ingestion.runs.returned_texts import add_run
 from taugate.ingestion.runs.run import Run
-from taugate.ingestion.runs.search_request import SearchRequest, StoreSearch
+from taugate.ingestion.runs.search_request import StoreRequest, StoreSearch
 from tests.language_model import Fault, html, send, status
 from tests.loopback import LoopbackHTTPServer
 
@@ -28,7 +28,7 @@ class Searching:
         self.url, self.queries, self.faults = "", list[str](), list[Fault]()
 
     def search(self, **own: object) -> StoreSearch:
-        request = SearchRequest.parse(REQUEST | own, "request")
+        request = StoreRequest.parse(REQUEST | own, "request")
         return StoreSearch(request, HttpStore("http", self.url, first_wait=0.01))
 
 

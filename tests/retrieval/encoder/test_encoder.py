@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
 import zaragoza_construction_faq
 
@@ -122,3 +123,13 @@ def test_nan_embeddings_are_refused(tmp_path: Path) -> None:
     onnx.save(model, folder / MODEL)
     with pytest.raises(EncoderError, match="NaN"):
         ExportedEncoder.load(folder).encode(["roof", "house"], "query")
+
+
+def test_build_for_gpus_without_gpu_is_logged(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(gpu, "has_driver", lambda: False)
+    gpu.new_session(encoder / "model.onnx", onnxruntime.SessionOptions())
+    (record,) = caplog.records
+    assert "no GPU is visible" in record.__dict__["fields"]["reason"]

@@ -14,6 +14,7 @@ from taugate.errors import EncoderError, EncoderUnavailable, TextRefused
 from taugate.retrieval.encoder.encoder import CONFIG, EncoderConfig, ExportedEncoder
 from taugate.retrieval.encoder.endpoint_record import KEY_FILE, URL, Dialect, EndpointAccess, EndpointRecord
 from taugate.retrieval.encoder.endpoint_reply import max_reply_bytes, read_vectors
+from taugate.retrieval.encoder.loading import load_encoder
 from tests.embedding_server import EmbeddingServer, dribbling, embedding_server, flooding, random_directions
 from tests.language_model import cut_off, html, slow, status
 
@@ -43,7 +44,7 @@ def endpoint_encoder(
     )
     folder.mkdir(exist_ok=True)
     (folder / CONFIG).write_text(written.model_dump_json(), encoding="utf-8")
-    return ExportedEncoder.load(folder, access=access or EndpointAccess(seconds=20))
+    return load_encoder(folder, access=access or EndpointAccess(seconds=20))
 
 
 @pytest.mark.parametrize("dialect", ["openai", "tei"])

@@ -10,8 +10,8 @@ from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoi
 from taugate.calibration.encoding.input_options import InputOptions
 from taugate.errors import EncoderUnavailable, InputError
 from taugate.ingestion.queries.local import packaged_model
-from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.loading import load_encoder
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs the extra generate")
 pytestmark = pytest.mark.slow
@@ -36,14 +36,14 @@ def server() -> Any:
 def test_llama_server_encodes_texts_in_order_and_refuses_long_ones(server: Any, tmp_path: Path) -> None:
     name, options = f"openai:{server.listening_address}/v1", EndpointOptions(model="m")
     folder, access = endpoint_encoder(name, InputOptions(max_length=4096), options)
-    encoder = ExportedEncoder.load(folder, access=access)
+    encoder = load_encoder(folder, access=access)
     texts = ["a roof of slate", "the price of a permit", "a roof of tiles"] * 4
     vectors = encoder.encode(texts, "document")
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-6)
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
     assert vectors @ vectors.T == pytest.approx(np.tile(vectors[:3] @ vectors[:3].T, (4, 4)), abs=1e-3)
     assert endpoint_encoder(name, InputOptions(max_length=4096), options)[0] == folder  # the same model
-    serving = ExportedEncoder.load(folder, access=EndpointAccess(seconds=20))
+    serving = load_encoder(folder, access=EndpointAccess(seconds=20))
     with pytest.raises(EncoderUnavailable, match=r"status was 500 .*too large to process"):
         serving.encode(["word " * 3000], "query")
     assert serving.encode(texts[:1], "query") == pytest.approx(vectors[:1], abs=1e-2)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from taugate.retrieval.index import hybrid
 from taugate.retrieval.index.build import build
-from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FaissIndex
 from taugate.retrieval.index.grouping import DocumentSearch, first_of_each
 from taugate.retrieval.index.hybrid import HybridIndex
@@ -42,7 +42,7 @@ def index(request: pytest.FixtureRequest, texts: list[str], tmp_path_factory: py
     vectors = text_vectors(texts, D)
     save(build(request.param, vectors), folder)
     LexicalIndex.of(texts).save(folder / "words")
-    return HybridIndex(load(folder, request.param, D), LexicalIndex.load(folder / "words", N), WEIGHT)
+    return HybridIndex(load_index(folder, request.param, D), LexicalIndex.load(folder / "words", N), WEIGHT)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors.similarity import rounding_bound
 from tests.vectors import unit
@@ -79,7 +79,7 @@ def test_saved_index_is_mapped(rng: np.random.Generator, tmp_path: Path) -> None
     documents, queries = unit(rng.standard_normal((1000, 48))), unit(rng.standard_normal((20, 48)))
     built = FlatIndex.build(documents)
     save(built, tmp_path)
-    loaded = load(tmp_path, "flat", 48)
+    loaded = load_index(tmp_path, "flat", 48)
     np.testing.assert_array_equal(loaded.vectors, documents)
     np.testing.assert_array_equal(loaded.search(queries, 5).scores, built.search(queries, 5).scores)
     assert "index.faiss" in Path("/proc/self/maps").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_saved_index_is_mapped(rng: np.random.Generator, tmp_path: Path) -> None
 def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -> None:
     documents = unit(rng.standard_normal((20_000, 48)))
     save(FlatIndex.build(documents), tmp_path)
-    vectors = [FlatIndex.build(documents).vectors, load(tmp_path, "flat", 48).vectors]
+    vectors = [FlatIndex.build(documents).vectors, load_index(tmp_path, "flat", 48).vectors]
     gc.collect()
     for vector in vectors:
         np.testing.assert_array_equal(vector, documents)
@@ -99,4 +99,4 @@ def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -
 def test_invalid_index_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
     with pytest.raises(ReleaseError, match="index.faiss"):
-        load(tmp_path, "flat", 48)
+        load_index(tmp_path, "flat", 48)

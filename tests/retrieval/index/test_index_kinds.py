@@ -10,7 +10,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.build import build, subset
-from taugate.retrieval.index.files import load, save, sizes
+from taugate.retrieval.index.files import load_index, save, sizes
 from taugate.retrieval.index.kinds import ROUNDED_INT8, padded
 from taugate.retrieval.index.names import INDEX, VECTORS, Kind
 from tests.retrieval.drawn import KINDS, D, K, N, clustered
@@ -81,7 +81,7 @@ def test_rounded_int8_of_earlier_release_is_searched(
     rounded.train(padded(documents, 32))
     rounded.add(padded(documents, 32))
     faiss.write_index(rounded, str(tmp_path / INDEX))
-    index = load(tmp_path, "flat-int8", D)
+    index = load_index(tmp_path, "flat-int8", D)
     np.testing.assert_allclose(stored(index), rounded.reconstruct_n(0, N)[:, :D], rtol=0, atol=3e-7)
     assert 0 < np.abs(stored(index) - documents).max() < 4e-3  # half a 256th of a component's range, which is below 2
     scores, positions = brute_force(queries, stored(index))
@@ -98,7 +98,7 @@ def test_float32_graph_of_earlier_release_is_searched(
     graph.add(some)
     graph.hnsw.efSearch = 256
     faiss.write_index(graph, str(tmp_path / INDEX))
-    index = load(tmp_path, "hnsw", D)
+    index = load_index(tmp_path, "hnsw", D)
     assert index.exact is None
     np.testing.assert_array_equal(index.vectors[np.arange(1000)], some)
     assert recall(index.search(queries, K).positions, brute_force(queries, some)[1]) > 0.95
@@ -189,7 +189,7 @@ def test_saved_index_is_mapped(index: AnyIndex, queries: np.ndarray, tmp_path: P
     save(index, tmp_path)
     written = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sizes(index) == (written[INDEX], sum(written.values()))
-    loaded = load(tmp_path, index.kind, D)
+    loaded = load_index(tmp_path, index.kind, D)
     if isinstance(loaded, ApproximateIndex):
         assert loaded.breadth == 7
     np.testing.assert_array_equal(loaded.search(queries, K).scores, index.search(queries, K).scores)
@@ -207,13 +207,13 @@ def test_index_of_other_kind_is_refused(index: AnyIndex, tmp_path: Path) -> None
     for kind in KINDS:
         if kind != index.kind:
             with pytest.raises(ReleaseError, match=f"{INDEX}.*{kind}|{VECTORS}"):
-                load(tmp_path, kind, D)
+                load_index(tmp_path, kind, D)
 
 
 def test_index_of_other_dimension_is_refused(index: AnyIndex, tmp_path: Path) -> None:
     save(index, tmp_path)
     with pytest.raises(ReleaseError, match=f"dimension.*{D + 16}"):
-        load(tmp_path, index.kind, D + 16)
+        load_index(tmp_path, index.kind, D + 16)
 
 
 @pytest.mark.parametrize("kind", ["flat-int8", "hnsw", "ivf-pq"])
@@ -225,7 +225,7 @@ def test_vectors_of_other_corpus_are_refused(
     save(build("flat", documents[:-1]), tmp_path / "fewer")
     (tmp_path / "fewer" / INDEX).rename(tmp_path / VECTORS)
     with pytest.raises(ReleaseError, match=f"{N} documents.*{N - 1}"):
-        load(tmp_path, kind, D)
+        load_index(tmp_path, kind, D)
 
 
 @pytest.mark.parametrize("step", [0.0, -1.0, float("nan"), float("inf")])
@@ -234,7 +234,7 @@ def test_codes_with_invalid_step_are_refused(documents: np.ndarray, step: float,
     index.faiss.sq.rangestat_arg = step
     save(index, tmp_path)
     with pytest.raises(ReleaseError, match="not a flat-int8"):
-        load(tmp_path, "flat-int8", D)
+        load_index(tmp_path, "flat-int8", D)
 
 
 def test_lists_without_map_are_refused(documents: np.ndarray, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_lists_without_map_are_refused(documents: np.ndarray, tmp_path: Path) ->
     index.faiss.set_direct_map_type(faiss.DirectMap.NoMap)
     save(index, tmp_path)
     with pytest.raises(ReleaseError, match="no map"):
-        load(tmp_path, "ivf-flat", D)
+        load_index(tmp_path, "ivf-flat", D)
 
 
 def _crafted(name: str, documents: np.ndarray) -> faiss.Index:
@@ -281,7 +281,7 @@ def _crafted(name: str, documents: np.ndarray) -> faiss.Index:
 def test_foreign_index_parts_are_refused(name: str, kind: Kind, documents: np.ndarray, tmp_path: Path) -> None:
     faiss.write_index(_crafted(name, documents), str(tmp_path / INDEX))
     with pytest.raises(ReleaseError, match=f"not a {kind}"):
-        load(tmp_path, kind, D)
+        load_index(tmp_path, kind, D)
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
@@ -291,7 +291,7 @@ def test_invalid_breadth_is_refused(documents: np.ndarray, kind: Kind, tmp_path:
     index.breadth = 0
     save(index, tmp_path)
     with pytest.raises(ReleaseError, match="no valid search breadth"):
-        load(tmp_path, kind, D)
+        load_index(tmp_path, kind, D)
 
 
 def test_quantised_codes_shrink_files(built: dict[Kind, AnyIndex]) -> None:

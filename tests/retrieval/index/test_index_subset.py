@@ -1,5 +1,6 @@
 """An index of a subset scores documents as before, to the bit, for every kind."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build, subset
-from taugate.retrieval.index.files import load, save
-from taugate.retrieval.index.names import Kind
+from taugate.retrieval.index.files import load_index, save
+from taugate.retrieval.index.names import INDEX_KINDS, Kind
 from tests.retrieval.drawn import KINDS, D, K, clustered
 from tests.vectors import unit
 
@@ -18,14 +19,14 @@ COUNT, GONE = 2000, 7
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_subset_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taugate.retrieval.index.build.MIN_FOR_CODES", COUNT - GONE)
+    monkeypatch.setitem(INDEX_KINDS, "ivf-pq", replace(INDEX_KINDS["ivf-pq"], least=COUNT - GONE))
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)
     before = build(kind, documents)
     if isinstance(before, ApproximateIndex):
         before.breadth = 40
     save(before, tmp_path)
-    mapped = load(tmp_path, kind, D)
+    mapped = load_index(tmp_path, kind, D)
     kept = np.delete(np.arange(len(documents)), rng.choice(len(documents), GONE, replace=False))
     after = subset(mapped, kept)
     assert (len(after), after.dimension, after.kind) == (len(kept), D, kind)
@@ -35,7 +36,7 @@ def test_subset_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "after").mkdir()
     save(after, tmp_path / "after")
     queries = unit(documents[:50] + 0.2 * rng.standard_normal((50, D)))
-    top = load(tmp_path / "after", kind, D).search(queries, K)
+    top = load_index(tmp_path / "after", kind, D).search(queries, K)
     np.testing.assert_array_equal(top.scores, before.score(queries, kept[top.positions]))
     if not isinstance(after, ApproximateIndex):
         longer = before.search(queries, K + GONE)

@@ -7,7 +7,7 @@ import pytest
 
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.build import build
-from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
@@ -40,7 +40,7 @@ def index(request: pytest.FixtureRequest, documents: np.ndarray, tmp_path_factor
     """As it is served: mapped from its files."""
     folder = tmp_path_factory.mktemp(request.param)
     save(build(request.param, documents), folder)
-    return load(folder, request.param, D)
+    return load_index(folder, request.param, D)
 
 
 def some(rng: np.random.Generator, count: int, total: int = N) -> np.ndarray:
@@ -130,7 +130,7 @@ def test_subset_search_avoids_gpu_copy(documents: np.ndarray, queries: np.ndarra
 def test_mapped_index_searches_subset(documents: np.ndarray, queries: np.ndarray, tmp_path: Path) -> None:
     """The selector works on a mapping."""
     save(build("hnsw", documents), tmp_path)
-    index = load(tmp_path, "hnsw", D)
+    index = load_index(tmp_path, "hnsw", D)
     mask = some(np.random.default_rng(9), N // 5)
     check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
     assert str(tmp_path / "index.faiss") in Path("/proc/self/maps").read_text(encoding="utf-8")

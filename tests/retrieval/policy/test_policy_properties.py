@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy, decision_scores, keep
+from taugate.retrieval.policy.policy import POLICIES, Policy, keep
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens
@@ -64,20 +64,20 @@ def answer(kind: str, scores: np.ndarray, tau: float | None, query: Query, k: in
 
 @given(KINDS, LISTS, NUMBERS)
 def test_keep_equals_rule(kind: str, scores: np.ndarray, tau: float) -> None:
-    found = keep(decision_scores(kind, scores[None], None), Policy(kind, tau, 5).threshold)
+    found = keep(POLICIES[kind].decide(scores[None], None), Policy(kind, tau, 5).threshold)
     assert found[0].tolist() == literal(kind, scores, tau)
 
 
 @given(KINDS, LISTS, NUMBERS, NUMBERS)
 def test_higher_threshold_keeps_no_more(kind: str, scores: np.ndarray, one: float, other: float) -> None:
     low, high = sorted((one, other))
-    decisions = decision_scores(kind, scores[None], None)
+    decisions = POLICIES[kind].decide(scores[None], None)
     assert not (keep(decisions, np.float32(high)) & ~keep(decisions, np.float32(low))).any()
 
 
 @given(KINDS, LISTS, NUMBERS)
 def test_prefix_is_kept_with_equal_scores(kind: str, scores: np.ndarray, tau: float) -> None:
-    kept = keep(decision_scores(kind, scores[None], None), np.float32(tau))[0]
+    kept = keep(POLICIES[kind].decide(scores[None], None), np.float32(tau))[0]
     assert kept.tolist() == sorted(kept.tolist(), reverse=True)
     for one, other in zip(range(len(scores)), range(1, len(scores)), strict=False):
         assert scores[one] != scores[other] or kept[one] == kept[other]

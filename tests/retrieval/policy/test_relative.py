@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.policy import Policy, decision_scores, keep, relative
+from taugate.retrieval.policy.policy import POLICIES, Policy, keep, relative
 from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 from tests.retrieval.text_tokens import TextTokens
@@ -118,12 +118,12 @@ def test_min_results_reach_below_share() -> None:
 
 def test_decision_scores_follow_policy() -> None:
     probabilities = np.full(SCORES.shape, 0.25, dtype=np.float32)
-    assert decision_scores("similarity", SCORES, probabilities) is SCORES
-    assert decision_scores("none", SCORES, None) is SCORES
-    assert decision_scores("probability", SCORES, probabilities) is probabilities
-    assert decision_scores("relative", SCORES, None).tolist() == relative(SCORES).tolist()
+    assert POLICIES["similarity"].decide(SCORES, probabilities) is SCORES
+    assert POLICIES["none"].decide(SCORES, None) is SCORES
+    assert POLICIES["probability"].decide(SCORES, probabilities) is probabilities
+    assert POLICIES["relative"].decide(SCORES, None).tolist() == relative(SCORES).tolist()
     with pytest.raises(ValueError, match="probability"):
-        decision_scores("probability", SCORES, None)
+        POLICIES["probability"].decide(SCORES, None)
 
 
 def test_no_queries_have_no_shares() -> None:

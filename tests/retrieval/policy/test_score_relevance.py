@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.policy.policy import decision_scores, gap
+from taugate.retrieval.policy.policy import POLICIES, gap
 from taugate.retrieval.policy.relevance import BetaCalibration, Logistic
 from taugate.retrieval.policy.score_relevance import ScoreRelevance, feature_names, score_features
 
@@ -31,7 +31,7 @@ def model() -> ScoreRelevance:
 def test_gap_is_the_difference_from_the_best_score_and_ignores_shifts() -> None:
     assert gap(SCORES)[0].tolist() == pytest.approx([0.0, -0.3, -0.6])
     shifted = np.array([[-5.0, -5.5, -8.0], [95.0, 94.5, 92.0]], dtype=np.float32)
-    np.testing.assert_array_equal(*decision_scores("gap", shifted, None))
+    np.testing.assert_array_equal(*POLICIES["gap"].decide(shifted, None))
 
 
 def test_missing_component_counts_as_the_lowest_of_the_query() -> None:

@@ -11,7 +11,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.hybrid import vector_index
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.golden import GoldenQuery, check, differences, read, search
+from taugate.retrieval.release.golden import GoldenQuery, check, differences, read_golden, search
 from taugate.retrieval.release.layout import GOLDEN
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Retriever
@@ -21,7 +21,7 @@ from taugate.retrieval.vectors.similarity import Float32
 @pytest.fixture(scope="module")
 def recorded(releases: Path) -> tuple[Retriever, list[GoldenQuery]]:
     release = releases / current_id(releases)
-    return load(release).retriever, read(release / GOLDEN)
+    return load(release).retriever, read_golden(release / GOLDEN)
 
 
 def moved(queries: list[GoldenQuery], by: float) -> list[GoldenQuery]:

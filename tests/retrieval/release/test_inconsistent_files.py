@@ -15,7 +15,7 @@ from taugate.errors import ReleaseError, TaugateError
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import GRAPH_FILES
 from taugate.retrieval.index.build import build
-from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.files import load_index, save
 from taugate.retrieval.index.names import INDEX
 from taugate.retrieval.release import reader
 from taugate.storage.files import sha256_files
@@ -66,9 +66,9 @@ def nowhere(index: Any) -> None:
 def test_inconsistent_index_is_refused(tmp_path: Path, kind: str, change: Callable[[Any], None]) -> None:
     saved_and_changed(kind, tmp_path, change)
     with pytest.raises(ReleaseError, match=INDEX):
-        load(tmp_path, kind, D)
+        load_index(tmp_path, kind, D)
     saved_and_changed(kind, tmp_path, lambda index: None)
-    assert len(load(tmp_path, kind, D)) == 400
+    assert len(load_index(tmp_path, kind, D)) == 400
 
 
 def test_oversized_count_allocates_no_memory(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_oversized_count_allocates_no_memory(tmp_path: Path) -> None:
     at = content.index(levels, content.index(levels) + 8)
     (tmp_path / INDEX).write_bytes(content[:at] + (1 << 37).to_bytes(8, "little") + content[at + 8 :])
     with pytest.raises(ReleaseError, match=INDEX):
-        load(tmp_path, "hnsw", D)
+        load_index(tmp_path, "hnsw", D)
     assert faiss.get_deserialization_vector_byte_limit() > 1 << 37  # restored for other readers in this process
 
 

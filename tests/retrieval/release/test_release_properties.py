@@ -142,17 +142,15 @@ FACTS = {
 def test_written_manifest_verifies(release: Path, contents: dict[str, bytes], facts: dict[Any, Any]) -> None:
     """Or it is refused before anything is there: a number that JSON does not have, for one."""
     raw = orjson.loads((release / MANIFEST).read_bytes())
-    for name in ("schema_version", "release_id", "created_at", "parent", "files"):
-        raw.pop(name)
     for (part, name), value in facts.items():
         raw[part][name] = raw[part][name] | value if isinstance(value, dict) else value
     with TemporaryDirectory() as folder:
         releases = Path(folder) / "releases"
         try:
-            manifest = write(releases, Manifest, raw, _fill(contents))
+            draft = Manifest.model_validate(raw)
         except ValidationError:
-            assert [*releases.iterdir()] == []
             return
+        manifest = write(releases, draft, _fill(contents))
         assert verify(releases / manifest.release_id) == manifest
         assert release_ids(releases) == [manifest.release_id]
         assert all((find(releases, manifest.release_id) / name).read_bytes() == contents[name] for name in contents)

@@ -1,6 +1,7 @@
 """Alive at once, ready only with a release, and ended by a release that cannot be loaded."""
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.app import create_app
+from taugate.service.lifecycle.memory import bytes_held
 from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
 
@@ -46,6 +48,36 @@ def test_service_is_not_ready_while_loading(releases: Path) -> None:
             await until(lambda: status(http, "/readyz", 200))
             assert (await http.post("/search", json={"query": "permit"})).status_code == 200
             assert (await http.get("/readyz")).json() == {"status": "ready", "release": _name(releases)}
+
+    asyncio.run(scenario())
+
+
+def test_release_above_memory_limit_is_refused_with_both_numbers(
+    releases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taugate.service.lifecycle.memory.memory_limit", lambda: 200 << 20)
+
+    async def scenario() -> None:
+        app = create_app(Settings(releases=releases))
+        async with serving(app):
+            await asyncio.wait_for(app.state.serving.attempted.wait(), PATIENCE)
+        assert re.fullmatch(
+            rf"{_name(releases)} needs 0\.\d\d GiB of memory, the control group allows 0\.20 GiB: raise the limit .+ "
+            r"--index flat-int8",
+            str(app.state.serving.failure),
+        )
+
+    asyncio.run(scenario())
+
+
+def test_release_near_memory_limit_is_served_with_a_warning(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = int((bytes_held(releases / _name(releases)) + (300 << 20)) / 0.9)
+    monkeypatch.setattr("taugate.service.lifecycle.memory.memory_limit", lambda: limit)
+
+    async def scenario() -> None:
+        async with serving(create_app(Settings(releases=releases))) as http:
+            await until(lambda: status(http, "/readyz", 200))
+            assert "raise the limit" in (await http.get("/readyz")).json()["warning"]
 
     asyncio.run(scenario())
 

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from taugate.service.pipeline.queue import EncodedQueries
+from taugate.service.pipeline.queue import SearchQueue
 
 THREADS, EACH, MOST = 8, 500, 7
 
@@ -13,7 +13,7 @@ def test_queries_are_searched_once() -> None:
     done: list[Any] = []
     sizes: list[int] = []
     working = threading.Lock()
-    encoded = EncodedQueries(MOST)
+    encoded = SearchQueue(MOST)
 
     def search(thread: int) -> None:
         for number in range(EACH):
@@ -33,7 +33,7 @@ def test_queries_are_searched_once() -> None:
 def test_draining_thread_takes_queries_of_others() -> None:
     entered, go_on = threading.Event(), threading.Event()
     groups: list[tuple[str, list[Any]]] = []
-    encoded = EncodedQueries(10)
+    encoded = SearchQueue(10)
 
     def search(queries: list[Any]) -> None:
         for group in encoded.drain(queries):

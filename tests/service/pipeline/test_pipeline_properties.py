@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taugate.service.errors import NotReady
-from taugate.service.pipeline.queue import EncodedQueries
+from taugate.service.pipeline.queue import SearchQueue
 from taugate.service.pipeline.search import SearchPipeline
 from tests.service.pipeline.scripted import PATIENCE, Item, Script
 
@@ -119,7 +119,7 @@ def test_added_queries_are_searched_once(threads: list[list[int]], most: int) ->
     """Some of them are added by the thread that is draining, while it is at it."""
     done: list[object] = []
     sizes: list[int] = []
-    encoded = EncodedQueries(most)
+    encoded = SearchQueue(most)
 
     def search(added: list[tuple]) -> None:
         queries: list[Any] = [SimpleNamespace(name=name, more=more) for name, more in added]

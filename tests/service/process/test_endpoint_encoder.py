@@ -1,9 +1,10 @@
 """The service with an encoder behind an endpoint that stalls, recovers, is away at the start, or changes its model."""
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from tests.language_model import slow, status
 from tests.service_process import ServiceProcess
 
 _QUERY = "What does a building permit cost?"
+# One thread encodes, so that all queries that arrive meanwhile are its next batch, and nothing ends this wait.
+_ONE_PATIENT_THREAD = {
+    "TAUGATE_ENCODER_THREADS": "1",
+    "TAUGATE_ENCODER_TIMEOUT_MS": "60000",
+    "TAUGATE_DEADLINE_MS": "120000",
+}
 
 
 @dataclass(frozen=True)
@@ -71,13 +78,25 @@ def test_stalled_endpoint_is_503_within_deadline_and_known_queries_are_answered(
 
 @pytest.mark.parametrize(("refusal", "code"), [(413, 422), (500, 503)])
 def test_query_that_endpoint_refuses_stops_no_other(refusal: int, code: int, behind: Behind) -> None:
-    behind.server.refused, behind.server.refusal = "poison", refusal
+    server, model, released = behind.server, behind.server.encode, threading.Event()
     queries = [f"{'poison' if number % 5 == 0 else 'roof'} {number}" for number in range(20)]
-    with ServiceProcess(behind.releases).ready() as service, ThreadPoolExecutor(20) as pool:
-        replies = [*pool.map(lambda query: service.http.post("/search", json={"query": query}), queries)]
+    with ServiceProcess(behind.releases, **_ONE_PATIENT_THREAD).ready() as service, ThreadPoolExecutor(21) as pool:
+
+        def search(query: str) -> Future[httpx.Response]:
+            return pool.submit(service.http.post, "/search", json={"query": query})
+
+        server.refused, server.refusal, server.requests[:] = "poison", refusal, []
+        server.encode = lambda texts: model(texts) if released.wait(60) else None
+        first = search("first")
+        _wait(lambda: server.texts == ["first"])
+        others = [search(query) for query in queries]
+        _wait(lambda: "\ntaugate_queue_depth 21.0\n" in service.http.get("/metrics").text)
+        released.set()
+        replies = [other.result() for other in others]
+        assert first.result().status_code == 200
     assert [reply.status_code for reply in replies] == [code if "poison" in query else 200 for query in queries]
     assert replies[0].json()["error"]["message"].startswith("query: the endpoint" if code == 422 else "the endpoint")
-    assert max(len(body["input"]) for body in behind.server.requests[-20:]) > 1  # some shared a batch
+    assert sorted(server.requests[1]["input"]) == sorted(queries), "they shared a batch"
 
 
 def test_too_dense_query_is_answered_as_truncated(behind: Behind) -> None:

@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -106,13 +105,16 @@ def test_signal_right_after_listen_is_obeyed(releases: Path) -> None:
 
 
 def test_small_reply_is_not_delayed(service: ServiceProcess) -> None:
-    """Without TCP_NODELAY every reply on a kept connection waits for the client's delayed ACK, 40 ms on Linux."""
+    """Without TCP_NODELAY every reply on a kept connection waits for the client's delayed ACK, 40 ms on Linux.
+
+    Only the first few do not, because a new connection is acknowledged at once.
+    """
     seconds = []
-    for _ in range(30):
+    for _ in range(40):
         began = time.perf_counter()
         service.http.get("/livez")
         seconds.append(time.perf_counter() - began)
-    assert statistics.median(seconds) < 0.03
+    assert min(seconds[20:]) < 0.03
 
 
 def test_shared_listener_never_blocks() -> None:

@@ -39,7 +39,7 @@ _FASTER = 10  # rate of the head, in rates of the transformer. Of 1 and 10, the 
 _STREAM = 8  # random stream of the seed for the draws
 
 
-class Example(NamedTuple):
+class RankedExample(NamedTuple):
     """A query and its documents: the first one answers it, or, of an unanswerable query, the only one does not."""
 
     query: str
@@ -87,7 +87,7 @@ class ScoredPairs:
             )
         return usable
 
-    def draw(self, count: int, seed: int) -> list[Example]:
+    def draw(self, count: int, seed: int) -> list[RankedExample]:
         """Draw examples of queries, each of them once before any is drawn again.
 
         Args:
@@ -99,26 +99,26 @@ class ScoredPairs:
         """
         rng = np.random.default_rng([seed, _STREAM])
         usable = self.usable()
-        drawn: list[Example] = []
+        drawn: list[RankedExample] = []
         while len(drawn) < count:
             drawn += [self._draw_one(row, rng) for row in rng.permutation(usable).tolist()]
         return drawn[:count]
 
-    def _draw_one(self, row: int, rng: np.random.Generator) -> Example:
+    def _draw_one(self, row: int, rng: np.random.Generator) -> RankedExample:
         relevant, negatives = self.relevant[row], self.negatives[row]
         if not len(relevant):  # the hardest document alone: others say little about it
-            return Example(self.queries[row], [self.documents[int(negatives[0])]])
+            return RankedExample(self.queries[row], [self.documents[int(negatives[0])]])
         hard = negatives[(len(negatives) * rng.random(_HARD) ** HARDER).astype(np.int64)]
         while (easy := int(rng.integers(len(self.documents)))) in relevant:
             pass
         shown = int(rng.choice(relevant)), *hard.tolist(), easy
-        return Example(self.queries[row], [self.documents[place] for place in shown])
+        return RankedExample(self.queries[row], [self.documents[place] for place in shown])
 
 
-class _Examples(Dataset[Example]):
+class _Examples(Dataset[RankedExample]):
     """Examples in batches of about the same length, which saves padding."""
 
-    def __init__(self, model: CrossEncoder, examples: Sequence[Example], batch: int, seed: int) -> None:
+    def __init__(self, model: CrossEncoder, examples: Sequence[RankedExample], batch: int, seed: int) -> None:
         self._model: Any = model
         grouped: Any = get_length_grouped_indices
         lengths = [max(map(len, example.documents)) for example in examples]
@@ -128,10 +128,10 @@ class _Examples(Dataset[Example]):
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, place: int) -> Example:
+    def __getitem__(self, place: int) -> RankedExample:
         return self._examples[place]
 
-    def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
+    def collate(self, examples: Sequence[RankedExample]) -> dict[str, Any]:
         """Return a batch: tokens of b pairs, (b, t) int64, labels, (b,) float32, and how many pairs an example has."""
         counts = [len(example.documents) for example in examples]
         labels = [float(count > 1 and not place) for count in counts for place in range(count)]

@@ -34,7 +34,7 @@ _MASKED = -1e4  # below every score, and a finite number in bfloat16
 _STREAM = 10  # random stream of the seed for the draws
 
 
-class Example(NamedTuple):
+class LateInteractionExample(NamedTuple):
     """Rows of a query, of a document that answers it or is near to an unanswerable query, and of a mined negative."""
 
     query: int
@@ -42,7 +42,7 @@ class Example(NamedTuple):
     negative: int
 
 
-def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
+def draw(pairs: ScoredPairs, count: int, seed: int) -> list[LateInteractionExample]:
     """Draw examples, of which those on the same document are adjacent and share a negative.
 
     If the negative has queries of its own, they are next: so a step has documents that are hard to tell apart, most of
@@ -58,7 +58,7 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
     """
     rng = np.random.default_rng([seed, _STREAM])
     usable = pairs.usable()
-    drawn: list[Example] = []
+    drawn: list[LateInteractionExample] = []
     while len(drawn) < count:
         near = defaultdict[int, list[int]](list)
         for row in rng.permutation(usable).tolist():
@@ -70,15 +70,17 @@ def draw(pairs: ScoredPairs, count: int, seed: int) -> list[Example]:
                 del near[document][:_TOGETHER]
                 row = int(rng.choice([row for row in rows if len(pairs.relevant[row])] or rows))
                 negative = int(pairs.negatives[row, int(pairs.negatives.shape[1] * rng.random() ** HARDER)])
-                drawn += [Example(row, document, negative) for row in rows]
+                drawn += [LateInteractionExample(row, document, negative) for row in rows]
                 document = negative  # noqa: PLW2901 (follows the negatives)
     return drawn[:count]
 
 
-class _Batches(Dataset[Example]):
+class _Batches(Dataset[LateInteractionExample]):
     """Training examples in order; `collate` turns them into a batch."""
 
-    def __init__(self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[Example]) -> None:
+    def __init__(
+        self, model: MultiVectorEncoder, pairs: ScoredPairs, examples: Sequence[LateInteractionExample]
+    ) -> None:
         self._tokenizer: Any = model.tokenizer
         self._longest = min(_MAX_TOKENS, int(model.max_seq_length or _MAX_TOKENS))
         self._pairs, self._examples = pairs, examples
@@ -91,15 +93,15 @@ class _Batches(Dataset[Example]):
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, place: int) -> Example:
+    def __getitem__(self, place: int) -> LateInteractionExample:
         return self._examples[place]
 
-    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, Any]:
+    def tokens(self, texts: Sequence[str], role: Role) -> dict[str, list[list[int]]]:
         """Return the token ids and the mask of n texts, (n, t) int64."""
         prompted = [self._prompts[role] + text for text in texts]
         return {**self._tokenizer(prompted, truncation=True, max_length=self._longest)}
 
-    def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
+    def collate(self, examples: Sequence[LateInteractionExample]) -> dict[str, dict[str, torch.Tensor] | torch.Tensor]:
         """Return a batch: tokens of b queries, of their d different documents, and which answer which, (b, d) bool."""
         pairs = self._pairs
         rows = [*dict.fromkeys(row for example in examples for row in (example.document, example.negative))]

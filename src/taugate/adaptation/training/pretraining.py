@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -84,7 +84,15 @@ def corpus_sentences(documents: DocumentStore, passages: NDArray[np.int64]) -> I
                 yield sentence
 
 
-class MaskedSentences(Dataset[dict[str, Any]]):
+class MaskedSentence(TypedDict):
+    """A sentence, and its place in a run."""
+
+    input_ids: list[int]
+    special_tokens_mask: list[int]
+    place: int
+
+
+class MaskedSentences(Dataset[MaskedSentence]):
     """The sentences of all steps of a run, in the order in which they are shown.
 
     An epoch shows each sentence once. Sentences of about the same length share a step, which saves padding.
@@ -122,7 +130,7 @@ class MaskedSentences(Dataset[dict[str, Any]]):
         """Return the number of shown sentences, including repetitions."""
         return len(self._shown)
 
-    def __getitem__(self, place: int) -> dict[str, Any]:
+    def __getitem__(self, place: int) -> MaskedSentence:
         """Return the sentence at a place of the run, and the place, which determines the masked tokens."""
         row = self._shown[place]
         return {"input_ids": self._ids[row], "special_tokens_mask": self._special[row], "place": place}
@@ -142,7 +150,7 @@ class MaskingCollator:
         self._collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=_MASKED, seed=seed)
         self._seed = seed
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: Sequence[MaskedSentence]) -> dict[str, torch.Tensor]:
         """Return input_ids, attention_mask and labels, (batch, tokens) int64, for examples of MaskedSentences."""
         self._collator.generator = torch.Generator().manual_seed(_state(self._seed, 1 + examples[0]["place"]))
         kept = [{name: value for name, value in example.items() if name != "place"} for example in examples]

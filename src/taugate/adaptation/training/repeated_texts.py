@@ -5,7 +5,6 @@ is repeated in a batch is encoded once, and is not a negative of its own queries
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from sentence_transformers.base.losses.merged_forward import embed_columns
@@ -19,7 +18,7 @@ TEXTS = "texts"  # feature of a column, (u,): a number for each encoded text, th
 class RepeatedTextsLoss(MultipleNegativesRankingLoss):
     """The contrastive loss for features of distinct texts, with REPEATS and TEXTS."""
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
+    def forward(self, sentence_features: Iterable[dict[str, torch.Tensor]], labels: torch.Tensor) -> torch.Tensor:
         """Return the loss for the features of anchors, positives and negatives; `labels` is not used."""
         columns = [dict(features) for features in sentence_features]
         repeats = [features.pop(REPEATS) for features in columns]

@@ -172,19 +172,21 @@ class _FromStates(Module):
         self.transformer: Any = transformer
         self._states, self._last = states, last
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: object) -> dict[str, Any]:
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **options: object
+    ) -> dict[str, torch.Tensor]:
         distinct = [*dict.fromkeys(inputs)]
         lines = {text: line for line, text in enumerate(distinct)}
-        features: dict[str, Any] = self.transformer.preprocess(distinct, prompt, **options)
+        features: dict[str, torch.Tensor] = self.transformer.preprocess(distinct, prompt, **options)
         features[_STATES] = self._states.padded(distinct, features["attention_mask"])
         features[REPEATS] = torch.tensor([lines[text] for text in inputs])
         features[TEXTS] = torch.tensor([self._states.rows[text] for text in distinct])
         return features
 
-    def forward(self, features: dict[str, Any], **options: object) -> dict[str, Any]:
+    def forward(self, features: dict[str, torch.Tensor], **options: object) -> dict[str, torch.Tensor]:
         self._last.states = features.pop(_STATES)
         try:
-            output: dict[str, Any] = self.transformer(features, **options)
+            output: dict[str, torch.Tensor] = self.transformer(features, **options)
         finally:
             self._last.states = None
         return output

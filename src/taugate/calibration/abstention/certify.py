@@ -33,7 +33,7 @@ from taugate.calibration.abstention.choose import (
 )
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
-from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule
@@ -99,11 +99,11 @@ class AnsweringErrors:
 
     def max_refused(self, tau: float, requested: float | None = None) -> float:
         """Return the upper limit of the share of answerable queries refused at `tau`; see `upper_limit`."""
-        return upper_limit(self.refused, tau, self.confidence, requested or 1.0)
+        return upper_loss_limit(self.refused, tau, self.confidence, requested or 1.0)
 
     def max_answered(self, tau: float, requested: float | None = None) -> float:
         """Return the upper limit of the share of unanswerable queries answered at `tau`; see `upper_limit`."""
-        return upper_limit(self.answered, _mirrored(tau), self.confidence, requested or 1.0)
+        return upper_loss_limit(self.answered, _mirrored(tau), self.confidence, requested or 1.0)
 
     def _rule(self, limit: float) -> ThresholdRule:
         return ThresholdRule("risk-control", "similarity", max_loss=limit, confidence=self.confidence)
@@ -159,7 +159,7 @@ def certify_both(
         answered_unanswerable=answered,
         empty_answerable=refused,
         confidence=rule.confidence,
-        guarantee=words.guarantee(answered, refused, rule.confidence, certified=certified),
+        guarantee=words.abstention_guarantee(answered, refused, rule.confidence, certified=certified),
         least_empty=None if lowest is None else errors.max_refused(lowest),
         candidates=candidates,
         tradeoff=_tradeoff(errors),

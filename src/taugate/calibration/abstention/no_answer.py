@@ -9,7 +9,7 @@ from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
-from taugate.retrieval.policy.policy import Mask, decision_scores, keep
+from taugate.retrieval.policy.policy import POLICIES, Mask, keep
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -50,7 +50,7 @@ def answered_off_topic(
         relevance: (o, K) float32 relevance of the results; None without a model.
         policy: Policy in force.
     """
-    decisions = decision_scores(policy.kind, questions.top.scores, relevance)
+    decisions = POLICIES[policy.kind].decide(questions.top.scores, relevance)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
     return _record("off_topic", answered, SamplingUnits.from_clusters(questions.clusters))

@@ -27,7 +27,7 @@ from scipy import stats
 
 from taugate.calibration.metrics.clusters import ClusterIds, SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
-from taugate.calibration.risk.certify import upper_limit
+from taugate.calibration.risk.certify import upper_loss_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule
@@ -293,4 +293,4 @@ def share_at_most(happened: Mask, units: SamplingUnits) -> float:
         units: Sampling units of the n queries.
     """
     steps = LossSteps.of_empty((~happened).astype(np.float32)[:, None], replace(units, cap=None))
-    return upper_limit(steps, 0.5, CONFIDENCE)
+    return upper_loss_limit(steps, 0.5, CONFIDENCE)

@@ -46,7 +46,7 @@ def evidence(record: NoAnswerRecord) -> str:
     return f"Measured on {record.queries:,} unanswerable questions{documents}: {share}."
 
 
-def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
+def abstention_guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
     """State the certified limits of both errors; the manifest holds this sentence.
 
     Args:
@@ -71,7 +71,7 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
     )
 
 
-def remedy(record: AbstentionRecord, data: DataRecord) -> str:
+def abstention_remedy(record: AbstentionRecord, data: DataRecord) -> str:
     """Explain why the requested limits cannot both hold, which ones can, and how many labels are missing.
 
     Args:

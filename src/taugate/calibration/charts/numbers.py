@@ -1,9 +1,6 @@
 """Formats of numbers and names of rules, the same in the terminal and on every page; never −0."""
 
-from typing import Literal
-
-from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.evidence import Interval, Method, Statement
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 NOTHING = "–"
@@ -40,21 +37,6 @@ def limits(value: Interval, digits: int = 4) -> str:
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
-# {score} names the score of the index.
-KEEPS: dict[PolicyKind, str] = {
-    "similarity": "keeps a result whose {score} with the query is at least τ",
-    "relative": "keeps a result whose similarity is at least the share τ of the best one found for the query",
-    "gap": "keeps a result whose {score} is below the best one found for the query by at most −τ",
-    "probability": "keeps a result that is relevant with an estimated probability of at least τ",
-    "none": "keeps every result: there is no threshold",
-}
-THRESHOLD_OF: dict[PolicyKind, str] = {
-    "similarity": "minimum similarity",
-    "relative": "minimum share of the best similarity",
-    "gap": "minimum difference from the best score",
-    "probability": "minimum probability of relevance",
-    "none": "minimum similarity",
-}
 METRICS = {
     "accuracy": "accuracy@{k}",
     "accuracy_at_tau": "accuracy@{k} at τ",
@@ -64,19 +46,6 @@ METRICS = {
     "roe": "ROE",
 }
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
-
-
-def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -> str:
-    """Return the name of the rule with this method and kind of guarantee."""
-    if method == "bootstrap":
-        return "The papers' rule (bootstrap)"
-    if method == "fixed":
-        return "A given threshold"
-    if method == "non-inferiority":
-        return "Paired non-inferiority"
-    if statement == "labels":
-        return "Risk control, from few labels"
-    return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")
 
 
 def metrics_line(manifest: ReleaseManifest) -> str:

@@ -91,7 +91,7 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         compared.sample(clause.quantity)
 
 
-def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
+def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
     """Compare a release with the current one by a rule.
 
     The rule always holds if no release is current, or if the current release has the same content.
@@ -109,7 +109,7 @@ def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys 
     """
     current = current_id(releases)
     new = measured(releases, name, trusted)
-    if new.manifest.policy.kind == "none":
+    if new.manifest.policy.tau is None:
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
             "labelled queries"

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from taugate.calibration.charts.numbers import percent
+from taugate.calibration.comparison.general_set import general_set
+from taugate.calibration.comparison.measures import EncoderMeasures
 from taugate.calibration.comparison.simultaneous import simultaneous_intervals
+from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.measures import ForgettingRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord
 
 CONFIDENCE = 0.95
@@ -51,6 +55,8 @@ class MeasuredEncoder:
         certified: Whether a threshold was certified.
         lexical: Weight of the lexical part of the score; None without one.
         cost: What it costs.
+        measures: The papers' measures; None if they were not requested.
+        everyday: Results of the general set; None without measures of texts.
     """
 
     name: str
@@ -61,6 +67,8 @@ class MeasuredEncoder:
     certified: bool
     lexical: float | None
     cost: EncoderCost
+    measures: EncoderMeasures | None = None
+    everyday: RankingOutcomes | None = None
 
     def mean(self, metric: Metric) -> float:
         """Return the mean of a metric over all answerable queries."""
@@ -74,12 +82,17 @@ class MeasuredEncoder:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The difference of two encoders, `first` − `second`, with simultaneous intervals."""
+    """The difference of two encoders, `first` − `second`, with simultaneous intervals.
+
+    Attributes:
+        everyday: What `first` forgot or knows beyond `second`, on everyday questions; None without measures of texts.
+    """
 
     first: str
     second: str
     accuracy: Interval
     ndcg: Interval
+    everyday: ForgettingRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -122,12 +135,19 @@ class EncoderComparison:
         intervals = simultaneous_intervals(values, units, CONFIDENCE, seed)
         decisive, further = intervals[: len(pairs)], intervals[len(pairs) :]
         differences = [
-            PairedDifference(first.name, second.name, **{metric: deciding, other: also})
+            PairedDifference(
+                first.name, second.name, **{metric: deciding, other: also}, everyday=_everyday(first, second)
+            )
             for (first, second), deciding, also in zip(pairs, decisive, further, strict=True)
         ]
         behind = decisive[: len(ranked) - 1]  # of the best one and each of the others
         choice, sentence = _choose(ranked, behind, metric, margin, units)
         return cls(ranked, differences, metric, margin, choice.name, sentence)
+
+
+def _everyday(first: MeasuredEncoder, second: MeasuredEncoder) -> ForgettingRecord | None:
+    after, before = first.everyday, second.everyday
+    return None if after is None or before is None else general_set().compare(before, after)
 
 
 def _choose(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from taugate.calibration.abstention.words import remedy as refusals_remedy
+from taugate.calibration.abstention.words import abstention_remedy as refusals_remedy
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import EngineUnavailable, NotPromoted, TaugateError
@@ -144,9 +144,9 @@ def _promote(
     decision = None
     releases, name = release.parent, release.name
     if requested.rule is not None:
-        from taugate.calibration.comparison.decision import decide
+        from taugate.calibration.comparison.decision import decide_promotion
 
-        decision = decide(releases, name, requested.rule, requested.trusted)
+        decision = decide_promotion(releases, name, requested.rule, requested.trusted)
         if not decision.promoted:
             return Published(code=0 if decision.holds else NOT_PROMOTED, message=decision.objection, decision=decision)
         satisfied = SatisfiedRule(str(decision.judged), decision.current)
@@ -174,7 +174,7 @@ def unfit(manifest: ReleaseManifest, rule: ThresholdRule) -> Published | None:
     """
     record = manifest.abstention
     advice = None if record is None or record.certified else refusals_remedy(record, manifest.data)
-    if manifest.policy.kind == "none":
+    if manifest.policy.tau is None:
         from taugate.calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         policy = manifest.policy

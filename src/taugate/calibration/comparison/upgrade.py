@@ -12,7 +12,7 @@ from taugate.calibration.comparison.rule import Clause, PromotionRule
 from taugate.calibration.comparison.verdicts import ClauseVerdict, evaluate_rule
 from taugate.calibration.comparison.words import verdict_sentence
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
@@ -88,9 +88,10 @@ def threshold_that_keeps(kept: float, reference: Reference, policy: PolicyRecord
         reference: Scores of the calibration queries.
         policy: The policy.
     """
-    if policy.kind == "none" or (policy.kind == "probability" and reference.relevance is None):
+    score = POLICIES[policy.kind]
+    if policy.tau is None or (score.needs_model and reference.relevance is None):
         return None
-    decisions = np.sort(decision_scores(policy.kind, reference.top, reference.relevance), axis=None)[::-1]
+    decisions = np.sort(score.decide(reference.top, reference.relevance), axis=None)[::-1]
     return float(decisions[max(1, round(kept * len(reference))) - 1])
 
 

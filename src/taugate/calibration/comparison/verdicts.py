@@ -139,7 +139,7 @@ def _verdict(clause: Clause, current: QuantitySample, new: QuantitySample) -> Cl
         unit=difference.units.unit,
         statement=_statement(difference, margin) if finding == "holds" else None,
         detectable=difference.detectable,
-        needed=queries_needed(*samples, margin, CONFIDENCE) if finding == "not shown" else None,
+        needed=queries_to_show(*samples, margin, CONFIDENCE) if finding == "not shown" else None,
         queries=(len(current), len(new)),
         documents=difference.units.documents,
     )
@@ -185,7 +185,7 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
     return MeanDifference(mean, min(1.0, mean + math.hypot(*widths)), "two samples", units, None, None)
 
 
-def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
+def queries_to_show(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
     """Estimate how many queries like these would show that the mean falls by no more than the margin.
 
     None for two samples, and if no number of queries would show it.

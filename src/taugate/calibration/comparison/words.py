@@ -1,11 +1,12 @@
 """The outcome of a promotion for the command line: console lines and JSON."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from taugate.calibration.charts.numbers import fixed
 from taugate.calibration.comparison.publish import NOT_PROMOTED, Published
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:  # comparing needs the extra `calibration`; commands without it import this module
     from taugate.calibration.comparison.decision import PromotionDecision
@@ -37,7 +38,7 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
     return NOT_PROMOTED
 
 
-def as_json(rule: PromotionRule, ending: Published) -> dict[str, Any]:
+def as_json(rule: PromotionRule, ending: Published) -> dict[str, Json]:
     """Return the object `promotion` of `taugate calibrate --json`.
 
     Args:
@@ -108,7 +109,7 @@ def _widened(verdict: "ClauseVerdict") -> str:
     )
 
 
-def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
+def _clause(verdict: "ClauseVerdict") -> dict[str, Json]:
     return {
         "quantity": verdict.clause.quantity,
         "not": verdict.clause.way,

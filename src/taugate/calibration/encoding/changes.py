@@ -130,6 +130,11 @@ class CorpusChanges:
         """Whether both corpora hold the same documents in the same order."""
         return not (self.added or self.changed or self.removed or self.reordered)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of documents by what happened to them."""
+        return {"added": self.added, "changed": self.changed, "removed": self.removed}
+
 
 class ReusableRows(NamedTuple):
     """Vectors that need not be encoded for a shard: places in the shard, (r,) int64, and vectors, (r, d) float32."""

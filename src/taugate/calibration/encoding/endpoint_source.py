@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.input_options import DEFAULT_TOKENS, InputOptions
 from taugate.calibration.settings.options import Advice, Options
 from taugate.errors import EncoderError, InputError, ReleaseError
@@ -170,8 +171,6 @@ def _difference(vectors: Float32, again: Float32) -> float:
 
 
 def _written(folder: Path, config: EncoderConfig, vectors: Float32) -> Path:
-    from taugate.calibration.encoding.source import write_cached
-
     def fill(staging: Path) -> None:
         (staging / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
         write_tensors(staging / _PROBE_VECTORS, {"vectors": vectors})

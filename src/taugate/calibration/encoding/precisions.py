@@ -5,11 +5,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.encoding.source import write_cached
+from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder, Runtime, read_config
 from taugate.retrieval.encoder.graph import MODEL
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
 from taugate.storage.files import sha256_json
 from taugate.storage.folders import cache_folder, link_or_copy
@@ -34,7 +35,7 @@ def cheaper_encoder(folder: Path, precision: CheaperPrecision, texts: Sequence[s
     Raises:
         EncoderError: If the encoder cannot be made.
     """
-    original = ExportedEncoder.load(folder)
+    original = load_encoder(folder)
     if original.config.endpoint is not None:
         raise EncoderError(f"{original.config.name}: an endpoint decides its own precision; leave out --precision")
     if original.config.precision != "float32":

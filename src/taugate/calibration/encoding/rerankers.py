@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.precisions import MAX_CHARS, CheaperPrecision
-from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest, write_cached
+from taugate.calibration.encoding.source import export_versions, is_exported, model_folder, source_digest
 from taugate.calibration.encoding.token_vectors import EarlierTokens, encode_tokens
 from taugate.calibration.export.model_folder import gives_token_vectors
 from taugate.calibration.progress import Job
@@ -21,6 +22,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.store import Documents
 from taugate.retrieval.encoder.bert import WEIGHTS, processor_path
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.retrieval.policy.scales import RerankerScale
 from taugate.retrieval.release.layout import RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation, read_reranker_adaptation
 from taugate.retrieval.release.second_stage import TokenVectorsRecord
@@ -137,7 +139,7 @@ class RequestedReranker:
         """Weight of the first stage's score in the score that ranks."""
         return 0.0 if isinstance(self.reranker, RerankerEndpoint) else self.reranker.config.first_stage_weight
 
-    def scale(self, scores: Float32) -> Literal["similarity", "logit"]:
+    def scale(self, scores: Float32) -> RerankerScale:
         """Return what its scores are, given those of the candidates: of an endpoint only these are known."""
         if isinstance(self.reranker, TokenEncoder):
             return "similarity"  # the mean of cosines

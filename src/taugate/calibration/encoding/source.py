@@ -1,12 +1,12 @@
 """Find an encoder by name or path, and export it once."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from taugate.calibration.encoding.encoder_cache import write_cached
 from taugate.calibration.encoding.endpoint_source import EndpointOptions, endpoint_encoder, is_endpoint
 from taugate.calibration.encoding.input_options import InputOptions, write_with_config
 from taugate.calibration.export.model_folder import ModelFolder
@@ -15,11 +15,12 @@ from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import ExportedEncoder, Similarity, read_config
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.own_vectors import VECTORS, OwnVectors
 from taugate.retrieval.release.adaptation import DOCUMENTS
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.storage.files import sha256_files, sha256_json
-from taugate.storage.folders import cache_folder, publish, staging_folder
+from taugate.storage.folders import cache_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Models that a package ships, so that the default needs no hub: module, and folder inside it.
@@ -183,7 +184,7 @@ class Encoders:
         if is_endpoint(name_or_path):
             endpoint = endpoint_options or EndpointOptions()
             folder, access = endpoint_encoder(name_or_path, input_options or InputOptions(), endpoint)
-            encoder = ExportedEncoder.load(folder, access=access)
+            encoder = load_encoder(folder, access=access)
             return cls(encoder, encoder)
         document_folder = document_encoder(name_or_path)
         if document_folder is not None and input_options not in {None, InputOptions()}:
@@ -191,10 +192,10 @@ class Encoders:
                 f"encoder {name_or_path!r}: was adapted with its prompts and length; leave out --query-prompt, "
                 "--document-prompt and --max-length"
             )
-        queries = ExportedEncoder.load(exported_encoder(name_or_path, input_options))
+        queries = load_encoder(exported_encoder(name_or_path, input_options))
         if document_folder is None:
             return cls(queries, queries)
-        documents = ExportedEncoder.load(document_folder)
+        documents = load_encoder(document_folder)
         if documents.config.dimension != queries.config.dimension:
             raise EncoderError(
                 f"{document_folder}: its vectors differ in length from those of queries; adapt the encoder again"
@@ -285,19 +286,3 @@ def _export(folder: Path, name: str, revision: str, cached: Path, similarity: Si
             (staging / LAYOUT).write_text(layout.model_dump_json(), encoding="utf-8")
 
     write_cached(cached, fill)
-
-
-def write_cached(cached: Path, fill: Callable[[Path], None]) -> None:
-    """Fill the folder `cached` of an encoder, which appears complete or not at all.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
-    try:
-        with staging_folder(cached.parent, ".export-") as staging:
-            fill(staging)
-            publish(staging, cached)
-    except OSError as error:
-        raise InputError(
-            f"{cached.parent}: cannot store the exported encoder ({error}); set TAUGATE_CACHE to another folder"
-        ) from error

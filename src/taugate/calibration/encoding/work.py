@@ -17,6 +17,7 @@ from taugate.retrieval.documents.store import TEXTS
 from taugate.retrieval.encoder.encoder import GRAPH_FILES, ExportedEncoder
 from taugate.retrieval.encoder.graph import DATA
 from taugate.retrieval.encoder.graph_weights import LAYOUT
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.storage.places import Place, open_place
 
@@ -137,7 +138,7 @@ class Worker:
             return self._checked(Path(folder))
 
     def _checked(self, folder: Path) -> ExportedEncoder:
-        encoder = ExportedEncoder.load(folder, threads=1)
+        encoder = load_encoder(folder, threads=1)
         if encoder.sha256 != self._work.encoder:
             raise InputError(f"{folder}: the encoder changed during the encoding; run taugate encode again")
         return encoder

@@ -12,7 +12,7 @@ from taugate.retrieval.engines.index import EngineIndex, score_members
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.search import EngineSearch
 from taugate.retrieval.index.flat import FlatIndex, best_of
-from taugate.retrieval.index.hybrid import HybridIndex, Scored, with_words
+from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.passages import Observe
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
@@ -99,7 +99,7 @@ class ShardedHybridIndex(HybridIndex):
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search; reads all vectors once."""
-        hybrid = with_words(queries)
+        hybrid = require_words(queries)
 
         def search(first: int, block: Float32) -> TopK:
             shape = len(hybrid), min(k, len(block))

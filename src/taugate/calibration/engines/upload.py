@@ -16,12 +16,11 @@ import numpy as np
 
 from taugate.calibration.encoding.sharded_vectors import ShardedVectors
 from taugate.calibration.progress import Job
-from taugate.calibration.settings.settings import EngineChoice
 from taugate.errors import EngineUnavailable, ReleaseError, TaugateError
 from taugate.retrieval.documents.field_types import FieldTypesWriter
 from taugate.retrieval.documents.store import TEXTS, read_document
 from taugate.retrieval.engines.connect import engine_from_environment
-from taugate.retrieval.engines.engine import Engine, EngineKind, Rows
+from taugate.retrieval.engines.engine import Engine, EngineChoice, EngineKind, Rows, external
 from taugate.retrieval.engines.filters import filterable
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.engines.verify import SampleDigest, open_verified, sampled_positions, shard_digest
@@ -35,15 +34,15 @@ _INDEX_TIMEOUT = 7 * 86_400.0  # seconds; a graph of 10⁹ rows takes days
 
 def connect_engine(kind: EngineChoice) -> Engine | None:
     """Connect to the engine and check that it responds; None for faiss, which runs in this process."""
-    if kind == "faiss":
+    if (outside := external(kind)) is None:
         return None
-    engine = engine_from_environment(kind)
+    engine = engine_from_environment(outside)
     engine.names(time.monotonic() + _CONNECT_TIMEOUT)
     return engine
 
 
 @dataclass(frozen=True)
-class EngineCorpus:
+class UploadedCorpus:
     """An encoded corpus in the collection of an engine.
 
     Attributes:

@@ -18,6 +18,7 @@ from typing import Any, Self, get_args
 
 from taugate.errors import EncoderError
 from taugate.retrieval.release.records import TrainedSimilarity
+from taugate.storage.json_values import Json
 
 FIRST_MODULES = frozenset({"Transformer", "StaticEmbedding"})
 LATER_MODULES = frozenset({"Pooling", "Dense", "Normalize", "Dropout"})
@@ -197,7 +198,7 @@ def _refuse(name: str, reason: str | None) -> None:
         raise EncoderError(f"encoder {name!r}: {reason}; {_DENSE}")
 
 
-def _pools_prompt(folder: Path, modules: list[dict[str, Any]]) -> bool:
+def _pools_prompt(folder: Path, modules: list[dict[str, Json]]) -> bool:
     paths = (str(module.get("path", "")) for module in modules if str(module.get("type")).endswith("Pooling"))
     return all(_json(folder / path / "config.json").get("include_prompt", True) for path in paths)
 
@@ -220,7 +221,7 @@ def _stored_weights(folder: Path) -> Counter[str]:
     return counts
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _header(path: Path) -> dict[str, Json]:
     """Return the header of a safetensors file, which starts with its length; empty if the file is damaged."""
     try:
         with path.open("rb") as file:

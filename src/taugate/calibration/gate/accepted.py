@@ -1,20 +1,19 @@
 """The search that the gate has accepted, with the evidence for it."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from taugate.calibration.encoding.corpus import EncodedTexts, encode_near_misses
-from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import EncoderRecord, IndexRecord
-from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
+from taugate.retrieval.release.manifest import IndexRecord
+from taugate.retrieval.release.search_records import GateRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.vectors.projection import Projection
 
 
@@ -56,22 +55,6 @@ class AcceptedSearch:
     skipped: tuple[SkippedCandidate, ...] = ()
     engine: EngineRecord | None = None
 
-    @property
-    def records(self) -> dict[str, Any]:
-        """Records of the manifest, by field."""
-        return {
-            "encoder": _encoder_record(self.documents or self.encoder),
-            "query_encoder": None if self.documents is None else _encoder_record(self.encoder),
-            "float32_encoder": None if self.float32 is None else _encoder_record(self.float32),
-            "projection": self.projection and self.projection.record,
-            "index": self.index_record,
-            "gate": list(self.gate),
-            "skipped": list(self.skipped) or None,
-            "golden_tolerance": max(self.golden_tolerance, _tolerance_of_replies(self.encoder.config)),
-            "engine": self.engine,
-            "lexical": LexicalRecord.of(self.index) if isinstance(self.index, HybridIndex) else None,
-        }
-
     def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
         """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
         projection = None if self.projection is None else self.projection.projection
@@ -92,12 +75,3 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
     return IndexRecord(
         kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
     )
-
-
-def _tolerance_of_replies(config: EncoderConfig) -> float:
-    """Return the tolerance for scores of an endpoint, which may reply to the same text with another vector."""
-    return 0.0 if config.endpoint is None else REPLY_TOLERANCE * config.max_cosine_difference
-
-
-def _encoder_record(encoder: ExportedEncoder) -> EncoderRecord:
-    return EncoderRecord(**encoder.config.model_dump(), sha256=encoder.sha256)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from taugate.calibration.encoding.corpus import EncodedTexts, with_words
 from taugate.calibration.engines.search import ProposedIndex, ShardedHybridIndex, ShardedIndex
-from taugate.calibration.engines.upload import EngineCorpus
+from taugate.calibration.engines.upload import UploadedCorpus
 from taugate.calibration.gate.accept import gate_settings
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.baseline import DEPTH, LexicalPart, RankingOutcomes
@@ -35,7 +35,7 @@ BREADTHS = (1024, 512, 256, 128, 64, 32)
 
 
 def accept_engine(
-    inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts, corpus: EngineCorpus, candidates: int
+    inputs: CalibrationInputs, encoder: ExportedEncoder, encoded: EncodedTexts, corpus: UploadedCorpus, candidates: int
 ) -> AcceptedSearch:
     """Choose the lexical part, and the narrowest breadth that is accepted and has enough recall for the margin.
 
@@ -93,7 +93,7 @@ class _EngineSearch:
         results: (q, c) results of exact search.
     """
 
-    corpus: EngineCorpus
+    corpus: UploadedCorpus
     lexical: LexicalPart | None
     exact: Index
     queries: QueryVectors

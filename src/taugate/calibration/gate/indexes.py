@@ -10,10 +10,10 @@ from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexCho
 from taugate.errors import InputError
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
-from taugate.retrieval.index.build import MIN_FOR_CODES, build
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import sizes
-from taugate.retrieval.index.names import Kind
-from taugate.retrieval.index.top_k import Scorer, Searchable, TopK
+from taugate.retrieval.index.names import INDEX_KINDS, Kind
+from taugate.retrieval.index.top_k import DocumentScorer, Searchable, TopK
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of, map_dense
@@ -33,11 +33,11 @@ _WEIGHTS_A_DIMENSION = 28_339
 _MAX_GRAPH = 1_000_000
 
 
-def check_trainable(choice: IndexChoice, documents: int) -> None:
+def check_index_trainable(choice: IndexChoice, documents: int) -> None:
     """Raise InputError if there are too few documents to train the requested kind of index."""
-    if choice == "ivf-pq" and documents < MIN_FOR_CODES:
+    if choice != "auto" and documents < (least := INDEX_KINDS[choice].least):
         raise InputError(
-            f"--index ivf-pq: its codes need {MIN_FOR_CODES} documents to train, and there are only {documents}; "
+            f"--index {choice}: its codes need {least} documents to train, and there are only {documents}; "
             "choose another index, or auto"
         )
 
@@ -51,7 +51,7 @@ def requested_kinds(choice: IndexChoice, documents: int, scale: float = 1.0) -> 
         scale: Result of `scan_scale`.
     """
     if choice != "auto":
-        return () if choice == "flat" else (choice,)
+        return () if INDEX_KINDS[choice].baseline else (choice,)
     graph: tuple[Kind, ...] = ("hnsw" if documents <= _MAX_GRAPH else "ivf-pq", "flat-int8")
     return next((kinds for max_documents, kinds in _AUTO if documents <= max_documents * scale), graph)
 
@@ -98,7 +98,7 @@ def try_indexes(
             "index",
             (state.outcomes or before).shifted(before, trial.outcomes(index)),
             search_gain(trial, index),
-            exact=index.kind == "flat-int8",
+            exact=INDEX_KINDS[index.kind].lossless,
         )
         for index in indexes
     ]
@@ -142,7 +142,7 @@ def set_breadth(index: ApproximateIndex, flat: Searchable, queries: QueryVectors
                 return
 
 
-def recall(index: Searchable, flat: Scorer, queries: QueryVectors, exact: TopK) -> float:
+def recall(index: Searchable, flat: DocumentScorer, queries: QueryVectors, exact: TopK) -> float:
     """Return the mean share of the exact top-K that an index finds.
 
     Args:
@@ -154,7 +154,7 @@ def recall(index: Searchable, flat: Scorer, queries: QueryVectors, exact: TopK) 
     return share_found(flat, queries, exact, index.search(queries, exact.positions.shape[1]))
 
 
-def share_found(flat: Scorer, queries: QueryVectors, exact: TopK, results: TopK) -> float:
+def share_found(flat: DocumentScorer, queries: QueryVectors, exact: TopK, results: TopK) -> float:
     """Return the mean share of the (q, K) exact results that are among the (q, K) results of an index.
 
     A document as similar as the last exact result counts as found.

@@ -191,22 +191,21 @@ class Calibration(CalibrationStages):
             RerankerUnavailable: If the reranker gives no scores.
         """
         if self.reranker is None:
-            if not self.records["gate"] and self.settings.candidates.gate != GateSettings():
+            if not self.accepted.gate and self.settings.candidates.gate != GateSettings():
                 self.job.report("warning: --margin and --gate-confidence change nothing: no other search is tried")
             return self
         tried, self.second = try_second_stage(self.inputs, self.first_search, self.reranker, self.spool)
-        self.records["gate"] = [*self.records["gate"], *tried]
+        self.accepted = replace(self.accepted, gate=(*self.accepted.gate, *tried))
         if self.second is not None:
             self.searching = self.second.searching
-            self.records["second_stage"] = self.second.record
         return self
 
     def study(self) -> Self:
         """See CalibrationStages.study; also reports warnings about the queries."""
         super().study()
-        for warning in self.records["query_set"].warnings:
+        for warning in [] if self.studied.texts is None else self.studied.texts.query_set.warnings:
             self.job.report(f"warning: {warning}")
-        refusal = self.records["refusal"]
+        refusal = self.studied.refusal_record
         if refusal is not None and refusal.left_out:
             self.job.report(
                 f"off-topic questions left out because the documents seem to answer them: {refusal.left_out:,}"
@@ -263,9 +262,10 @@ def _inherited(releases: Path, encoder: ExportedEncoder, settings: CalibrationSe
     """
     current = None if settings.rule.tau is None else current_id(releases)
     inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)
-    if settings.rule.policy == "probability" and settings.rule.tau is not None and inherited is None:
+    score, tau = settings.rule.score, settings.rule.tau
+    if score is not None and score.needs_model and tau is not None and inherited is None:
         raise InputError(
-            f"--policy probability --tau {settings.rule.tau:g}: needs the relevance model of the current release, but "
+            f"--policy {score.kind} --tau {tau:g}: needs the relevance model of the current release, but "
             f"no release with this encoder and K = {settings.k} is current; leave out --tau"
         )
     return inherited

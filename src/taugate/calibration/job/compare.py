@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCost, MeasuredEncoder
+from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
+from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
 from taugate.calibration.job.calibration import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+from taugate.retrieval.vectors.queries import dense_of
+from taugate.retrieval.vectors.similarity import require_in_memory
 
 # Queries timed one by one, and documents in a batch: some seconds for a large encoder. The shortest of a few times is
 # that of a machine with nothing else to do.
@@ -19,7 +23,13 @@ _LONE, _BATCH, _TIMES = 32, 64, 3
 
 
 def compare_encoders(
-    data: str, encoders: Mapping[str, RequestedEncoder], settings: CalibrationSettings, margin: float, job: Job
+    data: str,
+    encoders: Mapping[str, RequestedEncoder],
+    settings: CalibrationSettings,
+    margin: float,
+    job: Job,
+    *,
+    measures: bool = False,
 ) -> EncoderComparison:
     """Measure encoders, and compare them.
 
@@ -29,6 +39,7 @@ def compare_encoders(
         settings: Settings of every calibration.
         margin: Loss of the metric that a cheaper encoder may have.
         job: Reports progress and warnings, and times the stages.
+        measures: Whether the papers' measures are taken as well, which takes some seconds an encoder.
 
     Raises:
         InputError: If the data set or the settings cannot be used.
@@ -42,14 +53,26 @@ def compare_encoders(
             spool.mkdir()
             calibration = Calibration(data, Path(folder) / "releases", requested, settings, spool, job)
             calibration.read().encode().gate().study().decide()
-            measured.append(_measured(name, calibration))
+            measured.append(_measured(name, calibration, _measures(calibration) if measures else (None, None)))
             units = calibration.inputs.units
     if units is None:
         raise AssertionError("there is no encoder to compare")
     return EncoderComparison.of(measured, units, settings.rule.metric, margin, settings.seed)
 
 
-def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
+def _measures(calibration: Calibration) -> tuple[EncoderMeasures, RankingOutcomes | None]:
+    dataset, encoded, seed = calibration.inputs.dataset, calibration.encoded, calibration.settings.seed
+    vectors, documents = dense_of(encoded.answerable), require_in_memory(encoded.documents)
+    trial = SearchTrial.build(dataset.answerable, vectors, documents, calibration.settings.k, dataset.parents)
+    encoders = calibration.encoders
+    encode = None if dataset.vectors is not None else encode_with(encoders.queries, calibration.job, encoders.documents)
+    with calibration.job.task("taking the papers' measures"):
+        return measure_encoder(trial, ParaphrasedQueries.write(dataset.answerable, seed), encode, seed)
+
+
+def _measured(
+    name: str, calibration: Calibration, measures: tuple[EncoderMeasures | None, RankingOutcomes | None]
+) -> MeasuredEncoder:
     judged, dataset = calibration.studied.scored.judged, calibration.inputs.dataset
     documents = calibration.encoded.documents
     queries = [query.text for query in dataset.answerable[:_LONE]]
@@ -58,16 +81,19 @@ def _measured(name: str, calibration: Calibration) -> MeasuredEncoder:
     encoder, reads_texts = calibration.encoders.queries, dataset.vectors is None
     with calibration.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
-    metrics, lexical = calibration.records["metrics"], calibration.records["lexical"]
+    manifest = calibration.draft
+    metrics, lexical = manifest.metrics, manifest.lexical
     return MeasuredEncoder(
         name=name,
         k=calibration.settings.k,
         accuracy=judged.accuracy(),
         ndcg=judged.ndcg(),
         metrics=metrics.get("heldout", metrics["calibration"]),
-        certified=calibration.records["policy"].kind != "none",
+        certified=manifest.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
+        measures=measures[0],
+        everyday=measures[1],
     )
 
 

@@ -63,7 +63,7 @@ def write_files(
         accepted.index.lexical.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
-    questions.write(release / QUESTIONS, calibration_questions(calibrated))
+    questions.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))
     if accepted.projection is not None:
         accepted.projection.projection.save(release / PROJECTION)
     CorpusContents(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.input_options import InputOptions
-from taugate.calibration.gate.indexes import check_trainable
+from taugate.calibration.gate.indexes import check_index_trainable
 from taugate.calibration.metrics.clusters import SamplingUnits, how_drawn
 from taugate.calibration.metrics.own_documents import max_own_passages, own_passages_of
 from taugate.calibration.metrics.splits import MIN_CALIBRATING, held_out
@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.ingestion.dataset.people import read_people
+from taugate.retrieval.engines.engine import external
 from taugate.retrieval.release.evidence import Drawn
 
 _MAX_SIMILARITIES = 50_000_000  # 200 times the default; about 1 GB while COE and ROE are computed
@@ -31,7 +32,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     check_bootstraps(settings)
     check_calibrating(dataset, settings)
     if "index" in settings.candidates.requested:
-        check_trainable(settings.candidates.index, len(dataset.documents))
+        check_index_trainable(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
 
@@ -99,7 +100,7 @@ def without_encoder(settings: CalibrationSettings, input_options: InputOptions, 
     """
     for option, needs_one in {
         f"--precision {settings.candidates.precision}": settings.candidates.precision in {"int8", "bfloat16"},
-        f"--engine {settings.engine}": settings.engine != "faiss",
+        f"--engine {settings.engine}": external(settings.engine) is not None,
         "--query-prompt, --document-prompt and --max-length": replace(input_options, similarity=None) != InputOptions(),
     }.items():
         if needs_one:

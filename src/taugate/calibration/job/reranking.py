@@ -16,8 +16,8 @@ from taugate.calibration.study.decide import decide
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
-from taugate.errors import InputError
 from taugate.registry.writer import SecondStageContents
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
@@ -91,11 +91,8 @@ def try_second_stage(
         searching = RerankedSearch.score(first, requested, reranker, most_candidates(settings))
         if settings.candidates.rerank_candidates == "auto":
             searching, records = fewest_candidates(searching, requested)
-    if searching.scale == "logit" and settings.rule.policy == "relative":
-        raise InputError(
-            "--policy relative: a share of the best score means nothing for log-odds, which this reranker gives; give "
-            "--policy gap, the difference from the best score"
-        )
+    scale = SCALES[searching.scale]
+    scale.check(settings.rule.policy, f"{scale.plural}, which this reranker gives")
     judged = _against_first(searching, requested)
     if requested.adaptation is not None:
         judged = _judge_adapted(judged, requested.adaptation, inputs)
@@ -154,8 +151,14 @@ def study_first_stage(
         InputError: If the requested rule cannot be applied to the data.
     """
     studied = study(inputs, first, inherited)
-    records = {**studied.records} | decide(studied, inputs, inherited)
-    return studied, FirstStageRecord(**{name: records[name] for name in FirstStageRecord.model_fields})
+    decided = decide(studied, inputs, inherited)
+    return studied, FirstStageRecord(
+        policy=decided.policy,
+        relevance=decided.relevance,
+        abstention=studied.abstention_record,
+        refusal=studied.refusal_record,
+        metrics=decided.metrics,
+    )
 
 
 def known_pairs(searching: RerankedSearch) -> list[KnownPair]:

@@ -1,9 +1,9 @@
 """One calibration on a run of another retriever, from its scores to a release without encoder and documents."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -17,16 +17,15 @@ from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.outcomes import Calibrated, drift_reference, golden_rows, query_outcomes
 from taugate.calibration.study.run import RunInputs, RunSearch
-from taugate.errors import InputError
 from taugate.ingestion.runs.judged_run import JudgedRun
 from taugate.ingestion.runs.run import Run
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval import golden_results
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
+from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
-from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest, ScoreScale
-from taugate.retrieval.release.outcome_records import BootstrapRecord
+from taugate.retrieval.release.manifest import DataRecord, RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json
 
 
@@ -72,8 +71,6 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
     The constructor checks, before any work, that a release can be written; it raises InputError.
     """
 
-    schema = RunManifest
-
     def __init__(self, releases: Path, settings: CalibrationSettings, job: Job) -> None:
         check_releases(releases, job)
         super().__init__(releases, settings, job)
@@ -85,11 +82,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             InputError: If they cannot be read, or do not fit the settings.
         """
         job, settings = self.job, self.settings
-        if scale != "similarity" and settings.rule.policy == "relative":
-            raise InputError(
-                f"--policy relative: a share of the best score means nothing for --scores {scale}; give --policy gap, "
-                "the difference from the best score"
-            )
+        SCALES[scale].check(settings.rule.policy, f"--scores {scale}")
         self.parent = current_manifest(self.releases)
         with job.stage("read"):
             run, left_out = JudgedRun.read(Run.read(files.run, scale), files.qrels, settings.k, settings.relevant_from)
@@ -104,14 +97,12 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             job.report(f"{PROVISIONAL} {evidence.because}")
         self.inputs = RunInputs(run, DrawnQueries.draw(units, run.passages, settings), settings, job, off_topic)
         self.searching = RunSearch(self.inputs)
-        self.records |= {
-            "taugate_version": version("taugate"),
-            "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
-            "data": _data_facts(run, off_topic),
-            "retriever": _retriever(run, settings.k),
-            "reference": REFERENCE,
-        }
         return self
+
+    def _manifest(self) -> partial[RunManifest]:
+        run = self.inputs.dataset
+        data, retriever = _data_record(run, self.inputs.off_topic), _retriever(run, self.settings.k)
+        return partial(RunManifest, data=data, retriever=retriever)
 
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
         drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
@@ -122,7 +113,7 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
             calibrated.answer_rule.score.save(release / ABSTENTION)
         run, rows = self.inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
         golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], self.settings.k)
-        golden_results.write(release / GOLDEN, golden + self._unanswerable_golden(calibrated))
+        golden_results.write_golden_results(release / GOLDEN, golden + self._unanswerable_golden(calibrated))
         (release / REPORT).write_text(report, encoding="utf-8")
 
     def _unanswerable_golden(self, calibrated: Calibrated) -> list[GoldenResults]:
@@ -137,24 +128,24 @@ class RunCalibration(ReleaseStages[RunManifest, RunInputs, RunSearch]):
         return [] if others is None else _golden(others, ids, self.settings.k, unanswerable=True)
 
 
-def _data_facts(run: JudgedRun, off_topic: Run | None) -> dict[str, Any]:
+def _data_record(run: JudgedRun, off_topic: Run | None) -> DataRecord:
     answerable, unanswerable = len(run.answerable), len(run.unanswerable)
-    return {
-        "name": run.name,
-        "split": run.split,
-        "documents": run.passages,
-        "queries": answerable + unanswerable,
-        "answerable": answerable,
-        "unanswerable": unanswerable,
-        "truncated_documents": 0,
-        "sha256": {**run.sha256, **({} if off_topic is None else {"off_topic": off_topic.sha256})},
-        "relevant_from": run.relevant_from,
-    }
+    return DataRecord(
+        name=run.name,
+        split=run.split,
+        documents=run.passages,
+        queries=answerable + unanswerable,
+        answerable=answerable,
+        unanswerable=unanswerable,
+        truncated_documents=0,
+        sha256={**run.sha256, **({} if off_topic is None else {"off_topic": off_topic.sha256})},
+        relevant_from=run.relevant_from,
+    )
 
 
 def _golden(run: Run, ids: Sequence[str], k: int, *, unanswerable: bool = False) -> list[GoldenResults]:
     """Return the first k results of some queries, as the retriever scored them."""
-    sign, names, golden = -1.0 if run.scale == "distance" else 1.0, [*run.numbers], []
+    sign, names, golden = SCALES[run.scale].sign, [*run.numbers], []
     for query in map(run.queries.__getitem__, ids):
         results = [
             ScoredResult(

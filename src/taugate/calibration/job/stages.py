@@ -2,17 +2,18 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.changes import ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset, EncodedTexts, encode_dataset
 from taugate.calibration.encoding.encoder_fit import encoder_fit, encoder_fit_warnings
+from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.encoding.in_shards import encode_in_shards
 from taugate.calibration.encoding.source import Encoders
-from taugate.calibration.engines.upload import EngineCorpus, connect_engine
+from taugate.calibration.engines.upload import UploadedCorpus, connect_engine
 from taugate.calibration.gate.accept import accept_candidates
 from taugate.calibration.gate.accepted import AcceptedSearch
 from taugate.calibration.gate.engines import accept_engine
@@ -28,11 +29,13 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.encoder.encoder import EncoderConfig, ExportedEncoder
 from taugate.retrieval.engines.engine import EngineKind
-from taugate.retrieval.release.layout import GOLDEN, REFERENCE
-from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcome_records import BootstrapRecord
+from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.release.layout import GOLDEN
+from taugate.retrieval.release.manifest import DataRecord, EncoderRecord, Manifest
 from taugate.retrieval.release.records import TrainedSimilarity
+from taugate.retrieval.release.search_records import LexicalRecord
 
 
 class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]):
@@ -49,7 +52,6 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         second: The second stage, None with one stage.
     """
 
-    schema = Manifest
     encoders: Encoders
     encoded: EncodedTexts
     accepted: AcceptedSearch
@@ -59,7 +61,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         super().__init__(releases, settings, job)
         self.spool = spool
         self.engine = connect_engine(settings.engine)
-        self.corpus: EngineCorpus | None = None
+        self.corpus: UploadedCorpus | None = None
         self.second: AcceptedSecondStage | None = None
         self.candidates = 0
 
@@ -82,8 +84,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
             job.report(f"warning: {warning}")
         if self.engine is not None and stored is not None:
             with job.stage("upload"):
-                self.corpus = EngineCorpus.upload(self.engine, self.spool, stored, job)
-        self.records["data"] = _data_facts(dataset, truncated)
+                self.corpus = UploadedCorpus.upload(self.engine, self.spool, stored, job)
         return self
 
     def gate(self) -> Self:
@@ -103,8 +104,33 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
             accepted = accepted.with_near_misses(dataset, self.settings.seed, self.job)
         self.accepted = accepted
         self.searching = self.first_search = CorpusSearch(self.inputs, accepted.encoded, accepted.index)
-        self.records |= accepted.records
         return self
+
+    def _manifest(self) -> partial[Manifest]:
+        accepted, texts = self.accepted, self.studied.texts
+        if texts is None:
+            raise TypeError("a corpus has texts or vectors")
+        return partial(
+            Manifest,
+            data=_data_record(self.inputs.dataset, self.encoded.truncated_documents),
+            adaptation=self.adaptation,
+            encoder=_encoder_record(accepted.documents or accepted.encoder),
+            accepts_vectors=self.settings.accept_vectors or None,
+            query_encoder=None if accepted.documents is None else _encoder_record(accepted.encoder),
+            float32_encoder=None if accepted.float32 is None else _encoder_record(accepted.float32),
+            projection=None if accepted.projection is None else accepted.projection.record,
+            index=accepted.index_record,
+            isotropy=texts.isotropy,
+            query_set=texts.query_set,
+            encoder_fit=self.fit,
+            engine=accepted.engine,
+            lexical=LexicalRecord.of(accepted.index) if isinstance(accepted.index, HybridIndex) else None,
+            gate=list(accepted.gate),
+            skipped=list(accepted.skipped) or None,
+            second_stage=None if self.second is None else self.second.record,
+            golden=GOLDEN,
+            golden_tolerance=max(accepted.golden_tolerance, _tolerance_of_replies(accepted.encoder.config)),
+        )
 
     def _write_files(self, calibrated: Calibrated, report: str, release: Path) -> None:
         write_files(self.accepted, calibrated, self.first_search.queries, self.spool, report, release)
@@ -114,23 +140,14 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
     def _begin(self, dataset: Dataset, units: SamplingUnits, trained_similarity: TrainedSimilarity | None) -> None:
         """Check how the encoder fits the texts, and draw the queries of both parts."""
         config = self.encoders.queries.config
-        fit = None
+        self.fit = None
         if dataset.vectors is None:
             with self.job.stage("export"):
-                fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
-        for warning in encoder_fit_warnings(fit, config.name, config.query_window):
+                self.fit = encoder_fit(dataset, self.encoders.documents, self.encoders.queries, trained_similarity)
+        for warning in encoder_fit_warnings(self.fit, config.name, config.query_window):
             self.job.report(f"warning: {warning}")
         drawn = DrawnQueries.draw(units, len(dataset.documents), self.settings)
         self.inputs = CalibrationInputs(dataset, drawn, self.settings, self.job)
-        self.records |= {
-            "taugate_version": version("taugate"),
-            "bootstrap": {name: getattr(self.settings, name) for name in BootstrapRecord.model_fields},
-            "encoder_fit": fit,
-            "accepts_vectors": self.settings.accept_vectors or None,
-            "adaptation": self.adaptation,
-            "golden": GOLDEN,
-            "reference": REFERENCE,
-        }
 
     def _encode_in_memory(self) -> EncodedDataset:
         encoder = self.encoders.queries
@@ -147,18 +164,27 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         """Return vectors of the current release's collection that need not be encoded again; None if there are none."""
 
 
-def _data_facts(dataset: Dataset, truncated: int) -> dict[str, Any]:
+def _data_record(dataset: Dataset, truncated: int) -> DataRecord:
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
-    return {
-        "name": dataset.name,
-        "split": dataset.split,
-        "documents": len(dataset.documents),
-        "queries": answerable + unanswerable,
-        "answerable": answerable,
-        "unanswerable": unanswerable,
-        "truncated_documents": truncated,
-        "empty_documents": dataset.empty or None,
-        "own_documents": dataset.own_documents or None,
-        "relevant_from": dataset.relevant_from,
-        "sha256": dataset.sha256,
-    }
+    return DataRecord(
+        name=dataset.name,
+        split=dataset.split,
+        documents=len(dataset.documents),
+        queries=answerable + unanswerable,
+        answerable=answerable,
+        unanswerable=unanswerable,
+        truncated_documents=truncated,
+        empty_documents=dataset.empty or None,
+        own_documents=dataset.own_documents or None,
+        relevant_from=dataset.relevant_from,
+        sha256=dataset.sha256,
+    )
+
+
+def _tolerance_of_replies(config: EncoderConfig) -> float:
+    """Return the tolerance for scores of an endpoint, which may reply to the same text with another vector."""
+    return 0.0 if config.endpoint is None else REPLY_TOLERANCE * config.max_cosine_difference
+
+
+def _encoder_record(encoder: ExportedEncoder) -> EncoderRecord:
+    return EncoderRecord(**encoder.config.model_dump(), sha256=encoder.sha256)

@@ -21,7 +21,7 @@ from taugate.calibration.metrics.documents import (
 from taugate.calibration.metrics.own_documents import own_passages_of, search_excluding_own
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import POLICIES, Mask, Metric, PolicyKind, keep_answered, tried
 from taugate.retrieval.vectors.queries import QueryVectors
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -196,20 +196,17 @@ class ScoredQueries:
 
     @property
     def kinds(self) -> tuple[PolicyKind, ...]:
-        """Available policies in order of preference at equal evidence.
-
-        A probability keeps its meaning across encoders; a share of the best score does so better than a similarity.
-        """
-        return self.without_model if self.relevance is None else ("probability", *self.without_model)
+        """Policies that `auto` may use, in order of preference."""
+        return self.without_model if self.relevance is None else tried(zero=self.shares)
 
     @property
     def without_model(self) -> tuple[PolicyKind, ...]:
-        """Available policies that need no model of relevance, in order of preference."""
-        return ("relative" if self.shares else "gap", "similarity")
+        """Those that need no model of relevance."""
+        return tuple(kind for kind in tried(zero=self.shares) if not POLICIES[kind].needs_model)
 
     def decisions(self, kind: PolicyKind) -> Float32:
         """Return the policy's decision scores of the answerable queries, (n, K) float32."""
-        return decision_scores(kind, self.judged.top.scores, self.relevance)
+        return POLICIES[kind].decide(self.judged.top.scores, self.relevance)
 
     def certifying(self, kind: PolicyKind) -> Float32:
         """Return the decision scores that certify a loss, (n, K) float32: with refusals if the loss includes them."""
@@ -231,7 +228,7 @@ class ScoredQueries:
 
     def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
         """Return the policy's decision scores of the unanswerable queries, (u, K) float32."""
-        return decision_scores(kind, self.unanswerable.scores, self.unanswerable_relevance)
+        return POLICIES[kind].decide(self.unanswerable.scores, self.unanswerable_relevance)
 
     def kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
         """Return the mask of results that users get for the answerable queries, (n, K); no threshold means no cut."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import SamplingUnits, sampling_clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.recall import DeepFigures
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
@@ -50,6 +51,10 @@ class SearchedQueries(ABC):
     def components(self) -> tuple[Components, Components]:
         """Component scores of the results of the answerable and of the unanswerable queries; empty without any."""
         return NO_COMPONENTS, NO_COMPONENTS
+
+    def deep(self, members: NDArray[np.int64]) -> DeepFigures | None:
+        """Measure 100 results of the answerable queries at `members`; None if no more than the K results are known."""
+        return None
 
     @abstractmethod
     def document(self, number: int) -> Document:

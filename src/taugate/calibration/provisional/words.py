@@ -2,6 +2,7 @@
 
 from taugate.calibration.charts.numbers import percent
 from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import CalibrationRecord
 
@@ -43,7 +44,7 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
             expected = f"expect {_range(mean, lower, upper)}"
         sentences.append(f"For questions that people ask, {expected}.")
         # The bias of the loss was only measured with such thresholds, alone.
-        if policy.tau is not None and policy.method == "bootstrap" and not refusing:
+        if policy.tau is not None and METHODS[policy.method].of_papers and not refusing:
             lost = accuracy - metrics.accuracy_at_tau.mean
             sentences.append(
                 f"The threshold loses the answer to {percent(lost)} of {questions}; for questions that people ask, "

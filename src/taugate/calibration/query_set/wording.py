@@ -101,7 +101,7 @@ def compare_wording(dataset: Dataset, encoded: EncodedTexts, index: Index) -> Wo
     relevant = [passages.tolist() for passages in relevant_passages(dataset.answerable, dataset.documents.parents)]
     copies = []
     for row, (query, passages) in enumerate(zip(dataset.answerable, relevant, strict=True)):
-        if len(words(query.text)) < MIN_WORDS:
+        if len(compared_words(query.text)) < MIN_WORDS:
             continue
         query_shingles = shingles(query.text)
         if any(containment(query_shingles, passage(position)) >= COPIED for position in passages):
@@ -150,14 +150,14 @@ def _repeated(
     return repeated
 
 
-def words(text: str) -> list[str]:
+def compared_words(text: str) -> list[str]:
     """Split a text into words, without marks and in one case (NFKC and case folding)."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def shingles(text: str) -> Shingles:
     """Return the distinct shingles of a text, (s,) uint64 hashes, ascending; none for fewer than three words."""
-    tokens = words(text)
+    tokens = compared_words(text)
     if len(tokens) < _WORDS:
         return np.empty(0, np.uint64)
     hashes = (zlib.crc32(word.encode("utf-8", "surrogatepass")) for word in tokens)

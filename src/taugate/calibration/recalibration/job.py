@@ -3,7 +3,8 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,36 @@ from taugate.calibration.comparison.publish import Published, publish, unfit
 from taugate.calibration.job.calibration import calibrate
 from taugate.calibration.progress import Job
 from taugate.calibration.recalibration.request import (
+    SAME,
     Recalibrated,
     RecalibrationRequest,
+    Verdict,
+    Written,
     changed_documents,
     loss_to_threshold,
     no_longer_promised,
 )
-from taugate.calibration.recalibration.settings import inherited_encoder, inherited_settings, with_traffic_labels
+from taugate.calibration.recalibration.settings import (
+    inherited_encoder,
+    inherited_settings,
+    no_rule,
+    with_traffic_labels,
+)
 from taugate.calibration.recalibration.state import RecalibrationState
 from taugate.calibration.recalibration.trial import TrialResult, ask_to_reload, try_release
-from taugate.errors import InputError, ReleaseError
+from taugate.calibration.update.job import update
+from taugate.errors import EncoderError, EngineUnavailable, InputError, ReleaseError
 from taugate.ingestion.dataset.corpus import CORPUS
-from taugate.ingestion.dataset.judgements import qrels_of, splits_in
+from taugate.ingestion.dataset.judgements import GENERATED, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import is_url, local_folder
 from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.dataset.queries import QUERIES
+from taugate.ingestion.dataset.vectors import vector_digests
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, parent_of, pointed_id, release_ids
+from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.release.layout import SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify_searchable
@@ -41,7 +53,10 @@ LOCK = ".recalibrating.lock"
 
 
 def recalibrate(request: RecalibrationRequest, job: Job) -> Recalibrated:
-    """Calibrate on newer data with the settings of the current release, and promote the result if all checks pass.
+    """Make a release of newer data if they need one, and promote the result if all checks pass.
+
+    Unchanged data need nothing. If only documents changed, the current threshold is kept as long as it and every
+    promise are shown to hold. Otherwise the data are calibrated with the settings of the current release.
 
     If the process is killed, the same call resumes: a file beside the releases lists the finished steps, and a step is
     repeated only if its inputs have changed. A directory has one recalibration at a time.
@@ -59,14 +74,12 @@ def recalibrate(request: RecalibrationRequest, job: Job) -> Recalibrated:
     releases = request.releases
     find(releases)  # before the lock would create the directory
     with _one_at_a_time(releases):
-        state = RecalibrationState(releases)
-        current = find(releases)
+        state, current, promoted = RecalibrationState(releases), find(releases), None
         if _was_promoted(state, current.name):  # and the process was killed before it could report that
-            result = _finish(request, state, _remembered(request, state, current))
-            if _is_of(current, request.data):
-                return result
+            promoted = _finish(request, state, _remembered(request, state, current))
         state.begin(current.name)
-        return _Run(request, state, current, job).result()
+        result = _Run(request, state, current, job).result()
+        return promoted if promoted is not None and result.manifest is None else result
 
 
 class _Run:
@@ -77,49 +90,52 @@ class _Run:
         state: Finished steps.
         current: Folder of the current release.
         job: Reports progress and warnings, and times the stages.
+        manifest: Manifest of the current release.
+        settings: Its settings, for a new calibration.
+        keeps_threshold: Whether a release keeps the current threshold although that is not shown to hold.
+        resumed: Steps that an earlier run had done.
     """
 
-    def __init__(
-        self,
-        request: RecalibrationRequest,
-        state: RecalibrationState,
-        current: Path,
-        job: Job,
-    ) -> None:
+    def __init__(self, request: RecalibrationRequest, state: RecalibrationState, current: Path, job: Job) -> None:
         self.request, self.state, self.current, self.job = request, state, current, job
         self.manifest = verify_searchable(current, request.promotion.trusted)
-        self.settings = inherited_settings(self.manifest)
+        inherited, requested = inherited_settings(self.manifest), request.check
+        self.settings = replace(inherited, split=requested.split or inherited.split, embeddings=requested.embeddings)
+        self.keeps_threshold = request.promotion.force or not request.promotion.requested
+        self.resumed: list[str] = []
 
     def result(self) -> Recalibrated:
         """Run the unfinished steps, up to the first one that refuses the release."""
         request = self.request
-        traffic, learned_before = self._learn()
+        traffic = self._learn()
         if traffic is not None and traffic["queries"]:
             self._count_traffic()
-        with self.job.stage("read"):
-            digests = _digests(request.data, self.settings.labelled_splits or (self.manifest.data.split,))
-        if digests == self.manifest.data.sha256 and self.manifest.update is None:
+        first, *others = self.settings.labelled_splits or (str(self.settings.split),)
+        optional = (GENERATED, *others) if self.settings.labels else ()
+        own_vectors = not self.manifest.reads_texts
+        with local_folder(request.data, first, optional=optional, own_vectors=own_vectors) as folder:
+            with self.job.stage("read"):
+                digests = _digests(folder, (first, *others)) | (vector_digests(folder) if own_vectors else {})
+            written = self._write(folder, digests)
+        if written.release == self.current.name:
             self.state.finish()
-            return Recalibrated(self.current.name, traffic=traffic)
-        request.promotion.check(request.releases, self.settings.k)
-        calibrated, calibrated_before = self._calibrate(digests)
-        new = verify_searchable(request.releases / calibrated["release"])
-        loss = loss_to_threshold(request.releases / new.release_id, new)
-        published, trial, tried_before = self._publish(new)
-        resumed = ("traffic",) * learned_before + ("calibrate",) * calibrated_before + ("shadow",) * tried_before
-        changes = calibrated["changes"]
-        withdrawn = no_longer_promised(self.manifest, new)
-        result = Recalibrated(self.current.name, new, traffic, changes, loss, published, trial, resumed, withdrawn)
+            return Recalibrated(self.current.name, written, traffic=traffic)
+        path = request.releases / written.release
+        new = verify_searchable(path)
+        published, trial = self._publish(new, written)
+        loss, withdrawn = loss_to_threshold(path, new), no_longer_promised(self.manifest, new)
+        name = self.current.name
+        result = Recalibrated(name, written, new, traffic, loss, published, trial, self.resumed, withdrawn)
         return _finish(request, self.state, result) if published.promoted else result
 
-    def _learn(self) -> tuple[dict[str, Any] | None, bool]:
+    def _learn(self) -> dict[str, Any] | None:
         """Add judged traffic to the data set, unless an earlier run did.
 
-        Returns the counts of queries and judgements, None without logs, and whether an earlier run had added them.
+        Returns the counts of queries and judgements, None without logs.
         """
         request = self.request
         if not request.logs:
-            return None, False
+            return None
         corpus = stored_file(Path(request.data) / CORPUS)
         if is_url(request.data) or (corpus.is_file() and not os.access(request.data, os.W_OK)):
             raise InputError(
@@ -132,7 +148,8 @@ class _Run:
                 raise InputError(f"{log}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
         inputs = sha256_json([sorted(map(sha256_file, request.logs)), sha256_file(corpus)])
         if (done := self.state.done("traffic", inputs)) is not None:
-            return done, True
+            self.resumed.append("traffic")
+            return done
         learned = {"queries": 0, "judgements": 0, "left_out": {}}
         try:
             with self.job.stage("traffic"):
@@ -141,7 +158,7 @@ class _Run:
         except NothingLearnedError as error:
             self.job.report(f"warning: {error}")
         self.state.record("traffic", inputs, learned)
-        return learned, False
+        return learned
 
     def _count_traffic(self) -> None:
         """Add judged traffic to the labelled splits, if the settings of the release allow that."""
@@ -150,30 +167,70 @@ class _Run:
         except InputError as error:
             self.job.report(f"warning: judged traffic was added to the data set, but is not used: {error}")
 
-    def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
-        """Write the new release, unless an earlier run did.
+    def _write(self, folder: Path, digests: dict[str, str]) -> Written:
+        """Write the release that the data need, unless an earlier run did, or they need none.
 
         Args:
-            digests: Digests of the data set's files.
-
-        Returns:
-            Id and changes of the release, and whether an earlier run had written it.
+            folder: Folder of the data set.
+            digests: Digests of its files.
         """
-        request, inputs = self.request, sha256_json([digests, repr(self.settings)])
-        earlier = self.state.done("calibrate", inputs)
-        if earlier is not None and earlier["release"] in release_ids(request.releases):
-            self.job.report(f"{earlier['release']} already exists: an earlier run calibrated on the same data")
-            return earlier, True
+        request, verdict = self.request, Verdict.of(self.manifest, digests)
+        if verdict.path == "nothing":
+            return Written(release=self.current.name, verdict=verdict)
+        request.promotion.check(request.releases, self.settings.k)
+        inputs = sha256_json([digests, repr(self.settings), repr(request.check)])
+        if (done := self.state.done("calibrate", inputs)) is not None:
+            written = Written.model_validate(done)
+            final = self.keeps_threshold or not written.keeps_failed_threshold
+            if final and written.release in release_ids(request.releases):
+                self.job.report(f"{written.release} already exists: an earlier run wrote it for the same data")
+                self.resumed.append("calibrate")
+                return written
+        written = (self._checked if verdict.path == "check" else self._calibrated)(folder, digests, verdict)
+        if written.release != self.current.name:
+            self.state.record("calibrate", inputs, written.model_dump())
+        return written
+
+    def _checked(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
+        """Keep the current threshold if it holds for the newer documents, or no new calibration certifies as much."""
+        request = self.request
+        checked = partial(update, folder, self.current, request.check, request.promotion, self.job)
+        try:
+            check = checked(keep=self.keeps_threshold)
+        except EngineUnavailable:
+            raise
+        except (EncoderError, ReleaseError) as error:  # such as another model behind the endpoint of a reranker
+            because = f"the documents changed, and the current threshold cannot be checked: {error}"
+            return self._calibrated(folder, digests, Verdict(path="calibration", because=because))
+        if check is None:
+            return Written(release=self.current.name, verdict=SAME)
+        verdict = Verdict(path="check", because=f"the documents changed, and {check.finding}")
+        if not check.release:
+            verdict, against = verdict.model_copy(update={"path": "calibration"}), no_rule(self.manifest)
+            if against is None:
+                written = self._calibrated(folder, digests, verdict)
+                refused = unfit(verify_searchable(request.releases / written.release), self.settings.rule)
+                if refused is None:
+                    return written.model_copy(update={"check": check})
+                against = refused.message
+            because = f"{verdict.because}. A new calibration cannot certify it either: {against}"
+            verdict, check = verdict.model_copy(update={"because": because}), checked(keep=True) or check
+        return Written(release=check.release, verdict=verdict, changes=check.changes, check=check)
+
+    def _calibrated(self, folder: Path, digests: dict[str, str], verdict: Verdict) -> Written:
+        """Calibrate the data with the settings of the current release, unless a killed run did."""
+        if (problem := no_rule(self.manifest)) is not None:
+            raise InputError(problem)
+        releases = self.request.releases
         name = self._written(digests)  # by a run that was killed before it recorded the step
-        resumed = name is not None
         if name is None:
             encoder = inherited_encoder(self.current, self.manifest)
-            name = calibrate(request.data, request.releases, encoder, self.settings, self.job).release_id
+            name = calibrate(str(folder), releases, encoder, self.settings, self.job).release_id
         else:
             self.job.report(f"{name} already exists, with the same settings and on the same data")
-        calibrated = {"release": name, "changes": changed_documents(self.current, request.releases / name, self.job)}
-        self.state.record("calibrate", inputs, calibrated)
-        return calibrated, resumed
+            self.resumed.append("calibrate")
+        changes = changed_documents(self.current, releases / name, self.job)
+        return Written(release=name, verdict=verdict, changes=changes)
 
     def _written(self, digests: dict[str, str]) -> str | None:
         """Return the id of the newest release with the same data and settings; None if there is none."""
@@ -183,24 +240,26 @@ class _Run:
                 continue
             try:
                 manifest = verify_searchable(releases / name)
-                settings = inherited_settings(manifest)
-            except (ReleaseError, InputError):  # a damaged release, or one calibrated with --tau
+            except ReleaseError:  # damaged
                 continue
+            settings = replace(inherited_settings(manifest), embeddings=self.settings.embeddings)
             same = (manifest.data.sha256, manifest.taugate_version, manifest.scorer.sha256, settings)
             calibrated = manifest.update is None and manifest.erasure is None
             if calibrated and same == (digests, version("taugate"), encoder, self.settings):
                 return name
         return None
 
-    def _publish(self, new: Manifest) -> tuple[Published, TrialResult | None, bool]:
+    def _publish(self, new: Manifest, written: Written) -> tuple[Published, TrialResult | None]:
         """Promote the release if nothing is against it and the services that try it can answer with it.
 
-        Returns how that ended, the trial's result if there was one, and whether an earlier run finished the trial.
+        Returns how that ended, and the trial's result if there was one.
         """
         request, trial, name = self.request, self.request.trial, new.release_id
         inputs = sha256_json([name, trial.urls, trial.queries])
         done = self.state.done("shadow", inputs)
         outcome = None if done is None else TrialResult(**done)
+        if outcome is not None:
+            self.resumed.append("shadow")
 
         def objection() -> str | None:
             nonlocal outcome
@@ -212,16 +271,20 @@ class _Run:
                 self.state.record("shadow", inputs, asdict(outcome))
             return outcome.objection
 
-        against = unfit(new, self.settings.rule)
+        against, satisfied = unfit(new, self.settings.rule), None
+        if (check := written.check) is not None and new.update is not None:
+            remedy = "; without --no-promote, a new calibration is tried" if written.keeps_failed_threshold else ""
+            refused = Published.refused(f"{written.verdict.because}{remedy}")
+            against = None if check.holds or request.promotion.force else refused
+            satisfied = SatisfiedRule(check.rule, self.current.name) if check.holds else None
         try:
             tried = objection if trial.urls else None
-            published = publish(
-                request.releases / name, request.promotion, against, trial=tried, report=self.job.report
-            )
+            report = self.job.report
+            published = publish(request.releases / name, request.promotion, against, satisfied, tried, report=report)
         finally:  # also after Ctrl-C: services should not continue an abandoned trial
             if trial.urls:
                 _end_trial(request.releases, name)
-        return published, outcome, done is not None
+        return published, outcome
 
 
 def _was_promoted(state: RecalibrationState, current: str) -> bool:
@@ -231,13 +294,14 @@ def _was_promoted(state: RecalibrationState, current: str) -> bool:
 
 def _remembered(request: RecalibrationRequest, state: RecalibrationState, current: Path) -> Recalibrated:
     """Return the result of an earlier run that was killed just after promoting its release."""
-    calibrated, tried, learned = state.done("calibrate") or {}, state.done("shadow"), state.done("traffic")
+    tried, learned = state.done("shadow"), state.done("traffic")
+    written = Written.model_validate(state.done("calibrate"))
     manifest = verify_searchable(current, request.promotion.trusted)
     return Recalibrated(
         str(state.began_from),
+        written,
         manifest,
         learned,
-        calibrated["changes"],
         loss_to_threshold(current, manifest),
         Published(promoted=True),
         None if tried is None else TrialResult(**tried),
@@ -261,19 +325,11 @@ def _end_trial(releases: Path, name: str) -> None:
         promotion.shadow(releases, None)
 
 
-def _is_of(release: Path, data: str) -> bool:
-    """Return whether the release in the folder `release` was calibrated on the files at `data`."""
-    manifest = verify_searchable(release)
-    splits = (manifest.data.split,) if manifest.labels is None else manifest.labels.splits
-    return _digests(data, splits) == manifest.data.sha256
-
-
-def _digests(data: str, splits: Sequence[str]) -> dict[str, str]:
-    """Digest the files of a data set; a missing file, which the calibration will report, has the digest ""."""
-    with local_folder(data, *splits) as folder:
-        names = (CORPUS, QUERIES, *map(qrels_of, splits))
-        paths = [path for path in (stored_file(folder / name) for name in names) if path.is_file()]
-        corpus, queries, *qrels = [*map(sha256_file, paths), *[""] * (len(names) - len(paths))]
+def _digests(folder: Path, splits: Sequence[str]) -> dict[str, str]:
+    """Digest the files of a data set; a missing file, which reading it will report, has the digest ""."""
+    names = (CORPUS, QUERIES, *map(qrels_of, splits))
+    paths = [path for path in (stored_file(folder / name) for name in names) if path.is_file()]
+    corpus, queries, *qrels = [*map(sha256_file, paths), *[""] * (len(names) - len(paths))]
     return {"corpus": corpus, "queries": queries, "qrels": digest_of_splits(qrels)}
 
 

@@ -20,12 +20,13 @@ from taugate.calibration.settings.settings import (
     ProjectionChoice,
     requested_margin,
 )
-from taugate.calibration.settings.update import requested_rule
+from taugate.calibration.settings.update import kept_rule, requested_rule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.index.names import Kind
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 
@@ -34,9 +35,6 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
 
     Candidates of the gate are requested again, accepted or not. A policy that `auto` chose is chosen again. The engine
     is of the same kind.
-
-    Raises:
-        InputError: If the release's threshold was given with --tau.
     """
     before = () if manifest.labels is None else manifest.labels.splits
     return CalibrationSettings(
@@ -52,6 +50,17 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
+    )
+
+
+def no_rule(manifest: Manifest) -> str | None:
+    """Return why a new threshold cannot be chosen as that of the release was; None if it can."""
+    method = METHODS[manifest.policy.method]
+    if method.certifies or method.of_papers:
+        return None
+    return (
+        f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
+        "taugate calibrate once without --tau, and promote its release"
     )
 
 
@@ -88,15 +97,12 @@ def inherited_encoder(folder: Path, manifest: Manifest) -> RequestedEncoder:
 
 
 def _rule(manifest: Manifest) -> ThresholdRule:
-    policy = manifest.policy
-    if policy.method == "fixed":
-        raise InputError(
-            f"{manifest.release_id}: its threshold was given with --tau, so there is no rule to choose a new one; run "
-            "taugate calibrate once without --tau, and promote its release"
-        )
-    if policy.method == "bootstrap":
+    policy, method = manifest.policy, METHODS[manifest.policy.method]
+    if method.certifies:
+        return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    if method.of_papers:
         return ThresholdRule.from_options(metric=policy.metric)
-    return requested_rule(policy, None if manifest.strata is None else manifest.strata.field)
+    return kept_rule(policy)
 
 
 def _abstention(manifest: Manifest) -> AbstentionRule | None:

@@ -114,7 +114,7 @@ def fit_logistic(
     return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
 
 
-def recalibrate(
+def map_probabilities(
     model: Logistic,
     values: Float64,
     relevant: NDArray[np.bool_],

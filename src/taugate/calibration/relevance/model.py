@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.encoding.corpus import EncodedTexts, Lengths
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.fitting import SUREST, RelevanceFit, fit_logistic, fit_relevance, recalibrate
+from taugate.calibration.relevance.fitting import SUREST, RelevanceFit, fit_logistic, fit_relevance, map_probabilities
 from taugate.calibration.relevance.unanswered import Unanswered, UnansweredQuestions, kind_shares
 from taugate.retrieval.policy.background import (
     Background,
@@ -124,7 +124,7 @@ def estimate_relevance(
             questions = [_features_of(kind, background, k) for kind in unanswered.learning]
             shares = kind_shares(unanswered.learning)
             fitted = _with_on_topic(fitted, fit_on_topic(values[roles.fit], questions[0]), values[roles.fit])
-        model = recalibrate(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
+        model = map_probabilities(fitted.model, values[unseen], relevant[unseen], labelled[unseen], questions, shares)
         relevance = Relevance(model, background, k)
         return EstimatedCorpusRelevance(
             relevance,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedTexts
+from taugate.calibration.metrics.recall import DeepFigures
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
@@ -57,6 +58,11 @@ class LabelledSearch(SearchedQueries):
     def document(self, number: int) -> Document:
         """Return the passage at a position."""
         return self.dataset.documents[number]
+
+    def deep(self, members: Positions) -> DeepFigures:
+        """Search the answerable queries at `members` for 100 results."""
+        queries = [self.dataset.answerable[position] for position in members.tolist()]
+        return DeepFigures.measure(queries, self.encoded.answerable[members], self.index, self.dataset.parents)
 
     @cached_property
     def off_topic(self) -> UnansweredQuestions:

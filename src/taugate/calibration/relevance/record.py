@@ -4,7 +4,7 @@ It is measured on results that the qrels judge, of queries on which it was not f
 that no document answers, it is measured on a mixture of queries and other such questions.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.calibration.relevance.unanswered import UNANSWERABLE_SHARE, kind_shares, mixture_weights
 from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.evidence import RelevanceRecord
+from taugate.retrieval.release.evidence import Interval, RelevanceRecord, ReliabilityBin
+
+_Fields = dict[str, float | Interval | list[ReliabilityBin] | None]
 
 
 def relevance_record(
@@ -87,14 +89,14 @@ def _reliability(
     units: SamplingUnits,
     unseen: NDArray[np.int64],
     seed: int,
-) -> dict[str, Any]:
+) -> _Fields:
     """Measure a model on queries on which it was not fitted, and return fields of RelevanceRecord.
 
     With questions that no document answers, it is measured on a mixture of them and the queries.
     """
     relevance, relevant, labelled = applied.answerable[unseen], judged.relevant[unseen], judged.labelled[unseen]
     cluster_ids, weights = units.clusters[unseen], None
-    mixture: dict[str, Any] = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))
+    mixture: _Fields = dict.fromkeys(("unanswerable_share", "unanswerable", "error_of_answerable"))
     kinds = [] if applied.unanswered is None else applied.unanswered.measuring
     if kinds and isinstance(applied.relevance, Relevance):
         alone = ReliabilitySums.by_cluster(relevance, relevant, cluster_ids, labelled)

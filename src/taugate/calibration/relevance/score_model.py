@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.fitting import fit_relevance, recalibrate
+from taugate.calibration.relevance.fitting import fit_relevance, map_probabilities
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.retrieval.policy.component_signals import Components
 from taugate.retrieval.policy.relevance import Relevance
@@ -42,7 +42,7 @@ def estimate_score_relevance(
         fitted = fit_relevance(values[fit], relevant[fit], roles.clusters)
         if fitted is None:
             return None
-        model = recalibrate(fitted.model, values[unseen], relevant[unseen])
+        model = map_probabilities(fitted.model, values[unseen], relevant[unseen])
         return EstimatedScoreRelevance(
             ScoreRelevance(model, floors, k),
             answerable=model.probability(values).astype(np.float32),

@@ -18,7 +18,7 @@ from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import QUESTIONS, REFERENCE
 from taugate.retrieval.release.query_arrays import Reference
-from taugate.retrieval.release.questions import read, texts_of
+from taugate.retrieval.release.questions import read_calibration_questions, texts_of
 from taugate.retrieval.release.verify import verify
 
 
@@ -73,7 +73,7 @@ class AnsweredLog:
         reference = Reference.load(folder / REFERENCE)
         has_random, components = len(reference.random) > 0, reference.component_means.shape[1]
         log = read_log(logs, manifest.release_id, reference.top.shape[1], has_random=has_random, components=components)
-        questions = texts_of(read(folder / QUESTIONS))
+        questions = texts_of(read_calibration_questions(folder / QUESTIONS))
         return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log, questions)
 
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:

@@ -39,7 +39,7 @@ class ReplayedLog:
     blocks: list[float]
 
 
-def replay(log: ReleaseLog, monitor: Monitor) -> ReplayedLog:
+def replay_log(log: ReleaseLog, monitor: Monitor) -> ReplayedLog:
     """Replay a log as the service would have processed it."""
     moments: list[AlarmChange] = []
     blocks = _replay(log.queries, monitor.process(log.queries), moments)

@@ -10,7 +10,7 @@ import orjson
 
 from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.questions import NO_TEXTS, new_questions
-from taugate.calibration.replay.replayed import count_of, format_utc, replay
+from taugate.calibration.replay.replayed import count_of, format_utc, replay_log
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
 from taugate.drift.rules import Rules
@@ -91,7 +91,7 @@ def replay_logs(
     answered = AnsweredLog.read(releases, release, logs)
     monitor = answered.monitor(rules)
     baseline = _load_baseline(baseline_at, answered.release, monitor)
-    replayed = replay(answered.log, monitor if baseline is None else answered.monitor(rules, baseline.bounds))
+    replayed = replay_log(answered.log, monitor if baseline is None else answered.monitor(rules, baseline.bounds))
     questions = new_questions(answered, replayed, logs)
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.blocks)
     if as_json:

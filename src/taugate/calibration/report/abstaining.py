@@ -11,7 +11,7 @@ from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, PolicyKind
 from taugate.retrieval.release.outcome_records import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -105,7 +105,7 @@ def _scores(calibrated: Calibrated, shown: ShownQueries, rows: NDArray[np.int64]
         }
     # The best result of a query always has the same share and gap, so these policies are shown only if in force.
     kinds: list[PolicyKind] = [
-        kind for kind in calibrated.scored.kinds if kind not in {"relative", "gap"} or kind == calibrated.policy.kind
+        kind for kind in calibrated.scored.kinds if not POLICIES[kind].keeps_best or kind == calibrated.policy.kind
     ]
     kinds.sort(key=lambda kind: kind != calibrated.policy.kind)
     decisions = {kind: (shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)) for kind in kinds}

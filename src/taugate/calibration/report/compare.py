@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from taugate.calibration.charts.numbers import NOTHING, count, fixed, signed
 from taugate.registry.summary import state_of
+from taugate.storage.json_values import Json
 
 Value = str | int | float | None
 
@@ -180,7 +181,7 @@ class ComparisonRow:
         return value or NOTHING if isinstance(value, str) else fixed(value, self.digits)
 
 
-def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[ComparisonRow]:
+def compare_releases(old: BaseModel | Mapping[str, Json], new: BaseModel | Mapping[str, Json]) -> list[ComparisonRow]:
     """Compare the facts of two releases, in a fixed order; a manifest may lack some of them.
 
     Thresholds of different policies, or of scores with different lexical parts, have different units, so they have no
@@ -200,7 +201,7 @@ def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mappin
     ]
 
 
-def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
+def same_queries(old: BaseModel | Mapping[str, Json], new: BaseModel | Mapping[str, Json]) -> bool:
     """Return whether two releases were measured on the same labelled queries and documents, with the same holdout."""
     before, after = _plain(old), _plain(new)
     same = ("data.sha256", "data.split", "bootstrap.seed", "bootstrap.holdout")

@@ -7,14 +7,6 @@ from taugate.ingestion.dataset.judgements import TRAFFIC
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.labels import LabelsRecord, MachineRecord, MachineWorth, SourceRecord
 
-_MACHINES = {
-    "generated": "The machine is a relevance model, fitted on generated queries.",
-    "similarity": (
-        "The machine is the similarity itself, because there are too few generated queries to fit a model on; taugate "
-        "queries generates some."
-    ),
-}
-
 
 @dataclass(frozen=True)
 class SourceRow:
@@ -33,7 +25,7 @@ class SourceRow:
     tau: tuple[str, str]
 
 
-def evidence(record: LabelsRecord) -> str:
+def labelled_evidence(record: LabelsRecord) -> str:
     """Describe which queries were judged, and how the others were scored."""
     judged = f"{record.judged:,} judged {'query' if record.judged == 1 else 'queries'}"
     if record.answerable < record.judged:
@@ -42,7 +34,7 @@ def evidence(record: LabelsRecord) -> str:
         judged += f" (as informative as {record.effective:.0f} queries of equal weight)"
     if record.machine is None:
         return f"{judged}. There are no unjudged queries from people, so only the labels are used."
-    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {_MACHINES[record.machine]}"
+    return f"{judged}, and {record.unjudged:,} unjudged queries from people. {record.machine.words}"
 
 
 def machine_effect(record: LabelsRecord) -> str:
@@ -108,4 +100,8 @@ def lines(record: LabelsRecord, k: int) -> list[str]:
     for row in source_rows(record):
         cells = [" ".join(cell_parts).strip() for cell_parts in (row.accuracy, row.loss, row.tau)]
         table.append("".join([f"{row.name:18}", *(f"{cell:>28}" for cell in cells[: len(columns)])]))
-    return [evidence(record), *table, machine_effect(record)] if record.machine else [evidence(record), *table]
+    return (
+        [labelled_evidence(record), *table, machine_effect(record)]
+        if record.machine
+        else [labelled_evidence(record), *table]
+    )

@@ -9,15 +9,15 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
 from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
+from taugate.calibration.charts.numbers import brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.policy.policy import POLICIES, Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
-_MIN_PROBABILITY = 1e-4  # distance of the ends of the axis from 0 and 1, unless τ is beyond them
 # Queries drawn for one point of a band: twice the default of 500 × 100.
 _MAX_DRAWN = 100_000
 _BINS = 600  # bins narrower than a pixel, which hold all values, so no sampling is needed
@@ -47,13 +47,13 @@ def _figure(calibrated: Calibrated, metric: Metric, name: str, thresholds: Float
     decisions = queries.decisions(kind)
     bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, threshold)), rows) for threshold in thresholds]
     uncut = bootstrapped(queries.judged.metric(metric), rows)
-    odds = kind == "probability" and bool(0 < thresholds[0] < thresholds[-1] < 1)
+    odds = POLICIES[kind].log_odds and bool(0 < thresholds[0] < thresholds[-1] < 1)
     xs, series = thresholds.tolist(), f"s-{metric}"
     chart = Chart(
         metric,
         f"{label} against τ",
         f"Falls from {percent(uncut.mean)} without a cut to {percent(bands[-1].mean)} at the highest threshold.",
-        Axis.around(xs, f"τ, {THRESHOLD_OF[kind]}", odds=odds),
+        Axis.around(xs, f"τ, {POLICIES[kind].axis}", odds=odds),
         Axis(0, 1, label, "percent"),
     )
     chart.band(xs, [band.lower for band in bands], [band.upper for band in bands], series)
@@ -83,13 +83,10 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
         kind: Kind of policy.
         tau: None without a threshold.
     """
-    lower, upper = -1.0 if kind == "relative" else -np.inf, np.inf
-    if kind == "probability":
-        lower, upper = _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
     chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])
-    values = np.concatenate([decisions.ravel().clip(lower, upper), chosen])
+    values = np.concatenate([decisions.ravel().clip(*POLICIES[kind].limits), chosen])
     low, high = float(values.min()), float(values.max())
-    if kind == "probability" and 0 < low < high < 1:
+    if POLICIES[kind].log_odds and 0 < low < high < 1:
         even = expit(np.linspace(logit(low), logit(high), _THRESHOLDS // 2))
     else:
         even = np.linspace(low, high, _THRESHOLDS // 2)
@@ -170,12 +167,12 @@ def densities_figure(
 
 def similarity_threshold(calibrated: Calibrated) -> tuple[float, bool] | None:
     """Return a threshold on similarity, and whether it is in force; None if no rule gives one."""
-    if calibrated.policy.kind == "similarity" and calibrated.policy.tau is not None:
+    if POLICIES[calibrated.policy.kind].plain and calibrated.policy.tau is not None:
         return calibrated.policy.tau, True
     papers = [
         papers_rule.tau
         for papers_rule in calibrated.manifest.alternatives
-        if papers_rule.method == "bootstrap" and papers_rule.tau is not None
+        if METHODS[papers_rule.method].of_papers and papers_rule.tau is not None
     ]
     return (papers[0], False) if papers else None
 

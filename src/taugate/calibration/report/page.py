@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
-from taugate.calibration.charts.numbers import KEEPS, PARTS, metrics_line
+from taugate.calibration.charts.numbers import PARTS, metrics_line
 from taugate.calibration.charts.template import template, with_whole_options
 from taugate.calibration.encoding.encoder_fit import encoder_fit_warnings
 from taugate.calibration.encoding.prompts import input_warnings, prompts_in_words
@@ -38,6 +38,8 @@ from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.ingestion.dataset.own_documents import left_out_notes
 from taugate.registry.writer import CREATED_AT, RELEASE_ID
+from taugate.retrieval.policy.policy import POLICIES
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.release.changed_documents import UpdateRecord
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest
 from taugate.retrieval.release.promises.promise import percent_at_most
@@ -65,6 +67,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
         policy=calibrated.policy,
         warnings=page_warnings(calibrated),
         parts=PARTS,
+        scales=SCALES,
         statement=statement,
         unrestricted=unrestricted,
         few_labels=few_labels,
@@ -84,7 +87,8 @@ def _rules(calibrated: Calibrated) -> dict[str, Any]:
     rules, refusal, no_answer = rule_standings(calibrated, shown), manifest.refusal, manifest.no_answer
     last = list(manifest.metrics)[-1]
     return {
-        "keeps": KEEPS[policy.kind].format(score=calibrated.search.score_name),
+        "decision": POLICIES[policy.kind],
+        "keeps": POLICIES[policy.kind].keeps.format(score=calibrated.search.score_name),
         "last": last,
         "shown": shown,
         "rules": rules,
@@ -112,7 +116,7 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
         "members": members,
         "metrics": manifest.metrics,
         "labels": manifest.labels,
-        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k),
+        "numbers": metric_lines(list(manifest.metrics.values()), calibrated.policy.k, _plain(calibrated)),
         "densities": similarity_densities(calibrated),
         "curves": metric_curves(calibrated),
         "bootstraps": (len(rows), len(drawn(rows))),
@@ -124,18 +128,26 @@ def _queries(calibrated: Calibrated) -> dict[str, Any]:
     }
 
 
+def _plain(calibrated: Calibrated) -> list[tuple[float, float]]:
+    """Return accuracy and NDCG of the queries of each part, each query once."""
+    parts = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in calibrated.manifest.metrics]
+    return [(float(part.accuracy().mean()), float(part.ndcg().mean())) for part in parts]
+
+
 def _corpus(calibrated: Calibrated) -> dict[str, Any]:
     """Return what the page says about the documents, the texts of the queries, and other ways to search."""
-    manifest, wording = calibrated.manifest, calibrated.wording
-    if not isinstance(manifest, Manifest) or wording is None:
+    manifest, texts = calibrated.manifest, calibrated.texts
+    if not isinstance(manifest, Manifest) or texts is None:
         return {"corpus": None}
     queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
     answering = manifest.answering
     return {
         "corpus": manifest,
-        "query_set": query_set_lines(manifest.query_set, wording, queries, k),
+        "query_set": query_set_lines(manifest.query_set, texts.wording, queries, k),
         "prompts": prompts_in_words(answering) if answering.query_prompt or answering.document_prompt else None,
-        "papers": paper_lines(manifest.query_set, manifest.isotropy),
+        "papers": paper_lines(
+            manifest.query_set, manifest.isotropy, calibrated.search.deep(calibrated.measured.members)
+        ),
         "gate": gate_rows(manifest) if manifest.gate else [],
         "retentions": retentions(manifest),
     }
@@ -183,7 +195,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
             metrics = [*manifest.metrics.values()][-1]
             expectation = outlook(record, calibrated.policy, metrics, refusing=calibrated.answer_rule is not None)
             warnings += [PageWarning("What to expect", expectation)] if expectation else []
-    if calibrated.policy.kind == "none":
+    if calibrated.policy.tau is None:
         shortage, advice = calibrated.policy.shortage, "Label more queries, or allow a larger loss with --max-loss."
         if shortage is not None and (shortage.min_loss is not None or shortage.options):
             advice = f"Calibrate with {next(iter(shortage.options), 'a larger --max-loss')}."

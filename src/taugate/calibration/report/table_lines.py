@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taugate.calibration.charts.numbers import METRICS, count, fixed, limits, percent
+from taugate.calibration.metrics.recall import DeepFigures
 from taugate.calibration.query_set.wording import COPIED, Wording
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, IsotropyRecord, Shift
 from taugate.retrieval.release.outcome_records import MetricsRecord
@@ -41,14 +42,22 @@ class TableLine:
     values: list[tuple[str, str]]
 
 
-def metric_lines(parts: list[MetricsRecord], k: int) -> list[TableLine]:
-    """Return a line for each metric that any part of the queries has, with its value in each part; `k` is K."""
+def metric_lines(parts: list[MetricsRecord], k: int, plain: Sequence[tuple[float, float]]) -> list[TableLine]:
+    """Return a line for each metric that any part of the queries has, with its value in each part.
+
+    Args:
+        parts: Records of the parts.
+        k: K.
+        plain: Accuracy and NDCG of each part's queries, without a bootstrap.
+    """
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
         if all(getattr(part, key) is not None for part in parts)
     ]
     other_metrics: list[tuple[str, str, Sequence[float | None]]] = [
+        (f"accuracy@{k}, not bootstrapped", "of all queries of the part, each once", [value for value, _ in plain]),
+        (f"NDCG@{k}, not bootstrapped", "of all queries of the part, each once", [value for _, value in plain]),
         ("results kept", "share of all results", [part.kept_fraction for part in parts]),
         ("answerable empty", "answerable queries that get no result", _abstention(parts, "answerable_empty")),
         (
@@ -146,14 +155,24 @@ def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: i
     ]
 
 
-def paper_lines(record: QuerySetRecord, isotropy: IsotropyRecord) -> list[TableLine]:
-    """Return a line for each measure of the papers that describes the embeddings or the diversity of the query set.
+def paper_lines(record: QuerySetRecord, isotropy: IsotropyRecord, deep: DeepFigures | None) -> list[TableLine]:
+    """Return a line for each measure of the papers that describes ranking, embeddings or the query set.
 
     Args:
         record: Record of the query set.
         isotropy: I_A and I_B of the documents, as in the manifest.
+        deep: Recall@100 and Precision@10 of the measured queries, None if they are not known.
     """
+    ranking = (
+        []
+        if deep is None
+        else [
+            ("Recall@100", "share of a query's relevant documents among the first 100 results", fixed(deep.recall)),
+            ("Precision@10", "share of the first 10 results that are relevant documents", fixed(deep.precision)),
+        ]
+    )
     lines = [
+        *ranking,
         ("isotropy I_A", "Mu et al.; 1: the vectors use all directions equally", fixed(isotropy.i_a)),
         ("isotropy I_B", "IsoScore, with the same meaning", fixed(isotropy.i_b)),
         (

@@ -8,6 +8,7 @@ from taugate.calibration.report import few_labels
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.retrieval.release.methods import METHODS, STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord, RefusedQuestions
 
@@ -26,7 +27,7 @@ _EVERY_CANDIDATE = (
 
 def statement(rule: PolicyRecord | Alternative) -> str:
     """State exactly what a rule guarantees, for which queries and by which test."""
-    if rule.method == "bootstrap":
+    if METHODS[rule.method].of_papers:
         said = (
             "This is the highest candidate of Γ at which the metric does not measurably fall: its bootstrapped mean "
             "stays within the 95 % interval without a threshold (thresholds paper §2.2). It guarantees nothing; "
@@ -148,7 +149,7 @@ def _level(level: Level) -> str:
 
 
 def _alternative(other: Alternative) -> str:
-    loss = "expected loss" if other.statement == "expected-loss" else "loss"
+    loss = None if other.statement is None else STATEMENTS[other.statement].loss
     limit = "" if other.max_loss is None else f", {loss} at most {other.max_loss:g}"
     limit += "" if other.max_empty is None else f", empty at most {other.max_empty:g}"
     cut = "no threshold" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"

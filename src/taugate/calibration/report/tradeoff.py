@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import percent, rule_name
+from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study.outcomes import Calibrated
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Alternative
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
 _WIDEST = 0.10
@@ -53,7 +54,7 @@ def rule_standings(calibrated: Calibrated, shown: ShownQueries) -> list[RuleStan
     return [
         RuleStanding(
             number,
-            rule_name(record.method, record.statement),
+            METHODS[record.method].name(record.statement),
             number == 1,
             record,
             *_outcome(shown.queries, kind, record.tau, calibrated.policy.metric),

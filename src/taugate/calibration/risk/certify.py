@@ -60,7 +60,7 @@ def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThresh
     candidates = candidates[candidates > _NO_CUT]  # queries that are refused are lost at every τ
     passed = np.ones(len(candidates), dtype=np.bool_)
     for limit in limits:
-        passed &= _passes(limit, rule)[limit.steps.places(candidates)]
+        passed &= statement_of(rule).passes(limit, rule)[limit.steps.places(candidates)]
     first_failure = len(candidates) if passed.all() else int(passed.argmin())
     tau = None if first_failure == 0 else float(candidates[first_failure - 1])
     return CertifiedThreshold(tau, [certificate(limit, tau, rule) for limit in limits])
@@ -78,7 +78,7 @@ def p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
     return bounds.exact_p_values(steps.losses, steps.queries, delta)
 
 
-def upper_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
+def upper_loss_limit(steps: LossSteps, tau: float | None, confidence: float, requested: float = 1.0) -> float:
     """Return the one-sided upper confidence limit of the share of queries lost at τ.
 
     Args:
@@ -98,31 +98,63 @@ def _place(steps: LossSteps, tau: float | None) -> int:
     return int(steps.places(np.array([_NO_CUT if tau is None else tau], dtype=np.float32))[0])
 
 
-def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
-    """Return the smallest number of queries, spread over documents like these, that could certify the limit."""
-    documents, alpha = limit.steps.documents, 1 - rule.confidence
-    if documents is None:
-        if rule.statement == "expected-loss":
+class HighProbability:
+    """The loss is at most δ with high probability."""
+
+    def queries_needed(self, limit: LossLimit, rule: ThresholdRule) -> int:
+        """Return the smallest number of queries, spread over documents like these, that could certify the limit."""
+        documents, alpha = limit.steps.documents, 1 - rule.confidence
+        if documents is None:
+            return bounds.queries_for_confidence(limit.delta, rule.confidence)
+        bets = documents.bets(limit.delta)
+        wealth = documents.lossless(bets)
+
+        def short(factor: float) -> float:
+            return float(bets.log_e(factor * wealth)) + math.log(alpha)
+
+        high = 1.0
+        while short(high) < 0:
+            high *= 2
+        factor = float(optimize.brentq(short, 0.0, high, xtol=1e-6))
+        return math.ceil(factor * limit.steps.queries)
+
+    def passes(self, limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
+        """Test each step of the staircase; (c + 1,) bool."""
+        passed: NDArray[np.bool_] = p_values(limit.steps, limit.delta) <= (1 - rule.confidence) * (1 + 1e-9)
+        return passed
+
+    def bound(self, steps: LossSteps, loss: float, upper: float) -> float:
+        """Return the bound on the share lost, from the loss at τ and the upper limit of its share."""
+        return upper
+
+
+class ExpectedLoss(HighProbability):
+    """The loss is at most δ on average."""
+
+    def queries_needed(self, limit: LossLimit, rule: ThresholdRule) -> int:
+        """See HighProbability."""
+        steps = limit.steps
+        if steps.documents is None:
             return bounds.queries_for_expected(limit.delta)
-        return bounds.queries_for_confidence(limit.delta, rule.confidence)
-    if rule.statement == "expected-loss":
-        return math.ceil(limit.steps.queries / limit.steps.total * limit.steps.largest * (1 / limit.delta - 1) - 1e-9)
-    bets = documents.bets(limit.delta)
-    wealth = documents.lossless(bets)
+        return math.ceil(steps.queries / steps.total * steps.largest * (1 / limit.delta - 1) - 1e-9)
 
-    def short(factor: float) -> float:
-        return float(bets.log_e(factor * wealth)) + math.log(alpha)
+    def passes(self, limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
+        """See HighProbability."""
+        return bounds.expected(limit.steps.losses, limit.steps.total, limit.delta, limit.steps.largest)
 
-    high = 1.0
-    while short(high) < 0:
-        high *= 2
-    factor = float(optimize.brentq(short, 0.0, high, xtol=1e-6))
-    return math.ceil(factor * limit.steps.queries)
+    def bound(self, steps: LossSteps, loss: float, upper: float) -> float:
+        """See HighProbability."""
+        return (loss + steps.largest) / (steps.total + steps.largest)
+
+
+def statement_of(rule: ThresholdRule) -> HighProbability:
+    """Return the test of a rule's statement."""
+    return ExpectedLoss() if rule.on_average else HighProbability()
 
 
 def enough_queries(limits: Sequence[LossLimit], rule: ThresholdRule) -> bool:
     """Return whether the queries could certify every limit if nothing were lost."""
-    return all(queries_needed(limit, rule) <= limit.steps.queries for limit in limits)
+    return all(statement_of(rule).queries_needed(limit, rule) <= limit.steps.queries for limit in limits)
 
 
 def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: ThresholdRule) -> SamplingUnits:
@@ -148,21 +180,12 @@ def counting_enough(units: SamplingUnits, certifying: NDArray[np.int64], rule: T
     return units
 
 
-def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
-    """Test each step of the staircase; (c + 1,) bool."""
-    steps = limit.steps
-    if rule.statement == "expected-loss":
-        return bounds.expected(steps.losses, steps.total, limit.delta, steps.largest)
-    passed: NDArray[np.bool_] = p_values(steps, limit.delta) <= (1 - rule.confidence) * (1 + 1e-9)
-    return passed
-
-
 def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
     """Record the evidence about a limit at τ; `tau` is None without a cut."""
     steps, documents = limit.steps, limit.steps.documents
-    n, total, largest = steps.queries, steps.total, steps.largest
+    n, total = steps.queries, steps.total
     loss = float(steps.losses[_place(steps, tau)])
-    upper = upper_limit(steps, tau, rule.confidence, limit.delta)
+    upper = upper_loss_limit(steps, tau, rule.confidence, limit.delta)
     return Certificate(
         limit=limit.name,
         most=limit.delta,
@@ -172,8 +195,8 @@ def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Cer
         units=n if documents is None else len(documents.sizes),
         found=None if limit.name == EMPTY else float(steps.losses[-1]) / total,
         loss=loss / total,
-        bound=(loss + largest) / (total + largest) if rule.statement == "expected-loss" else upper,
+        bound=statement_of(rule).bound(steps, loss, upper),
         upper=upper,
-        queries_needed=queries_needed(limit, rule),
+        queries_needed=statement_of(rule).queries_needed(limit, rule),
         count_at_most=None if documents is None else documents.cap,
     )

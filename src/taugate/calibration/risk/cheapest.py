@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.splits import FIT_SHARE, MIN_CALIBRATING, held_out
+from taugate.calibration.metrics.splits import certifying_count
 from taugate.calibration.risk.words import EMPTY, refused_answers
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Shortage
@@ -36,21 +36,13 @@ class RuleVariant:
     refuses: bool = False
 
     @property
-    def set_aside(self) -> float:
-        """Share of the calibration queries that fit and so cannot certify (threshold/policy_choice.py).
-
-        `auto` with high probability certifies two policies. One of them fits nothing, so all queries certify it.
-        """
-        fits = self.rule.policy == "probability" or (self.refuses and not self.holdout)
-        fits |= self.rule.policy == "auto" and self.rule.statement == "expected-loss"
-        return FIT_SHARE if fits else 0.0
+    def fits(self) -> bool:
+        """Whether some of the calibration queries fit and so cannot certify."""
+        return self.rule.needs_model or (self.refuses and not self.holdout)
 
     def certifying(self, labels: int) -> int:
-        """Return how many of `labels` answerable queries certify; 0 if `probability` has too few to fit on."""
-        calibrating = labels - held_out(labels, self.holdout)
-        if calibrating < MIN_CALIBRATING:  # no model, so that `auto` is `relative`
-            return 0 if self.rule.policy == "probability" else calibrating
-        return calibrating - round(self.set_aside * calibrating)
+        """Return how many of `labels` answerable queries certify."""
+        return certifying_count(self.rule, labels, self.holdout, fits=self.fits)
 
     def labels_needed(self, needed: int) -> int:
         """Return the smallest number of answerable queries of which `needed` certify."""
@@ -127,12 +119,12 @@ def _variants(request: RuleVariant) -> Iterator[RuleVariant]:
     """Yield the request, then variants that give up more and more: choice of policy, holdout or refusals, both."""
     yield request
     named = replace(request, rule=replace(request.rule, policy=_NAMED), options=f"--policy {_NAMED}")
-    if named.set_aside != request.set_aside:
+    if named.fits != request.fits:
         yield named
     if options := all_certify(request.holdout, refuses=request.refuses):
         frugal = RuleVariant(0.0, request.rule, options)
         yield frugal
-        if frugal.set_aside:
+        if frugal.fits:
             yield replace(frugal, rule=named.rule, options=f"{options} {named.options}")
 
 

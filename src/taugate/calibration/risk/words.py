@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from taugate.calibration.metrics.clusters import documents_phrase
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Drawn, Level, StrataRecord
+from taugate.retrieval.release.methods import METHODS
 
 _MAX_CHARACTERS = 40  # of a metadata value in a sentence
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
@@ -42,7 +43,7 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, 
     if rule.further_losses:
         losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.further_losses))
         sure += f" (for losses of {losses} at once)"
-    if rule.statement == "expected-loss":
+    if rule.on_average:
         return (
             f"On average over calibrations like this one, {limits}, for queries drawn like {queries} (conformal risk "
             f"control, expected loss). {_at_most(rule, certificates)}"
@@ -50,7 +51,7 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int, 
     test = "exact binomial" if rule.metric == "accuracy" else "e-value"
     if by_document:
         test = "e-value by document, which allows for documents lost with all their queries"
-    if rule.method == "risk-control":
+    if not METHODS[rule.method].paired:
         return (
             f"With {sure}, {limits}. This speaks of queries drawn like {queries} (Learn-then-Test, fixed sequence, "
             f"{test})."
@@ -85,7 +86,7 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
     if (failed := refused_answers(certificates)) is not None:
         refused = f"ρ refuses the answers to {100 * failed.loss:.2g} % of the {_queries(failed.queries)} that certify"
         return f"{refused}, which is too many for {_quantity(failed)} of {100 * failed.most:.4g} %"
-    if rule.statement == "expected-loss":
+    if rule.on_average:
         quantity, sure = f"an expected {quantity.removeprefix('a ')}", ""
     else:
         sure = f" at {100 * rule.confidence:.4g} %"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 from pydantic import Field
@@ -11,10 +11,10 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options, option_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
-from taugate.retrieval.policy.policy import Metric
-from taugate.retrieval.release.evidence import Method, Statement
+from taugate.retrieval.policy.policy import POLICIES, DecisionScore, Metric, ThresholdKind
+from taugate.retrieval.release.methods import METHODS, STATEMENTS, Method, Statement
 
-PolicyChoice = Literal["similarity", "relative", "gap", "probability", "auto"]
+PolicyChoice = Literal[ThresholdKind, "auto"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
 MAX_LOSS = 0.01  # default loss of an intended cut: one query in a hundred
@@ -101,9 +101,19 @@ class ThresholdRule(Options):
     )
 
     @property
+    def score(self) -> DecisionScore | None:
+        """What the policy compares with the threshold; None for `auto`."""
+        return POLICIES.get(self.policy)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the policy needs a model of relevance; `auto` does if there is no error to divide among policies."""
+        return self.on_average if self.score is None else self.score.needs_model
+
+    @property
     def divides_by_document(self) -> bool:
         """Whether whole documents are held out if they are the unit of evidence; the papers hold out queries."""
-        return self.method != "bootstrap"
+        return not METHODS[self.method].of_papers
 
     def kept_from(self, chosen_by: Method) -> "InheritedRule":
         """Return the same rule for the threshold of an earlier release, which the method `chosen_by` chose."""
@@ -117,7 +127,7 @@ class ThresholdRule(Options):
         """
         losses = (self.max_loss, *self.further_losses)
         shared = self.confidence
-        if self.statement == "high-probability":
+        if self.statement is not None and not self.on_average:
             shared = 1 - (1 - self.confidence) / len(losses)
         for loss in losses:
             yield replace(self, max_loss=loss, further_losses=(), confidence=shared)
@@ -125,8 +135,13 @@ class ThresholdRule(Options):
     @property
     def statement(self) -> Statement | None:
         """The kind of guarantee that the method gives, None for no guarantee."""
-        statements: dict[Method, Statement] = {"non-inferiority": "high-probability", "risk-control": self.guarantee}
-        return statements.get(self.method)
+        offered = METHODS[self.method].statements
+        return self.guarantee if self.guarantee in offered else next(iter(offered), None)
+
+    @property
+    def on_average(self) -> bool:
+        """Whether the guarantee limits the loss on average, so that there is no error to divide."""
+        return self.statement is not None and STATEMENTS[self.statement].on_average
 
     @classmethod
     def from_options(cls, **options: Unpack[RuleOptions]) -> Self:
@@ -143,14 +158,14 @@ class ThresholdRule(Options):
         method, policy = options.get("method"), options.get("policy")
         if "tau" in given or method == "fixed":
             return cls._fixed(options, limits)
-        requested = limits if policy in {None, "similarity"} else [*limits, f"--policy {policy}"]
+        requested = limits if _of_papers(policy) else [*limits, f"--policy {policy}"]
         if method is None:
             method = "risk-control" if requested else "bootstrap"
-        elif method == "bootstrap" and requested:
+        elif not METHODS[method].certifies and requested:
             raise InputError(
                 f"{requested[0]}: --method bootstrap follows the papers and certifies nothing; leave out one of the two"
             )
-        if "guarantee" in given and method == "non-inferiority":
+        if "guarantee" in given and len(METHODS[method].statements) == 1:
             raise InputError("--guarantee: only for --method risk-control; leave it out with non-inferiority")
         if (strata := options.get("strata")) is not None:
             if not strata.startswith(_METADATA) or strata == _METADATA:
@@ -163,7 +178,7 @@ class ThresholdRule(Options):
                 raise InputError(f"{name} {value}: {_ADVICE}")
         if len({*losses}) < len(losses):
             raise InputError(f"--max-loss {','.join(f'{loss:g}' for loss in losses)}: the same loss is given twice")
-        default: PolicyChoice = "similarity" if method == "bootstrap" else "auto"
+        default: PolicyChoice = "auto" if METHODS[method].certifies else "similarity"
         given |= {"method": method, "policy": policy or default}
         return cls(**given | {"max_loss": losses[0], "further_losses": tuple(losses[1:])})
 
@@ -177,10 +192,9 @@ class ThresholdRule(Options):
         tau, policy, method = options.get("tau"), options.get("policy"), options.get("method")
         if tau is None or policy is None or policy == "auto":
             option = "--method fixed" if tau is None else f"--tau {tau:g}"
-            raise InputError(
-                f"{option}: give both --tau and --policy similarity, relative, gap or probability, the score that is "
-                "compared with it"
-            )
+            *first, last = get_args(ThresholdKind)
+            kinds = f"{', '.join(first)} or {last}"
+            raise InputError(f"{option}: give both --tau and --policy {kinds}, the score that is compared with it")
         if method not in {None, "fixed"}:
             raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave out one of the two")
         if limits:
@@ -188,6 +202,12 @@ class ThresholdRule(Options):
         if abs(tau) > _MAX_FLOAT32:
             raise InputError(f"--tau {tau:g}: too large for float32; give a smaller number")
         return cls(method="fixed", policy=policy, metric=options.get("metric", "accuracy"), tau=tau)
+
+
+def _of_papers(policy: PolicyChoice | None) -> bool:
+    """Return whether the papers' rule has this policy, or none is named."""
+    score = POLICIES.get(policy or "")
+    return policy is None or (score is not None and score.plain)
 
 
 @dataclass(frozen=True)
@@ -202,7 +222,7 @@ class InheritedRule(ThresholdRule):
     @property
     def divides_by_document(self) -> bool:
         """Whether whole documents were held out in that release."""
-        return self.chosen_by != "bootstrap"
+        return not METHODS[self.chosen_by].of_papers
 
 
 @dataclass(frozen=True)
@@ -246,8 +266,8 @@ class AbstentionRule(Options):
         values = {name: options[name] for name in cls.fields() if name in options}
         certified = (
             bool({"guarantee", "max_loss", "strata", "count_at_most"} & {*options})
-            or options.get("method") not in {None, "bootstrap"}
-            or options.get("policy") not in {None, "similarity"}
+            or not METHODS[options.get("method") or "bootstrap"].of_papers
+            or not _of_papers(options.get("policy"))
         )
         taken = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**values), {name: value for name, value in options.items() if name not in taken}

@@ -11,9 +11,10 @@ from taugate.calibration.settings.options import RELEVANT_FROM, Advice, Options,
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
-from taugate.retrieval.engines.engine import EngineKind
+from taugate.retrieval.engines.engine import EngineChoice, EngineKind, external
 from taugate.retrieval.index.names import MAX_WEIGHT, Kind
 from taugate.retrieval.release.evidence import Drawn
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.search_records import GateRecord
 
 # Half a point: less than the papers' encoders differ, and what 600 queries or some 700 documents can show.
@@ -31,7 +32,6 @@ LexicalChoice = Annotated[
     Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)],
     Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}"),
 ]
-EngineChoice = Literal["faiss", EngineKind]
 DrawnChoice = Literal["auto", Drawn]
 Accepted = Literal["projection"]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
@@ -227,11 +227,12 @@ class CalibrationSettings(Options):
     def __post_init__(self) -> None:
         if self.labels:
             self._check_labels()
-        if self.engine != "faiss":
-            self._check_engine(self.engine)
+        engine = external(self.engine)
+        if engine is not None:
+            self._check_engine(engine)
         if self.candidates.rerank != "off":
             self._check_second_stage()
-        if self.engine == "faiss" and self.embeddings is not None:
+        if engine is None and self.embeddings is not None:
             raise InputError(
                 f"--embeddings {self.embeddings}: needs --engine milvus or pgvector; without an engine, vectors come "
                 "from the cache of embeddings"
@@ -252,29 +253,21 @@ class CalibrationSettings(Options):
                 f"they would be fewer than the {self.k} results",
             ),
         }
-        for option, (conflicts, reason) in refused.items():
-            if conflicts:
-                raise InputError(
-                    f"{option}: cannot be combined with --rerank {rerank}, because {reason}; leave out one of the two"
-                )
+        _refuse(refused, f"--rerank {rerank}")
 
     def _check_engine(self, kind: EngineKind) -> None:
         """Raise InputError for options that need all vectors or texts in memory, which an engine does not give."""
         rule = self.rule
+        requested = self.candidates.requested.items()
         refused = {
-            **{
-                f"--{name} {value}": "it is tried on vectors in memory"
-                for name, value in (self.candidates.requested.items())
-            },
-            f"--strata metadata.{rule.strata}": rule.strata is not None and "strata need the metadata of all documents",
-            "--max-answered": self.abstention is not None and "refusing whole queries needs the words of all documents",
+            **{f"--{name} {value}": (True, "it is tried on vectors in memory") for name, value in requested},
+            f"--strata metadata.{rule.strata}": (rule.strata is not None, "strata need the metadata of all documents"),
+            "--max-answered": (
+                self.abstention is not None,
+                "refusing whole queries needs the words of all documents",
+            ),
         }
-        for option, reason in refused.items():
-            if reason:
-                raise InputError(
-                    f"{option}: cannot be combined with --engine {kind} yet, because {reason}; leave it out, or use "
-                    "--engine faiss"
-                )
+        _refuse(refused, f"--engine {kind} yet", "leave it out, or use --engine faiss")
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:
@@ -283,14 +276,14 @@ class CalibrationSettings(Options):
 
     def _check_labels(self) -> None:
         """Raise InputError for options that cannot be combined with --labels."""
-        rule, labels = self.rule, ",".join(self.labels)
+        rule, labels, method = self.rule, ",".join(self.labels), METHODS[self.rule.method]
         single_limit = "few labels can limit one loss of accuracy, for the policy similarity"
         refused = {
             f"--holdout {self.holdout:g}": (bool(self.holdout), "every judged query counts"),
-            f"--method {rule.method}": (rule.method == "non-inferiority", single_limit),
-            f"--policy {rule.policy}": (rule.policy not in {"similarity", "auto"}, single_limit),
+            f"--method {rule.method}": (method.certifies and not method.few_labels, single_limit),
+            f"--policy {rule.policy}": (rule.score is not None and not rule.score.plain, single_limit),
             f"--metric {rule.metric}": (rule.metric != "accuracy", single_limit),
-            f"--guarantee {rule.guarantee}": (rule.guarantee != "high-probability", single_limit),
+            f"--guarantee {rule.guarantee}": (rule.on_average, single_limit),
             f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
             f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
             f"--count-at-most {rule.count_at_most}": (rule.count_at_most is not None, single_limit),
@@ -298,11 +291,7 @@ class CalibrationSettings(Options):
             "--max-loss with several": (bool(rule.further_losses), single_limit),
             "--max-answered": (self.abstention is not None, "refusing whole queries needs labels of its own"),
         }
-        for option, (conflicts, reason) in refused.items():
-            if conflicts:
-                raise InputError(
-                    f"{option}: cannot be combined with --labels {labels}, because {reason}; leave out one of the two"
-                )
+        _refuse(refused, f"--labels {labels}")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -330,10 +319,17 @@ class CalibrationSettings(Options):
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
 
 
+def _refuse(refused: Mapping[str, tuple[bool, str]], other: str, remedy: str = "leave out one of the two") -> None:
+    """Raise InputError for the first option that is given and cannot be combined with another one, and say why."""
+    for option, (conflicts, reason) in refused.items():
+        if conflicts:
+            raise InputError(f"{option}: cannot be combined with {other}, because {reason}; {remedy}")
+
+
 def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
     """Return whether the default refusal is set: unless other options decide it, or name the threshold."""
     rho = options.get("rho")
-    if rho is not None and rule.method != "fixed":
+    if rho is not None and rule.tau is None:
         raise InputError(f"--rho {rho:g}: a chosen threshold would depend on it; give --tau and --policy as well")
     if rho is not None and options.get("no_refusal"):
         raise InputError(f"--no-refusal: --rho {rho:g} asks for refusals; leave out one of the two")
@@ -343,4 +339,4 @@ def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: Absten
         )
     if options.get("no_refusal") or abstention is not None:
         return False
-    return rho is not None or rule.method != "fixed"
+    return rho is not None or rule.tau is None

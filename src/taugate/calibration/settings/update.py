@@ -1,4 +1,4 @@
-"""The settings of an update. `taugate update` has an option for each field."""
+"""The settings by which a newer corpus is checked. `taugate recalibrate` has an option for each field."""
 
 from typing import Annotated
 
@@ -14,8 +14,8 @@ from taugate.calibration.settings.settings import (
     default_margin,
     requested_margin,
 )
-from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord
 
 # Kinds of candidate that the gate tests again for each corpus; encoder and projection are kept.
@@ -24,7 +24,10 @@ TESTED_AGAIN = frozenset({"index", "engine"})
 
 @dataclass(frozen=True)
 class UpdateSettings(Options):
-    """Settings of the check that the threshold still holds. The constructor raises InputError for an invalid value."""
+    """Settings of the check that the threshold still holds. The constructor raises InputError for an invalid value.
+
+    Another split has other labels, so the threshold is chosen anew.
+    """
 
     split: str | None = Field(
         default=None, description="labels: name of a file in qrels/, without .tsv (default: as the current release)"
@@ -47,10 +50,9 @@ class UpdateSettings(Options):
         return default_margin(MAX_LOSS, detectable) if self.margin is None else self.margin
 
 
-def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
-    """Return the settings of the current release's calibration, with its threshold fixed."""
-    policy = manifest.policy
-    rule = ThresholdRule(
+def kept_rule(policy: PolicyRecord) -> ThresholdRule:
+    """Return the rule that keeps the threshold of a policy, as if it had been given with --tau."""
+    return ThresholdRule(
         method="fixed",
         policy="similarity" if policy.kind == "none" else policy.kind,
         metric=policy.metric,
@@ -58,19 +60,23 @@ def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSe
         confidence=policy.confidence,
         tau=policy.tau,
     )
+
+
+def kept_settings(manifest: Manifest, embeddings: str | None) -> CalibrationSettings:
+    """Return the settings of the current release's calibration, with its threshold fixed.
+
+    Args:
+        manifest: Manifest of the release.
+        embeddings: As in UpdateSettings.
+    """
     tested = [record for record in manifest.gate if record.kind in TESTED_AGAIN and record.admitted]
     gate = GateSettings(requested_margin(tested), tested[-1].confidence) if tested else GateSettings()
     engine = manifest.engine
-    if engine is None and settings.embeddings is not None:
-        raise InputError(
-            f"--embeddings {settings.embeddings}: only for a release whose vectors are in an engine; those of "
-            f"{manifest.release_id} are in its folder, so leave the option out"
-        )
     return CalibrationSettings(
-        split=manifest.data.split if settings.split is None else settings.split,
-        k=policy.k,
+        split=manifest.data.split,
+        k=manifest.policy.k,
         **manifest.bootstrap.model_dump(),
-        rule=rule.kept_from(policy.method),
+        rule=kept_rule(manifest.policy).kept_from(manifest.policy.method),
         candidates=CandidateSettings(
             index=manifest.index.kind if engine is None else "flat",
             lexical="off" if manifest.lexical is None else manifest.lexical.weight,
@@ -78,7 +84,7 @@ def kept_settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSe
         ),
         engine="faiss" if engine is None else engine.kind,
         accept_vectors=bool(manifest.accepts_vectors),
-        embeddings=settings.embeddings,
+        embeddings=embeddings,
     )
 
 
@@ -89,12 +95,12 @@ def requested_rule(policy: PolicyRecord, strata: str | None = None) -> Threshold
         policy: The policy.
         strata: Field of the strata; None without strata.
     """
-    max_losses = [level.max_loss for level in policy.levels]
+    max_losses, offered = [level.max_loss for level in policy.levels], METHODS[policy.method].statements
     return ThresholdRule.from_options(
         method=policy.method,
         policy="auto" if policy.choice is not None or policy.kind == "none" else policy.kind,
         metric=policy.metric,
-        guarantee=policy.statement if policy.method == "risk-control" and policy.statement != "labels" else None,
+        guarantee=policy.statement if len(offered) > 1 and policy.statement in offered else None,
         max_loss=max_losses or (None if policy.max_loss is None else [policy.max_loss]),
         confidence=policy.confidence,
         max_empty=policy.max_empty,

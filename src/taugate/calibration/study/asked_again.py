@@ -11,9 +11,10 @@ from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.update import requested_rule
 from taugate.calibration.study.study import Study
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
-from taugate.calibration.threshold.policy_choice import certifying_queries, loss_limits
+from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.evidence import Certificate, Interval, StrataRecord, StratumRecord
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, RefusalRecord
@@ -45,7 +46,7 @@ class LabelledEvidence:
             few_labels = self.studied.few_labels
             return None if few_labels is None else [few_labels.certificate(rule, policy.tau)]
         queries = self._queries(policy)
-        limits = loss_limits(rule, queries, certifying_queries(policy.kind, queries), policy.kind)
+        limits = loss_limits(rule, queries, queries.certifying(model=POLICIES[policy.kind].needs_model), policy.kind)
         return [certificate(limit, policy.tau, rule) for limit in limits]
 
     def stratum(
@@ -62,7 +63,7 @@ class LabelledEvidence:
             search.encoded.answerable,
             search.index,
             queries,
-            certifying_queries(policy.kind, queries),
+            queries.certifying(model=POLICIES[policy.kind].needs_model),
             policy.kind,
             _rule(policy),
         )

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,12 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.query_set.measure import measure_query_set
 from taugate.calibration.query_set.warnings import wording_warnings
-from taugate.calibration.query_set.wording import Wording, compare_wording
+from taugate.calibration.query_set.wording import compare_wording
 from taugate.calibration.relevance.model import AppliedRelevance, apply_relevance, estimate_relevance
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
-from taugate.calibration.study.search import Parts, StudiedSearch
+from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
+from taugate.calibration.study.search import DescribedTexts, Parts, StudiedSearch
 from taugate.calibration.study.unanswered import divide_unanswered, question_parts
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.errors import InputError
@@ -137,7 +136,7 @@ class CorpusSearch(StudiedSearch):
         settings, kept = self.inputs.settings, None if inherited is None else inherited.refusal
         if not settings.refusal and kept is None:
             return None
-        divided = divide(parts, roles, settings.rule)
+        divided = divide_queries(parts, roles, settings.rule)
         questions = RefusalQuestions.of_corpus(self.queries, divided)
         if questions is None:
             return None
@@ -147,7 +146,7 @@ class CorpusSearch(StudiedSearch):
         """Estimate from few labels and a machine; None if labels are used alone."""
         return FewLabels.of(self.queries, self.inputs.settings.seed)
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording]:
+    def texts(self, parts: Parts) -> DescribedTexts:
         """Measure the queries, the isotropy of the documents, and how similar the words of both are."""
         dataset, judged, seed = self.inputs.dataset, self.queries.judged, self.inputs.settings.seed
         random_scores = np.concatenate([part.random_scores for part in parts.values()])
@@ -157,7 +156,7 @@ class CorpusSearch(StudiedSearch):
         wording = compare_wording(dataset, self.encoded, self.index)
         warnings = [*record.warnings, *wording_warnings(wording, dataset.answerable, judged.accuracy())]
         query_set = record.model_copy(update={"warnings": warnings})
-        return {"isotropy": isotropy(self.encoded.documents), "query_set": query_set}, wording
+        return DescribedTexts(isotropy(self.encoded.documents), query_set, wording)
 
     def _document_words(self, kept: AnswerRule | None) -> DocumentWords:
         """Return the words of the documents: those of the search, or indexed in the way of an inherited rule."""

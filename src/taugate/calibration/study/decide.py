@@ -1,7 +1,7 @@
-"""Chooses the threshold of a study, and measures what it keeps and loses; returns the records of the manifest."""
+"""Chooses the threshold of a study, and measures what it keeps and loses."""
 
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,32 @@ from taugate.calibration.threshold.policy_choice import certifiable_policy, with
 from taugate.calibration.threshold.shortage import with_shortage
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
+from taugate.retrieval.release.labels import LabelsRecord
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord
 
 
-def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Decided:
+    """The policy in force, and what it keeps and loses. Fields are as in the manifest."""
+
+    policy: PolicyRecord
+    strata: StrataRecord | None
+    metrics: dict[str, MetricsRecord]
+    alternatives: list[Alternative]
+    relevance: RelevanceRecord | None
+    no_answer: NoAnswerRecord | None
+    labels: LabelsRecord | None
+
+
+def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None) -> Decided:
     """Choose the policy in force, and measure it and its alternatives.
 
     Args:
         study: The study of the data set.
         inputs: The labelled queries and the settings.
         inherited: Parts of an earlier release to reuse, None if everything is chosen now.
-
-    Returns:
-        Records of the manifest, by field.
 
     Raises:
         InputError: If the requested rule cannot be applied to the data.
@@ -57,15 +69,15 @@ def decide(study: Study, inputs: StudyInputs, inherited: Inherited | None = None
         if few_labels is not None:
             metrics = {name: few_labels.metrics(measured, policy) for name, measured in metrics.items()}
         others = _alternatives(study, inputs, queries)
-    return {
-        "policy": policy,
-        "strata": strata,
-        "metrics": metrics,
-        "alternatives": others,
-        "relevance": _reliability(study, inputs, inherited),
-        "no_answer": _answered_without_answer(study, policy),
-        "labels": None if few_labels is None else few_labels.record(policy, settings.rule),
-    }
+    return Decided(
+        policy=policy,
+        strata=strata,
+        metrics=metrics,
+        alternatives=others,
+        relevance=_reliability(study, inputs, inherited),
+        no_answer=_answered_without_answer(study, policy),
+        labels=None if few_labels is None else few_labels.record(policy, settings.rule),
+    )
 
 
 def _choose(
@@ -74,7 +86,7 @@ def _choose(
     """Return the inherited policy, or the rule's policy; few labels limit a loss by a separate method."""
     if inherited and inherited.policy:
         return inherited.policy
-    if study.few_labels and inputs.settings.rule.method == "risk-control":
+    if study.few_labels and METHODS[inputs.settings.rule.method].few_labels:
         return study.few_labels.policy(inputs.settings.rule, inputs.settings.k)
     return decide_policy(inputs.settings.rule, queries)
 
@@ -119,7 +131,7 @@ def _alternatives(study: Study, inputs: StudyInputs, queries: CalibrationQueries
     if study.few_labels is None:
         return others
     # A certificate counts every judged query once, which is wrong for queries sampled with weights.
-    return [rule for rule in others if rule.method == "bootstrap"]
+    return [rule for rule in others if not METHODS[rule.method].certifies]
 
 
 def _unseen_by_fit(study: Study) -> NDArray[np.int64]:

@@ -7,9 +7,10 @@ from typing import Self
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.release.evidence import Method, RelevanceRecord
+from taugate.retrieval.release.evidence import RelevanceRecord
 from taugate.retrieval.release.layout import RELEVANCE
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.methods import Method
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord

@@ -11,7 +11,7 @@ from taugate.calibration.abstention.refusal import share_at_most
 from taugate.calibration.study.study import Study
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.policy.component_signals import component_means
-from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.policy import POLICIES, Mask
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
 from taugate.retrieval.release.query_arrays import Outcomes, Reference
@@ -66,7 +66,7 @@ def drift_reference(study: Study, policy: PolicyRecord) -> Reference:
     part = study.parts["calibration"]
     queries = study.scored.take(part.members)
     kept = queries.kept(policy.kind, policy.threshold)
-    relevance = queries.relevance if policy.kind == "probability" else None  # only this policy compares it
+    relevance = queries.relevance if POLICIES[policy.kind].needs_model else None
     relevant = queries.judged.relevant
     components, _ = study.search.components
     means = component_means(components, policy.k)[part.members] if components else None

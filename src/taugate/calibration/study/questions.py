@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.study.outcomes import Calibrated
-from taugate.retrieval.policy.policy import Mask, decision_scores
+from taugate.retrieval.policy.policy import POLICIES, Mask
 from taugate.retrieval.release.questions import MAX_QUESTIONS, CalibrationQuestion, QuestionKind
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -122,8 +122,8 @@ def _off_topic(calibrated: Calibrated) -> _Questions | None:
     return _Questions(
         "off_topic",
         [search.dataset.off_topic[row].text for row in np.flatnonzero(remaining).tolist()],
-        decision_scores(
-            calibrated.policy.kind, questions.top.scores, None if estimated is None else estimated[remaining]
+        POLICIES[calibrated.policy.kind].decide(
+            questions.top.scores, None if estimated is None else estimated[remaining]
         ),
         best,
         None if calibrated.refusing is None else best,

@@ -43,7 +43,7 @@ class LabelledParts:
     certifies: Mask
 
 
-def divide(parts: Mapping[str, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
+def divide_queries(parts: Mapping[str, QueryPart], roles: QueryRoles | None, rule: ThresholdRule) -> LabelledParts:
     """Decide which answerable queries limit ρ: calibration queries, or held-out ones if those certify a loss.
 
     Without held-out queries, those that fit the model of relevance limit ρ and certify nothing.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from taugate.calibration.metrics.own_documents import own_passages_of, search_ex
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Job
-from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.probes import LabelledSearch, Positions
 from taugate.calibration.relevance.score_model import apply_score_relevance, estimate_score_relevance
@@ -32,10 +31,11 @@ from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.calibration.study.corpus import CorpusSearch
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.score_abstention import abstain_by_scores
-from taugate.calibration.study.search import Parts
+from taugate.calibration.study.search import DescribedTexts, Parts
 from taugate.ingestion.dataset.labelled_query import LabelledQuery
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.policy.scales import SCALES, RerankerScale
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.rerank.reranker import Reranker
 from taugate.retrieval.rerank.stage import FIRST_SCORE, combined, rank
@@ -44,7 +44,7 @@ from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RerankedCandidates:
     """The candidates of m queries, with the scores of both stages.
 
     Attributes:
@@ -77,19 +77,19 @@ class RerankedQueries(LabelledSearch):
         candidates: (n, N) candidates of the answerable queries in the order of the second stage.
     """
 
-    scale: Literal["similarity", "logit"]
-    off_topic_candidates: Candidates
+    scale: RerankerScale
+    off_topic_candidates: RerankedCandidates
     candidates: TopK
 
     @property
     def score_name(self) -> str:
         """What the second stage compares documents by."""
-        return "score of the second stage" + (" (log-odds)" if self.scale == "logit" else "")
+        return f"score of the second stage{SCALES[self.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for log-odds."""
-        return self.scale == "similarity"
+        return SCALES[self.scale].zero
 
     @cached_property
     def off_topic(self) -> UnansweredQuestions:
@@ -131,11 +131,11 @@ class RerankedSearch(CorpusSearch):
     """
 
     reranker: Reranker
-    answerable: Candidates
-    unanswerable: Candidates
-    off_topic: Candidates
+    answerable: RerankedCandidates
+    unanswerable: RerankedCandidates
+    off_topic: RerankedCandidates
     correct: Float32
-    scale: Literal["similarity", "logit"]
+    scale: RerankerScale
     first_stage_weight: float
 
     @classmethod
@@ -154,13 +154,13 @@ class RerankedSearch(CorpusSearch):
         dataset, encoded = first.inputs.dataset, first.encoded
         weight = requested.first_stage_weight
 
-        def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> Candidates:
+        def scored(queries: Sequence[LabelledQuery], vectors: QueryVectors, name: str) -> RerankedCandidates:
             top = search_excluding_own(first.index, own_passages_of(queries), vectors, candidates)
             return first_scored([query.text for query in queries], top, name)
 
-        def first_scored(texts: Sequence[str], top: TopK, name: str) -> Candidates:
+        def first_scored(texts: Sequence[str], top: TopK, name: str) -> RerankedCandidates:
             scores = score_pairs(reranker, texts, top.positions, first.inputs.job, name)
-            return Candidates(top, combined(scores, top.scores, weight))
+            return RerankedCandidates(top, combined(scores, top.scores, weight))
 
         answerable = scored(dataset.answerable, encoded.answerable, "ranking answerable queries")
         return cls(
@@ -186,8 +186,8 @@ class RerankedSearch(CorpusSearch):
     def limited(self, candidates: int) -> Self:
         """Return the search with fewer candidates of each query, the best of the first stage."""
 
-        def best(found: Candidates) -> Candidates:
-            return Candidates(_best(found.first, candidates), found.scores[:, :candidates])
+        def best(found: RerankedCandidates) -> RerankedCandidates:
+            return RerankedCandidates(_best(found.first, candidates), found.scores[:, :candidates])
 
         answerable, unanswerable, off_topic = map(best, (self.answerable, self.unanswerable, self.off_topic))
         return replace(self, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic)
@@ -274,10 +274,10 @@ class RerankedSearch(CorpusSearch):
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording]:
+    def texts(self, parts: Parts) -> DescribedTexts:
         """Measure the queries by the first stage, whose scores do not depend on a reranker."""
         first = CorpusSearch(self.inputs, self.encoded, self.index)
-        return first.query_set(
+        return first.texts(
             {name: replace(part, random_scores=first.random_scores(part)) for name, part in parts.items()}
         )
 
@@ -320,7 +320,7 @@ def score_pairs(
     return scores
 
 
-def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: Candidates, weight: float) -> Float32:
+def _correct_scores(first: CorpusSearch, reranker: Reranker, candidates: RerankedCandidates, weight: float) -> Float32:
     """Return S_corr, (n,) float32: the best score of a relevant candidate, else of the relevant passage most similar.
 
     Scoring all relevant passages would cost more than everything else if a query has hundreds of them.

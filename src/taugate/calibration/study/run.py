@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.score_model import estimate_score_relevance
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.refusing import RefusalQuestions, divide, refuse_by_default
+from taugate.calibration.study.refusing import RefusalQuestions, divide_queries, refuse_by_default
 from taugate.calibration.study.score_abstention import abstain_by_scores
 from taugate.calibration.study.search import Parts, StudiedSearch
 from taugate.errors import InputError
@@ -29,9 +28,9 @@ from taugate.ingestion.runs.run import Run
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.component_signals import Components
+from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.vectors.similarity import Float32
 
-_SCORE_NAMES = {"similarity": "score", "distance": "score (the negative distance)", "logit": "score (log-odds)"}
 # Best scores that are equal say nothing about the query; if most are, no threshold on them can tell queries apart.
 _MOST = 0.5
 
@@ -69,12 +68,12 @@ class SearchedRun(SearchedQueries):
     @property
     def score_name(self) -> str:
         """What the retriever compares documents by."""
-        return _SCORE_NAMES[self.dataset.run.scale]
+        return f"score{SCALES[self.dataset.run.scale].note}"
 
     @property
     def shares(self) -> bool:
         """Whether a share of the best score means something: not for distances and log-odds."""
-        return self.dataset.run.scale == "similarity"
+        return SCALES[self.dataset.run.scale].zero
 
     def document(self, number: int) -> Document:
         """Return the document with a number: its id, as the run has no texts."""
@@ -150,16 +149,15 @@ class RunSearch(StudiedSearch):
         settings, off_topic = self.inputs.settings, self.inputs.off_topic
         if not settings.refusal or off_topic is None or _equal_best(self.queries) is not None:
             return None
-        divided = divide(parts, roles, settings.rule)
+        divided = divide_queries(parts, roles, settings.rule)
         questions = RefusalQuestions.of_run(self.queries, off_topic, divided)
         return None if questions is None else refuse_by_default(self.queries, questions, divided, roles, settings, None)
 
     def few_labels(self) -> None:
         """Return None: labels are used alone."""
 
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], None]:
-        """Return no records: a run has neither texts nor vectors."""
-        return {}, None
+    def texts(self, parts: Parts) -> None:
+        """Return None: a run has neither texts nor vectors."""
 
     def _check_scores(self, searched: SearchedRun) -> None:
         """Raise InputError if all scores are equal, or if best scores cannot tell the queries that are to be refused.

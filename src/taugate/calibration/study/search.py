@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,8 @@ from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.threshold.few_labels import FewLabels
+from taugate.retrieval.release.evidence import IsotropyRecord
+from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -33,6 +34,21 @@ class ScoredPart(QueryPart):
 
 
 Parts = Mapping[str, ScoredPart]  # "calibration" and, with a holdout, "heldout"
+
+
+@dataclass(frozen=True)
+class DescribedTexts:
+    """What the queries and the documents of a data set are like.
+
+    Attributes:
+        isotropy: Record of the documents' vectors.
+        query_set: Record of the queries.
+        wording: Queries that copy their document, and answers that the corpus repeats.
+    """
+
+    isotropy: IsotropyRecord
+    query_set: QuerySetRecord
+    wording: Wording
 
 
 class StudiedSearch(ABC):
@@ -86,9 +102,5 @@ class StudiedSearch(ABC):
         """Estimate from few labels and a machine; None if labels are used alone."""
 
     @abstractmethod
-    def query_set(self, parts: Parts) -> tuple[dict[str, Any], Wording | None]:
-        """Describe the query set and the documents.
-
-        Returns:
-            Records of the manifest by field, and what the texts are like; None if they are not known.
-        """
+    def texts(self, parts: Parts) -> DescribedTexts | None:
+        """Describe the query set and the documents; None if neither texts nor vectors are known."""

@@ -1,8 +1,6 @@
 """Analyses labelled queries from their scores; no threshold is chosen, and nothing is written."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from taugate.calibration.abstention.certify import CertifiedAbstention
 from taugate.calibration.abstention.refusal import DefaultRefusal
@@ -10,12 +8,12 @@ from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.metrics.searched import SearchedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.query_set.wording import Wording
 from taugate.calibration.relevance.model import AppliedRelevance, EstimatedRelevance
 from taugate.calibration.study.inherited import Inherited
-from taugate.calibration.study.search import ScoredPart, StudiedSearch
+from taugate.calibration.study.search import DescribedTexts, ScoredPart, StudiedSearch
 from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,7 @@ class Study:
         abstention: Certified rule that refuses queries as a whole; None without one.
         refusal: Default rule that refuses queries as a whole; None without one.
         few_labels: Estimates from few labels and a machine, None if labels are used alone.
-        wording: Queries that copy their document, and answers that the corpus repeats; None without texts.
-        records: Records of the manifest that do not depend on the threshold.
+        texts: What queries and documents are like; None if neither texts nor vectors are known.
     """
 
     search: SearchedQueries
@@ -43,8 +40,7 @@ class Study:
     abstention: CertifiedAbstention | None
     refusal: DefaultRefusal | None
     few_labels: FewLabels | None
-    wording: Wording | None
-    records: Mapping[str, Any]
+    texts: DescribedTexts | None
 
     @property
     def fitted(self) -> EstimatedRelevance | None:
@@ -60,6 +56,16 @@ class Study:
     def answer_rule(self) -> AnswerRule | None:
         """The rule that refuses queries as a whole; None without one."""
         return None if self.refusing is None else self.refusing.rule
+
+    @property
+    def abstention_record(self) -> AbstentionRecord | None:
+        """The record of the certified rule; None without one."""
+        return None if self.abstention is None else self.abstention.record
+
+    @property
+    def refusal_record(self) -> RefusalRecord | None:
+        """The record of the default rule; None without one."""
+        return None if self.refusal is None else self.refusal.record
 
     @property
     def measured(self) -> ScoredPart:
@@ -103,10 +109,5 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
     with job.stage("labels"):
         few_labels = searching.few_labels()
     with job.stage("query set"):
-        described, wording = searching.query_set(parts)
-    records = described | {
-        "evidence": units.record,
-        "abstention": abstention and abstention.record,
-        "refusal": refusal and refusal.record,
-    }
-    return Study(search, scored, parts, roles, estimated, abstention, refusal, few_labels, wording, records)
+        texts = searching.texts(parts)
+    return Study(search, scored, parts, roles, estimated, abstention, refusal, few_labels, texts)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import Rows
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.metrics.splits import MIN_CALIBRATING, QueryRoles
+from taugate.calibration.metrics.splits import MIN_CALIBRATING, Positions, QueryRoles
 from taugate.calibration.relevance.model import AppliedRelevance
 
 
@@ -33,6 +33,15 @@ class CalibrationQueries:
     estimated: AppliedRelevance | None
     units: SamplingUnits
     seed: int
+
+    def certifying(self, *, model: bool) -> Positions:
+        """Return the positions of the queries that certify, which fit neither a model nor the score of ρ.
+
+        `certifying_count` predicts their number.
+        """
+        answering = self.scored.answering
+        fits = model or (answering is not None and answering.fitted)
+        return self.roles.not_fitting if fits and self.roles is not None else self.calibration
 
     @property
     def lacking(self) -> str:

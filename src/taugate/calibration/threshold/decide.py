@@ -17,6 +17,7 @@ from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.release.outcome_records import PolicyRecord, UnrestrictedThreshold
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -109,16 +110,17 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
     """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
-    if rule.method == "bootstrap":
+    method = METHODS[rule.method]
+    if method.of_papers:
         threshold = bootstrap_threshold(queries, evidence.rows, rule.metric)
         by_query = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
         return _record(
             rule, k, "similarity", threshold.tau, psi=threshold.psi, guarantee=words.papers(k), evidence=by_query
         )
-    if rule.method == "fixed":
-        if rule.policy == "probability" and evidence.scored.relevance is None:
+    if not method.certifies:
+        if rule.score is not None and rule.score.needs_model and evidence.scored.relevance is None:
             raise InputError(
-                f"--policy probability --tau {rule.tau:g}: no model of relevance could be fitted to estimate "
+                f"--policy {rule.policy} --tau {rule.tau:g}: no model of relevance could be fitted to estimate "
                 "probabilities; use --policy similarity, or omit --tau"
             )
         return _record(rule, k, cast(PolicyKind, rule.policy), rule.tau, guarantee=words.FIXED)
@@ -126,22 +128,20 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
     chosen, (certified, *further), choice = choose_policy(rule, evidence)
     _check_hits(evidence.scored.judged.take(chosen.queries), " that certify")
     levels = [_level(threshold) for threshold in (certified, *further)] if further else []
-    facts: dict[str, object] = {
-        "certificates": certified.certificates,
-        "choice": choice,
-        "levels": levels,
-        "evidence": evidence.units.take(chosen.queries).record,
-    }
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates, levels)}."
-        return _record(rule, k, "none", None, guarantee=guarantee, **facts)
+    else:
+        guarantee = words.guarantee(rule, certified.certificates, k, evidence.units.drawn)
     return _record(
         rule,
         k,
-        chosen.kind,
+        "none" if certified.tau is None else chosen.kind,
         certified.tau,
-        guarantee=words.guarantee(rule, certified.certificates, k, evidence.units.drawn),
-        **facts,
+        guarantee=guarantee,
+        certificates=certified.certificates,
+        choice=choice,
+        levels=levels,
+        evidence=evidence.units.take(chosen.queries).record,
     )
 
 
@@ -161,19 +161,24 @@ def _check_hits(queries: JudgedQueries, role: str) -> None:
 
 
 def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
-    certified = rule.method not in {"bootstrap", "fixed"}
-    requested: dict[str, object] = {
-        "method": rule.method,
-        "statement": rule.statement,
-        "metric": rule.metric,
-        "max_loss": rule.max_loss if certified else None,
-        "max_empty": rule.max_empty,
-        "confidence": rule.confidence,
-        "psi": None,
-        "certificates": [],
-        "choice": None,
-    }
-    return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **requested, **facts})
+    certified = METHODS[rule.method].certifies
+    return PolicyRecord.model_validate(
+        {
+            "kind": kind,
+            "tau": tau,
+            "k": k,
+            "method": rule.method,
+            "statement": rule.statement,
+            "metric": rule.metric,
+            "max_loss": rule.max_loss if certified else None,
+            "max_empty": rule.max_empty,
+            "confidence": rule.confidence,
+            "psi": None,
+            "certificates": [],
+            "choice": None,
+            **facts,
+        }
+    )
 
 
 def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, measured_on: ScoredQueries) -> list[Alternative]:

@@ -57,7 +57,7 @@ class ResultScorer:
     @property
     def name(self) -> Machine:
         """Name of the machine in the manifest."""
-        return "similarity" if self.model is None else "generated"
+        return Machine.SIMILARITY if self.model is None else Machine.GENERATED
 
     def score(self, vectors: QueryVectors, top: TopK) -> Float32:
         """Return the score of each result, (q, K) float32 in 0…1.

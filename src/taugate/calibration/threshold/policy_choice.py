@@ -19,7 +19,7 @@ from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import PolicyKind, keep
+from taugate.retrieval.policy.policy import POLICIES, PolicyKind, keep
 from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 
 # The first policy's part of the error. The second one fits nothing, so all queries certify it, and it usually keeps
@@ -33,7 +33,7 @@ class CertifiablePolicy:
     """A policy with the queries that certify it.
 
     Attributes:
-        kind: "similarity", "relative", "gap" or "probability".
+        kind: Kind of the policy.
         queries: Positions of the queries that certify the policy.
         rule: Rule with the confidence that this policy needs.
     """
@@ -64,7 +64,7 @@ def choose_policy(
     _check(rule, evidence)
     rule = _named(rule, evidence)
     if rule.policy != "auto":
-        entry = CertifiablePolicy(rule.policy, certifying_queries(rule.policy, evidence), rule)
+        entry = _candidate(rule.policy, evidence, rule)
         return entry, entry.certify(evidence), None
     entries = _divided(rule, evidence)
     certified = [entry.certify(evidence) for entry in entries]
@@ -76,25 +76,14 @@ def certifiable_policy(rule: ThresholdRule, kind: PolicyKind, evidence: Calibrat
     rule = _named(rule, evidence)
     if rule.policy == "auto":
         return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
-    return CertifiablePolicy(kind, certifying_queries(kind, evidence), rule)
-
-
-def certifying_queries(kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
-    """Return the positions of the queries that certify a policy, which were not used to fit or choose it."""
-    if evidence.roles is None:
-        return evidence.calibration
-    answering = evidence.scored.answering
-    fits_refusal = answering is not None and answering.fitted
-    return evidence.roles.not_fitting if kind == "probability" or fits_refusal else evidence.calibration
+    return _candidate(kind, evidence, rule)
 
 
 def with_enough_evidence(rule: ThresholdRule, evidence: CalibrationQueries) -> CalibrationQueries:
     """Lower the default cap on the queries of a document, as far as a certificate of the rule needs it."""
     if rule.statement is None:
         return evidence
-    named = _named(rule, evidence)
-    # `auto` certifies one of its policies by all calibration queries.
-    certifying = certifying_queries("relative" if named.policy == "auto" else named.policy, evidence)
+    certifying = evidence.certifying(model=_named(rule, evidence).needs_model)
     return replace(evidence, units=counting_enough(evidence.units, certifying, rule))
 
 
@@ -122,19 +111,21 @@ def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
 
     Of the policies without a model, `relative` and `gap` keep fewer results than `similarity`.
     """
-    if rule.policy != "auto" or (evidence.roles is not None and rule.statement == "high-probability"):
+    if rule.policy != "auto" or (evidence.roles is not None and not rule.on_average):
         return rule
     without_model = cast(PolicyChoice, evidence.scored.without_model[0])
     return replace(rule, policy=without_model if evidence.estimated is None else "probability")
 
 
 def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
-    if rule.policy == "probability" and evidence.roles is None:
-        raise InputError(f"--policy probability: {evidence.lacking}")
-    if rule.policy == "probability" and evidence.estimated is None:
+    if rule.score is None or not rule.score.needs_model:
+        return
+    if evidence.roles is None:
+        raise InputError(f"--policy {rule.policy}: {evidence.lacking}")
+    if evidence.estimated is None:
         raise InputError(
-            "--policy probability: the queries that fit the model have only irrelevant, or only relevant, documents in "
-            "their top K; check the qrels, or use --policy similarity"
+            f"--policy {rule.policy}: the queries that fit the model have only irrelevant, or only relevant, documents "
+            "in their top K; check the qrels, or use --policy similarity"
         )
 
 
@@ -145,16 +136,18 @@ def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[Certifia
     """
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
-    leading = CertifiablePolicy(
-        first, certifying_queries(first, evidence), replace(rule, confidence=1 - _FIRST * error)
-    )
+    leading = _candidate(first, evidence, replace(rule, confidence=1 - _FIRST * error))
     used = sum(
         1 - part.confidence
         for part in leading.rule.split_by_loss()
         if enough_queries(loss_limits(part, evidence, leading.queries, first), part)
     )
     remaining = replace(rule, confidence=1 - (error - used))
-    return [leading, CertifiablePolicy(second, certifying_queries(second, evidence), remaining)]
+    return [leading, _candidate(second, evidence, remaining)]
+
+
+def _candidate(kind: PolicyKind, evidence: CalibrationQueries, rule: ThresholdRule) -> CertifiablePolicy:
+    return CertifiablePolicy(kind, evidence.certifying(model=POLICIES[kind].needs_model), rule)
 
 
 def _keeping_fewest(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.metrics.clusters import MAX_DESIGN_EFFECT
-from taugate.calibration.metrics.splits import held_out
+from taugate.calibration.metrics.splits import FIT_SHARE, held_out
 from taugate.calibration.risk import words
 from taugate.calibration.risk.cheapest import RuleVariant, all_certify
 from taugate.calibration.risk.e_values import DocumentLosses
@@ -28,7 +28,9 @@ from taugate.calibration.threshold.decide import decide_policy
 from taugate.ingestion.dataset.labelled_queries import LabelledQueries
 from taugate.retrieval.policy.policy import Metric, PolicyKind
 from taugate.retrieval.release.evidence import Certificate, Shortage
+from taugate.retrieval.release.methods import STATEMENTS
 from taugate.retrieval.release.outcome_records import PolicyRecord
+from taugate.storage.json_values import Json
 
 _CHANCE = 0.8  # the usual power of a planned study (Cohen, Statistical Power Analysis, 2nd ed., 1988, §2.4)
 _DIVISIONS = 40  # random divisions that estimate a chance, which is then known to √(.8·.2/40) = .06
@@ -84,7 +86,7 @@ class LabelledDocuments:
 
     def chance(self, settings: CalibrationSettings) -> float:
         """Return the chance to certify δ if nothing is lost, over divisions into documents that certify or do not."""
-        aside = 1 - (1 - settings.holdout) * (1 - _request(settings).set_aside)
+        aside = 1 - (1 - settings.holdout) * (1 - FIT_SHARE * _request(settings).fits)
         out, certified = held_out(int(self.sizes.sum()), aside), 0
         for division in range(_DIVISIONS):
             order = np.random.default_rng([settings.seed, division]).permutation(len(self.sizes))
@@ -105,15 +107,15 @@ def with_shortage(
         settings: Settings with the rule and the holdout.
     """
     rule, units = settings.rule, evidence.units
-    if policy.kind != "none" or policy.statement != "high-probability":
+    if policy.tau is not None or policy.statement is None or not STATEMENTS[policy.statement].by_test:
         return policy
     lowest = [] if words.refused_answers(policy.certificates) else _lowest(dataset, evidence, settings)
-    missing: dict[str, object] = {"lowest": lowest}
+    missing: dict[str, Json] = {"lowest": lowest}
     strictest = min(policy.certificates, key=lambda certificate: certificate.most)
     nats = -math.log((1 - rule.confidence) / (1 + len(rule.further_losses)))
     labelled = LabelledDocuments.of(evidence, strictest, rule.metric, nats)
     options = ["--no-refusal"] if settings.refusal and _certified_without_refusal(rule, evidence) else []
-    if units.unit == "document" and not _request(settings).set_aside:
+    if units.unit == "document" and not _request(settings).fits:
         options += _options(labelled, evidence, all_certify(settings.holdout, refuses=settings.refusal))
     missing["options"] = options
     guarantee, unlabelled, usual = (
@@ -159,7 +161,7 @@ def _certified_without_refusal(rule: ThresholdRule, evidence: CalibrationQueries
     """Return whether only the answers that ρ refuses are one too many."""
     if evidence.scored.answering is None:
         return False
-    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).kind != "none"
+    return decide_policy(rule, replace(evidence, scored=replace(evidence.scored, answering=None))).tau is not None
 
 
 def _request(settings: CalibrationSettings) -> RuleVariant:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import certificate, certify, queries_needed
+from taugate.calibration.risk.certify import certificate, certify, enough_queries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import loss_limits
@@ -200,7 +200,7 @@ class StrataCertifier:
         if not len(members):
             return False
         limits = loss_limits(self.rule, self.evidence, members, self.kind)
-        return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in limits)
+        return enough_queries(limits, self.rule)
 
     def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
         """Record a stratum with its certificate for a search without a filter."""

@@ -9,11 +9,11 @@ import numpy as np
 
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges
 from taugate.calibration.metrics.own_documents import exclude_own, max_own_passages
-from taugate.calibration.study.reranked import Candidates, RerankedSearch, score_pairs
+from taugate.calibration.study.reranked import RerankedCandidates, RerankedSearch, score_pairs
 from taugate.calibration.update.check import PairedQueries
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.rerank.stage import FIRST_SCORE, SecondStage, combined
 from taugate.retrieval.vectors.similarity import Float32
@@ -49,7 +49,7 @@ class SecondStageBefore:
         first, k = _searched(self.release, paired, rule.candidates), rule.policy.k
         job, known = self.after.inputs.job, self._known(paired, first)
         scores = score_pairs(self.second.reranker, texts, first.positions, job, "ranking earlier documents", known)
-        candidates = Candidates(first, combined(scores, first.scores, rule.first_stage_weight))
+        candidates = RerankedCandidates(first, combined(scores, first.scores, rule.first_stage_weight))
         top = TopK(candidates.second.scores[:, :k], candidates.second.positions[:, :k])
         relevance = None
         if rule.relevance is not None:
@@ -77,4 +77,4 @@ def _kept(
 ) -> Mask:
     texts = [query.text for query in paired.queries]
     answered = None if abstention is None else abstention.answered(texts, paired.vectors, top)
-    return keep_answered(decision_scores(policy.kind, top.scores, relevance), policy.threshold, answered)
+    return keep_answered(POLICIES[policy.kind].decide(top.scores, relevance), policy.threshold, answered)

@@ -1,8 +1,7 @@
 """One update, from a newer corpus to a release; `update` shows the stages in order."""
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from taugate.calibration.comparison.publish import Promotion, Published, publish
+from taugate.calibration.comparison.publish import Promotion
 from taugate.calibration.encoding.changes import UNKNOWN, CorpusChanges, CorpusDigests, ReusableVectors
 from taugate.calibration.encoding.corpus import EncodedDataset, query_texts
 from taugate.calibration.encoding.outgoing import announce
@@ -43,91 +42,101 @@ from taugate.calibration.update.check import ResultsBefore, ThresholdCheck, chec
 from taugate.calibration.update.vectors import encode_changes
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.dataset.location import local_folder
 from taugate.ingestion.dataset.people import read_people
-from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
-from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.engines.engine import EngineKind
 from taugate.retrieval.engines.hybrid import collection_index
 from taugate.retrieval.release.changed_documents import UpdateRecord, WithdrawnRecord
+from taugate.retrieval.release.evidence import Interval, Record
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
-from taugate.retrieval.release.promises.asking import ask_first_stage, ask_promises, inherited_state, stated
+from taugate.retrieval.release.promises.asking import (
+    all_withdrawn,
+    ask_first_stage,
+    ask_promises,
+    inherited_calibration,
+    stated,
+)
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.rerank.late_interaction import LateInteraction
 
 
-@dataclass(frozen=True)
-class Updated:
-    """The outcome of an update.
+class CheckRecord(Record):
+    """What the check of a current threshold on a newer corpus has shown.
 
     Attributes:
-        manifest: Manifest of the new release, or of the current one if nothing changed.
-        parent: Id of the release that was current.
-        changes: Changes of the corpus.
-        check: Whether τ still holds, None if nothing changed.
+        release: Id of the release with the newer corpus and that threshold; empty if none was written.
+        changes: Documents added, changed and removed.
+        sentence: Whether τ still holds, with the figures.
+        rule: The loss that is allowed, as the history of promotions words it.
+        loss: Loss of accuracy or NDCG at τ.
+        threshold_holds: Whether τ still holds.
         withdrawn: Promises that do not hold any more.
-        published: How publishing the new release ended.
     """
 
-    manifest: Manifest
-    parent: str
-    changes: CorpusChanges
-    check: ThresholdCheck | None = None
-    withdrawn: Sequence[WithdrawnRecord] = ()
-    published: Published = field(default_factory=Published)
+    release: str
+    changes: dict[str, int]
+    sentence: str
+    rule: str
+    loss: Interval
+    threshold_holds: bool
+    withdrawn: list[WithdrawnRecord]
 
     @property
     def holds(self) -> bool:
         """Whether τ still holds, and every promise."""
-        return (self.check is None or self.check.holds) and not self.withdrawn
+        return self.threshold_holds and not self.withdrawn
+
+    @property
+    def finding(self) -> str:
+        """What was found, as a clause."""
+        if self.holds or not self.threshold_holds:
+            return self.sentence
+        withdrawn = ", ".join(f"{record.promise} ({record.reason})" for record in self.withdrawn)
+        return f"not everything that was promised holds for these documents; withdrawn: {withdrawn}"
 
 
 def update(
-    data: str,
-    releases: Path,
-    settings: UpdateSettings,
-    promotion: Promotion,
-    job: Job,
-) -> Updated:
-    """Write a release of a newer corpus with the encoder and the threshold of the current release.
+    data: Path, current: Path, settings: UpdateSettings, promotion: Promotion, job: Job, *, keep: bool
+) -> CheckRecord | None:
+    """Check whether the threshold and the promises of a release hold for a newer corpus, and write its release if so.
 
-    It becomes current if τ is shown to hold. A directory has one calibration or update at a time.
+    The release keeps the encoder and the threshold. A directory has one calibration or update at a time.
 
     Args:
-        data: A folder or a URL with the newer corpus and its labelled queries.
-        releases: The directory of releases.
+        data: A folder with the newer corpus and its labelled queries.
+        current: Folder of the current release.
         settings: Settings of the check.
         promotion: The requested promotion.
         job: Reports progress and warnings, and times the stages.
+        keep: Whether to write the release also if something does not hold, without what is withdrawn.
+
+    Returns:
+        None if nothing changed.
 
     Raises:
         InputError: If the data cannot be used; nothing has been written.
         EncoderError: If the encoder cannot be loaded; nothing has been written.
-        EngineUnavailable: If the engine does not respond, before or after the release has been written.
+        EngineUnavailable: If the engine does not respond.
         RerankerUnavailable: If the reranker of a second stage gives no scores, or others than at the calibration.
-        ReleaseError: If a release cannot be read or promoted, before or after the new one has been written.
+        ReleaseError: If the release cannot be read.
     """
-    find(releases)  # before the lock would create the directory
-    with calibration_lock(releases):
-        folder = find(releases)
-        with lock_for_reading(folder), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-            updating = Update(folder, settings, promotion, Path(spool), job)
-            if updating.read(data).changes.is_empty:
-                return Updated(updating.current, folder.name, updating.changes)
-            manifest = updating.encode().gate().rerank().study().decide().write()
-            updated = Updated(manifest, folder.name, updating.changes, updating.check, updating.withdrawn)
-            with job.stage("promote"):
-                return replace(updated, published=_publish(folder, updated, updating.check, promotion, job))
+    with (
+        calibration_lock(current.parent),
+        lock_for_reading(current),
+        tempfile.TemporaryDirectory(prefix="taugate-") as spool,
+    ):
+        updating = Update(current, settings, promotion, Path(spool), job)
+        if updating.read(data).changes.is_empty:
+            return None
+        return updating.encode().gate().rerank().study().decide().conclude(keep=keep)
 
 
 class Update(CalibrationStages):
     """An update of the current release, with its encoder, settings and threshold, to a newer corpus.
 
-    The constructor opens the release; it raises InputError if no update of it can be promoted.
+    The constructor opens the release.
 
     Args:
         folder: Folder of the release.
@@ -150,36 +159,33 @@ class Update(CalibrationStages):
     def __init__(self, folder: Path, requested: UpdateSettings, promotion: Promotion, spool: Path, job: Job) -> None:
         with job.stage("load"):
             release = load(folder, trusted=promotion.trusted, engine=JOB_ACCESS)
-            _check_promotable(release.manifest, promotion)
             self.encoders = release_encoders(folder, release)
-        super().__init__(folder.parent, kept_settings(release.manifest, requested), spool, job)
+        super().__init__(folder.parent, kept_settings(release.manifest, requested.embeddings), spool, job)
         self.release, self.requested, self.promotion = release, requested, promotion
         self.current = self.parent = release.manifest
         self.inherited, self.adaptation = Inherited.everything(release), release.manifest.adaptation
         if self.current.second_stage is not None:
             self.candidates = self.current.second_stage.candidates
 
-    def read(self, data: str) -> Self:
-        """Read the newer corpus from a folder or a URL, and compare it with that of the release.
+    def read(self, data: Path) -> Self:
+        """Read the newer corpus from a folder, and compare it with that of the release.
 
         Raises:
             InputError: If the data cannot be used.
             EngineUnavailable: If the engine does not respond.
             ReleaseError: If the documents of the release cannot be read.
         """
-        parent, job, split = self.current, self.job, self.requested.split or self.current.data.split
-        own = not parent.reads_texts
+        parent, job = self.current, self.job
+        own, facts = not parent.reads_texts, parent.data
         if parent.state == "provisional" and (record := parent.calibration):
             job.report(f"{PROVISIONAL} {record.because(self.settings.k)}")
-        labels = () if parent.labels is None else (split, *parent.labels.splits[1:])
-        splits, optional = labels or (split,), (GENERATED, *labels[1:]) if labels else ()
-        with job.stage("read"), local_folder(data, *splits, optional=optional, own_vectors=own) as source:
-            self.before = CorpusDigests.of(documents_of(self.release, job))
-            if labels:
-                dataset = read_people(source, labels, self.spool, job.report, self.before, own_vectors=own)
+        with job.stage("read"):
+            self.before = before = CorpusDigests.of(documents_of(self.release, job))
+            if parent.labels is not None:
+                dataset = read_people(data, parent.labels.splits, self.spool, job.report, before, own_vectors=own)
             else:
-                lowest = parent.data.relevant_from
-                dataset = read_dataset(source, split, self.spool, self.before, own_vectors=own, relevant_from=lowest)
+                lowest = facts.relevant_from
+                dataset = read_dataset(data, facts.split, self.spool, before, own_vectors=own, relevant_from=lowest)
             if dataset.vectors is not None and (max_norm := parent.encoder.max_norm) is not None:
                 dataset = replace(dataset, vectors=dataset.vectors.for_inner_product(max_norm))
             self.changes = CorpusChanges.between(self.before, CorpusDigests.of(dataset.documents))
@@ -209,11 +215,11 @@ class Update(CalibrationStages):
         with self.job.stage("rerank"):
             reranker = requested.over(self.inputs.dataset.documents, self.spool, self.job, earlier)
             searching = RerankedSearch.score(self.first_search, requested, reranker, record.candidates)
-        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested))
+        inputs = replace(self.inputs, settings=kept_settings(self.current.first_stage, self.requested.embeddings))
         studied, alone = study_first_stage(inputs, self.first_search, Inherited.first_stage(self.release))
         record = record.model_copy(update={"first": alone, "token_vectors": token_vectors_record(reranker)})
         self.second = AcceptedSecondStage(searching, record, requested.folder, studied, known_pairs(searching))
-        self.searching, self.records["second_stage"] = searching, record
+        self.searching = searching
         return self
 
     def decide(self) -> Self:
@@ -227,29 +233,63 @@ class Update(CalibrationStages):
             self.check = self._check()
         _warn(self.check, self.job)
         kept = (record for record in self.current.gate if record.kind not in TESTED_AGAIN)
+        self.accepted = replace(self.accepted, gate=(*kept, *self.accepted.gate))
         self._ask()
-        self.records |= {
-            "gate": [*kept, *self.accepted.gate],
-            "labels": self.current.labels,
-            "update": _record(self.current, self.changes, self.check, self.withdrawn, self.promotion),
-        }
         return self
+
+    def _manifest(self) -> partial[Manifest]:
+        withdrawn = all_withdrawn(self.current, self.withdrawn)
+        return partial(super()._manifest(), update=self._record(), withdrawn=withdrawn or None)
+
+    def conclude(self, *, keep: bool) -> CheckRecord:
+        """Write the release if everything holds, or to `keep` it nevertheless; returns what was decided."""
+        check, holds = self.check, self.check.holds and not self.withdrawn
+        return CheckRecord(
+            release=self.write().release_id if holds or keep else "",
+            changes=self.changes.counts,
+            sentence=check.sentence,
+            rule=f"{check.metric} at τ not lower by more than {check.margin:g} after an update",
+            loss=check.loss,
+            threshold_holds=check.holds,
+            withdrawn=self.withdrawn,
+        )
 
     def _ask(self) -> None:
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
-        current, records = self.current, self.records
-        new = StatedRecords(records["policy"], records["abstention"], records["refusal"], current.strata)
+        current, decided = self.current, self.decided
+        new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
         left, withdrawn = ask_promises(
             stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
         )
         if self.second is not None and current.second_stage is not None:
             evidence = LabelledEvidence(self.second.first, self.first_search.queries, self.inputs)
-            records["second_stage"], of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
+            second, of_first = ask_first_stage(current.second_stage, evidence, self.second.record)
+            self.second = replace(self.second, record=second)
             withdrawn += of_first
         # The evidence for τ is still the parent's; an update adds none.
-        kept = {} if current.calibration is None else {"calibration": current.calibration}
-        records |= vars(left) | kept | inherited_state(current, withdrawn)
+        calibration = current.calibration or decided.calibration
+        if all_withdrawn(current, withdrawn) or not self.check.holds:
+            calibration = inherited_calibration(current)
+        self.decided = replace(decided, **vars(left), labels=current.labels, calibration=calibration)
         self.withdrawn = withdrawn
+
+    def _record(self) -> UpdateRecord:
+        parent, changes, check, promotion = self.current, self.changes, self.check, self.promotion
+        before, holds = parent.update, check.holds and not self.withdrawn
+        return UpdateRecord(
+            parent=parent.release_id,
+            calibrated=parent.release_id if before is None else before.calibrated,
+            documents=parent.certified_documents,
+            updates=1 if before is None else before.updates + 1,
+            **changes.counts,
+            queries=len(check.units),
+            evidence=check.units.record,
+            loss=check.loss,
+            margin=check.margin,
+            confidence=CONFIDENCE,
+            holds=holds,
+            forced=promotion.requested and promotion.force and not holds,
+        )
 
     def _check(self) -> ThresholdCheck:
         """Check the threshold; of two stages, return the check that is further from holding."""
@@ -260,7 +300,7 @@ class Update(CalibrationStages):
             return check_threshold(before, self.before, search, scored, policy, self.requested)
 
         first = partial(first_stage_before, self.release)
-        served, scored, policy = self.searching.queries, self.studied.scored, self.records["policy"]
+        served, scored, policy = self.searching.queries, self.studied.scored, self.decided.policy
         second = self.release.retriever.second
         if self.second is None or second is None:
             return check(first, served, scored, policy)
@@ -282,17 +322,6 @@ class Update(CalibrationStages):
         if index is None:
             raise TypeError(f"{type(self.release.retriever.index).__name__} is no collection of an engine")
         return ReusableVectors(self.changes.sources, index.vectors)
-
-
-def _check_promotable(manifest: Manifest, promotion: Promotion) -> None:
-    """Raise InputError if no update of this release can be promoted without --force."""
-    if not promotion.requested or promotion.force:
-        return
-    because = manifest.calibration and manifest.calibration.chance_warning(manifest.policy.k)
-    if manifest.policy.kind == "none":
-        because = "its policy is none, so there is no threshold to keep"
-    if because:
-        raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")
 
 
 def _check_dataset(dataset: Dataset, calibration: CalibrationSettings, job: Job) -> None:
@@ -324,42 +353,3 @@ def _warn(check: ThresholdCheck, job: Job) -> None:
             f"warning: {_queries_are(check.unpaired)} only about new documents and cannot be compared; to choose a "
             "threshold with them, run taugate calibrate"
         )
-
-
-def _record(
-    parent: Manifest,
-    changes: CorpusChanges,
-    check: ThresholdCheck,
-    withdrawn: Sequence[WithdrawnRecord],
-    promotion: Promotion,
-) -> UpdateRecord:
-    before, holds = parent.update, check.holds and not withdrawn
-    return UpdateRecord(
-        parent=parent.release_id,
-        calibrated=parent.release_id if before is None else before.calibrated,
-        documents=parent.certified_documents,
-        updates=1 if before is None else before.updates + 1,
-        added=changes.added,
-        changed=changes.changed,
-        removed=changes.removed,
-        queries=len(check.units),
-        evidence=check.units.record,
-        loss=check.loss,
-        margin=check.margin,
-        confidence=CONFIDENCE,
-        holds=holds,
-        forced=promotion.requested and promotion.force and not holds,
-    )
-
-
-def _publish(parent: Path, updated: Updated, check: ThresholdCheck, promotion: Promotion, job: Job) -> Published:
-    """Sign the release, and promote it if that is requested and τ and every promise hold, or --force is given."""
-    against = check.sentence
-    if check.holds and updated.withdrawn:
-        names = ", ".join(record.promise for record in updated.withdrawn)
-        against = f"not everything that was promised holds for these documents; withdrawn: {names}"
-    refused = None if updated.holds or promotion.force else Published.refused(against)
-    shown = f"{check.metric} at τ not lower by more than {check.margin:g} after an update"
-    satisfied = SatisfiedRule(shown, parent.name) if updated.holds else None
-    release = parent.parent / updated.manifest.release_id
-    return publish(release, promotion, refused, satisfied, report=job.report)

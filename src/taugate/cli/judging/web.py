@@ -25,6 +25,7 @@ from taugate.cli.terminal.output import say
 from taugate.errors import InputError, TaugateError
 from taugate.ingestion.labels.judging import Judging
 from taugate.service.api.playground.files import PAGE_HEADERS, PageFile, page_files
+from taugate.storage.json_values import Json
 
 _HOST = "127.0.0.1"
 _HEADERS = {**PAGE_HEADERS, "Cache-Control": "no-store"}
@@ -121,7 +122,7 @@ class _Page:
             return JSONResponse(self._ending("Stopped. All judgements are kept.") | {"stopped": True})
         return JSONResponse(self._progress() | {"message": str(self.failure), "stopped": True})
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Json]:
         """Return what the page shows."""
         remark = ". ".join(self._remarks)
         self._remarks.clear()
@@ -143,11 +144,11 @@ class _Page:
             "text": segments(document.text, query),
         }
 
-    def _progress(self) -> dict[str, Any]:
+    def _progress(self) -> dict[str, Json]:
         progress = self._work.session.progress()
         return {"progress": str(progress), "done": progress.done, "total": progress.total}
 
-    def _ending(self, message: str) -> dict[str, Any]:
+    def _ending(self, message: str) -> dict[str, Json]:
         """Return what the page shows when the sample is finished, or the judge has stopped."""
         step, command = next_step(self._work, self._commands)
         return self._progress() | {"message": message, "step": f"{step}:", "command": command}

@@ -19,7 +19,7 @@ def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
     return lambda function: command.command(name)(releases(function))
 
 
-def release_id(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:
+def release_argument(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:
     """Return a decorator that adds the argument ID, which may be left out if the help names a default."""
     text = "release id" if default is None else f"release id (default: {default})"
     return click.argument(name, metavar="ID" if default is None else "[ID]", required=default is None, help=text)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from taugate.cli.release.action import action, release_id
+from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history, signing
@@ -25,6 +25,7 @@ from taugate.registry.catalog import (
     unverified_manifest,
 )
 from taugate.registry.summary import ReleaseSummary, summarize
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.collection import verify_with_collection
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.records import CalibrationRecord
@@ -76,11 +77,9 @@ def _cells(release: ReleaseSummary, marks: Mapping[str | None, str], now: dateti
     data = release.data or "–"
     if release.split not in {None, "test"}:  # the default of `taugate calibrate`
         data = f"{data}/{release.split}"
-    tau = "–" if release.tau is None else f"{release.tau:.3f}"
-    if release.policy == "none":
-        tau = "none"
+    tau = f"{release.tau:.3f}" if release.tau is not None else "–" if release.policy is None else "none"
     notes = []
-    if release.policy is not None and release.policy not in {"none", "similarity"}:
+    if release.policy is not None and not ((score := POLICIES.get(release.policy)) and score.plain):
         notes.append(release.policy)
     if release.lexical is not None:
         notes.append(f"lexical {release.lexical:g}")
@@ -97,7 +96,7 @@ def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) 
 
 
 @action("show")
-@release_id("the current one")
+@release_argument("the current one")
 def show_manifest(releases: Path, id: str | None) -> int:
     """Print the manifest as it is stored; stderr has its state, and what is certified and checked."""
     release = find(releases, id)
@@ -119,7 +118,7 @@ def _why(manifest: Mapping[str, Any]) -> str:
 
 
 @action("verify")
-@release_id("all")
+@release_argument("all")
 @click.option(
     "--trusted-keys",
     metavar="PATH",

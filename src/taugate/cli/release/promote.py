@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import publish
 from taugate.calibration.comparison.words import PROVISIONAL, report
-from taugate.cli.release.action import action, command, release_id
+from taugate.cli.release.action import action, command, release_argument
 from taugate.cli.terminal.options import Appearance, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
@@ -64,7 +64,7 @@ command.add_command(
 
 
 @action("rollback")
-@release_id("the previous one")
+@release_argument("the previous one")
 def roll_back(releases: Path, id: str | None) -> int:
     """Make the previous release current again, or an earlier one."""
     print_result(f"* {promotion.rollback(releases, id, trusted_keys())}")
@@ -73,7 +73,7 @@ def roll_back(releases: Path, id: str | None) -> int:
 
 
 @action("shadow")
-@release_id("none, with --none")
+@release_argument("none, with --none")
 @click.option("--none", is_flag=True, help="remove the shadow release")
 def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     """Set or remove the shadow release, which is tried beside the current one."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from taugate.cli.release.action import action, release_id
+from taugate.cli.release.action import action, release_argument
 from taugate.cli.terminal.output import print_result, say
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
@@ -14,7 +14,7 @@ from taugate.registry.signing import read_private_key, sign, trusted_keys
 
 @action("sign")
 @click.option("--key", metavar="PEM", type=click.Path(path_type=Path), required=True, help="Ed25519 private key")
-@release_id()
+@release_argument()
 def sign_release(releases: Path, key: Path, id: str) -> int:
     """Sign a release, if it verifies."""
     private_key = read_private_key(key)
@@ -26,7 +26,7 @@ def sign_release(releases: Path, key: Path, id: str) -> int:
 @action("push")
 @click.option("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
 @click.option("--promote", is_flag=True, help="also make it current there; it must be current in DIR")
-@release_id("the current one")
+@release_argument("the current one")
 def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
     """Copy a release to object storage.
 
@@ -49,7 +49,7 @@ def push_release(releases: Path, to: str, promote: bool, id: str | None) -> int:
 
 @action("pull")
 @click.option("--from", "source", metavar="URL", required=True, help="such as s3://bucket/prefix")
-@release_id("the current one, which becomes current here too")
+@release_argument("the current one, which becomes current here too")
 def pull_release(releases: Path, source: str, id: str | None) -> int:
     """Copy a release from object storage to DIR.
 

@@ -83,7 +83,7 @@ class ProgressDisplay:
         self._report_with(lambda line: console.print(Text.from_ansi(styled(line))))
         live = Live(
             console=console,
-            get_renderable=lambda: drawn(self._job.current),
+            get_renderable=lambda: task_line(self._job.current),
             refresh_per_second=_REDRAWS_PER_SECOND,
             transient=True,
         )
@@ -147,7 +147,7 @@ def _command_line() -> str:
     return "" if words is None else shlex.join(["taugate", *(_USER.sub("://…@", word) for word in words)])
 
 
-def drawn(task: Task) -> "Table":
+def task_line(task: Task) -> "Table":
     """Return the line of a task on a terminal: a bar and its progress; empty in its first moments."""
     from rich.progress_bar import ProgressBar
     from rich.table import Column, Table

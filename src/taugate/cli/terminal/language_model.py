@@ -43,7 +43,7 @@ class ModelOptions(Options):
             ModuleNotFoundError: If the extra `generate` is not installed.
         """
         if kind == "endpoint":
-            from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
+            from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, ModelEndpoint
 
             if not self.endpoint or not self.model:
                 missing = "--endpoint URL" if not self.endpoint else "--model M"
@@ -51,7 +51,7 @@ class ModelOptions(Options):
             seconds = TIMEOUT_SECONDS if timeout is None else timeout
             if not 0 < seconds < float("inf"):
                 raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
-            return Endpoint(self.endpoint, self.model, _key(), seconds)
+            return ModelEndpoint(self.endpoint, self.model, _key(), seconds)
         if self.endpoint:
             raise InputError(f"--endpoint: {option} local uses no server; use {option} endpoint, or leave out the URL")
         from taugate.ingestion.queries.local import LocalModel

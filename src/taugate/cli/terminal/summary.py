@@ -11,17 +11,11 @@ from taugate.calibration.comparison.publish import Promotion, Published
 from taugate.calibration.comparison.words import report
 from taugate.cli.terminal.output import print_result, say, say_labelled
 from taugate.registry.catalog import unverified_manifest
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import REPORT
 from taugate.retrieval.release.manifest import Manifest, ReleaseManifest, RunManifest
 from taugate.retrieval.release.summary import certificate_cost, summary_lines
 
-# The threshold of each kind of policy.
-_THRESHOLDS = {
-    "similarity": "τ = {tau:.3f}",
-    "relative": "τ = {tau:.3f} of the best score",
-    "gap": "τ = {tau:.3f} from the best score",
-    "probability": "τ = {tau:.3f}, a probability of being relevant",
-}
 _SAME = "Not needed: {} has the same content and remains the current release."
 _MAX_LOSS = 0.02  # the example of README and docs/how-to/set-the-loss.md
 
@@ -137,7 +131,7 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     rows = {"State": state, **summary_lines(manifest.summary or "")}
     if cost is not None:
         rows["Cost"] = cost
-    tau = "no τ" if policy.tau is None else _THRESHOLDS[policy.kind].format(tau=policy.tau)
+    tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=policy.tau)
     rho = "" if manifest.refusal is None else f"; ρ = {manifest.refusal.rho:.3f}"
     return rows | {"Cut": tau + rho}
 

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.judgements import CorpusIds
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text
-from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentWriter
+from taugate.retrieval.documents.store import MAX_FIELDS, MAX_TAGS, Document, DocumentWriter, MetadataValue
 from taugate.retrieval.documents.visible_text import has_visible_text
+from taugate.storage.json_values import Json
 
 CORPUS = "corpus.jsonl"
 
@@ -78,7 +79,7 @@ def spool_corpus(path: Path, spool: Path) -> CorpusIds:
     return ids
 
 
-def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, str | None]:
+def text_and_title(path: Path, line: int, record: dict[str, Json]) -> tuple[str, str | None]:
     """Return text and title of a document. A title without a text becomes the text; without either, the text is "".
 
     Public data sets have both kinds (BEIR's FiQA, TREC-COVID). The parameters are those of `required_text`.
@@ -93,14 +94,14 @@ def text_and_title(path: Path, line: int, record: dict[str, Any]) -> tuple[str, 
     return (title, None) if title and has_visible_text(title) else ("", None)
 
 
-def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
+def _title(path: Path, line: int, record: dict[str, Json]) -> str | None:
     title = record.get("title")
     if title is not None and not isinstance(title, str):
         raise LineError(path, line, '"title" is not a string', "put it in quotes or leave it out")
     return title or None
 
 
-def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str | None, tuple[int, int] | None]:
+def _origin_of_chunk(path: Path, line: int, record: dict[str, Json]) -> tuple[str | None, tuple[int, int] | None]:
     """Return the parent and the span of a chunk; both None for a whole document."""
     parent, span = record.get("parent"), record.get("span")
     if parent is None:
@@ -121,7 +122,7 @@ def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str
     return parent, (start, end)
 
 
-def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+def _metadata(path: Path, line: int, record: dict[str, Json], fields: set[str]) -> dict[str, MetadataValue]:
     """Return the metadata of a record, and add its field names to `fields`, which holds those of earlier records."""
     metadata = record.get("metadata")
     if metadata is None:
@@ -143,4 +144,4 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
         raise LineError(
             path, line, f"metadata has over {MAX_FIELDS} field names so far", "put varying parts into values, not names"
         )
-    return metadata
+    return cast("dict[str, MetadataValue]", metadata)

@@ -4,12 +4,12 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.visible_text import has_visible_text
+from taugate.storage.json_values import Json
 
 _BOM = b"\xef\xbb\xbf"
 _DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
@@ -92,7 +92,7 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
 
 
-def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the number and the JSON object of each line; parameters and errors as in `read_lines`."""
     for number, line in read_lines(path, missing):
         if not line.strip():
@@ -107,7 +107,7 @@ def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, di
         yield number, value
 
 
-def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> str:
+def required_text(path: Path, line: int, record: dict[str, Json], name: str) -> str:
     """Return a field that has to be a string with visible text.
 
     Args:
@@ -129,7 +129,7 @@ def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> s
     return value
 
 
-def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) -> str:
+def required_id(path: Path, line: int, record: dict[str, Json], seen: dict[str, int]) -> str:
     """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
 
     Args:

@@ -2,12 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
 import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
+from taugate.storage.json_values import Json
 
 QUERIES = "queries.jsonl"
 
@@ -57,6 +58,11 @@ class DatasetQuery(NamedTuple):
         return orjson.dumps({"_id": name} | fields) + b"\n"
 
 
+class _NearMissFields(TypedDict, total=False):
+    kind: NearMissKind
+    source: str
+
+
 def read_queries(path: Path) -> dict[str, DatasetQuery]:
     """Return the queries of queries.jsonl by id, in the order of the file.
 
@@ -80,7 +86,7 @@ def read_queries(path: Path) -> dict[str, DatasetQuery]:
     return queries
 
 
-def read_origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
+def read_origin(path: Path, line: int, record: dict[str, Json]) -> Origin:
     """Return the source of a query, by default a person; raises LineError if it is none of ORIGINS."""
     origin: Any = record.get("origin", "human")
     if origin not in ORIGINS:
@@ -88,21 +94,21 @@ def read_origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
     return cast(Origin, origin)
 
 
-def _weight(path: Path, line: int, record: dict[str, Any]) -> float:
+def _weight(path: Path, line: int, record: dict[str, Json]) -> float:
     weight: Any = record.get("weight", 1)
     if type(weight) not in {int, float} or not 0 < weight < math.inf:
         raise LineError(path, line, f'"weight" {str(weight)[:20]!r} is not a number above 0', "correct it")
     return float(weight)
 
 
-def _answerable(path: Path, line: int, record: dict[str, Any]) -> bool:
+def _answerable(path: Path, line: int, record: dict[str, Json]) -> bool:
     answerable: Any = record.get("answerable", True)
     if not isinstance(answerable, bool):
         raise LineError(path, line, f'"answerable" {str(answerable)[:20]!r} is not true or false', "correct it")
     return answerable
 
 
-def _near_miss(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
+def _near_miss(path: Path, line: int, record: dict[str, Json]) -> _NearMissFields:
     """Return kind and source of a near miss; nothing for another query, whatever these fields hold."""
     if record.get("origin") != "near_miss":
         return {}

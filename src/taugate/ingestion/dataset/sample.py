@@ -12,7 +12,7 @@ from taugate.ingestion.dataset.queries import QUERIES
 from taugate.storage.folders import make_folder
 
 
-def check_installed() -> None:
+def check_sample_installed() -> None:
     """Check that the extra with the sample data set is installed.
 
     Raises:
@@ -31,7 +31,7 @@ def write_sample(folder: Path) -> None:
     Raises:
         InputError: If the extra is not installed, or the folder cannot be made.
     """
-    check_installed()
+    check_sample_installed()
     import zaragoza_construction_faq
 
     entries = zaragoza_construction_faq.load(lang="en")

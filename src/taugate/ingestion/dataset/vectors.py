@@ -29,6 +29,13 @@ _IDS = ("_id", "id")
 _NORMALIZED = ", normalized because similarity is the cosine"
 
 
+def vector_digests(folder: Path) -> dict[str, str]:
+    """Return the digests of the files of vectors that a folder has, by the names of `DataRecord.sha256`."""
+    names = {"vectors": _OF_DOCUMENTS, "query_vectors": _OF_QUERIES}
+    paths = [(key, folder / f"{name}{suffix}") for key, name in names.items() for suffix in _SUFFIXES]
+    return {key: sha256_file(path) for key, path in paths if path.is_file()}
+
+
 def has_vectors(folder: Path) -> bool:
     """Return whether a folder has vectors of its documents."""
     return any((folder / f"{_OF_DOCUMENTS}{suffix}").is_file() for suffix in _SUFFIXES)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taugate.ingestion.importers.dialects import Dialect, Rows, read_rows
+from taugate.ingestion.importers.dialects import DelimitedRows, Dialect, read_rows
 from taugate.ingestion.importers.table_rows import USUAL_NAMES, is_typed
 
 DELIMITERS = "\t;|,"
@@ -33,7 +33,7 @@ class Reading:
     """
 
     dialect: Dialect
-    rows: Rows
+    rows: DelimitedRows
     width: int
     first: int
     irregular: list[int]
@@ -128,7 +128,7 @@ def _read(lines: Sequence[str], dialect: Dialect, *, partial: bool = False) -> R
     return Reading(dialect, rows, width, first, irregular)
 
 
-def _width(rows: Rows) -> int:
+def _width(rows: DelimitedRows) -> int:
     """Return the number of fields of the header: that of the first row, unless most rows have another number."""
     head = rows.rows[0]
     regular = sum(_is_regular(row, len(head)) for row in rows.rows)

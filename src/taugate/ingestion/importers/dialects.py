@@ -39,7 +39,7 @@ class Dialect:
 
 
 @dataclass(slots=True)
-class Rows:
+class DelimitedRows:
     """The rows of a delimited text, without empty lines.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rows:
 
 def read_rows(
     lines: Sequence[str], dialect: Dialect, width: int | None = None, *, partial: bool = False
-) -> Rows | None:
+) -> DelimitedRows | None:
     """Read delimited text.
 
     Args:
@@ -68,7 +68,7 @@ def read_rows(
     Returns:
         The rows, or None if most rows are faulty, or quotes that do not end take too long to read.
     """
-    result = Rows()
+    result = DelimitedRows()
     begin = read_ahead = 0
     while begin < len(lines):
         start = begin

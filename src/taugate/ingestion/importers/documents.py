@@ -3,7 +3,6 @@
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import orjson
 
@@ -11,6 +10,7 @@ from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunk, Chunker
 from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.documents.store import MetadataValue
+from taugate.storage.json_values import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class ImportedDocument:
         chunks = self._chunks(chunker)
         lines = []
         for number, chunk in enumerate(chunks):
-            chunk_fields: dict[str, Any] = {"heading": chunk.heading, "page": chunk.page}
-            line: dict[str, Any] = {
+            chunk_fields: dict[str, Json] = {"heading": chunk.heading, "page": chunk.page}
+            line: dict[str, Json] = {
                 "_id": f"{self.id}{mark}{number}" if len(chunks) > 1 else self.id,
                 "title": chunk.title,
                 "text": self.content.text[chunk.start : chunk.end],

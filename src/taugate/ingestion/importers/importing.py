@@ -26,8 +26,8 @@ from taugate.ingestion.importers.source_files import FileNote, Skipped
 from taugate.ingestion.importers.target import (
     PARTIAL,
     ImportRecord,
+    check_import_target,
     check_names,
-    check_target,
     document_digests,
     new_corpus,
     publish_corpus,
@@ -127,7 +127,7 @@ def import_files(
     for source in sources:
         if not source.exists():
             raise InputError(f"{source}: no such file or folder; name files or folders to import")
-    check_target(plan.data)
+    check_import_target(plan.data)
     check_names(plan.data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
     prefixes = {source: f"{source_name(source)}/" if len(sources) > 1 else "" for source in sources}
@@ -164,7 +164,7 @@ def import_corpus(
             was not made by an import.
     """
     data = plan.data
-    check_target(data)
+    check_import_target(data)
     result = ImportResult()
     with ExitStack() as stack:
         if not plan.dry_run:

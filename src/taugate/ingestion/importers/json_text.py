@@ -14,6 +14,7 @@ from taugate.ingestion.importers.plain_text import DecodedText, decode_text
 from taugate.ingestion.importers.records import MarkdownText
 from taugate.ingestion.importers.rich_text import MARKUP
 from taugate.ingestion.parsed import UnreadableFile
+from taugate.storage.json_values import Json
 
 _NAMES = (
     "p div span a b i u em strong small sub sup ul ol li dl dt dd h[1-6] table thead tbody tr td th blockquote pre "
@@ -72,9 +73,9 @@ class JsonReader:
             yield _converted(value)
             at = _skip(text, end)
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Json]:
         """Make an object of its members; all values of a repeated name are kept."""
-        members: dict[str, Any] = {}
+        members: dict[str, Json] = {}
         for name, value in pairs:
             converted = _converted(value, name)
             if name in members and members[name] != converted:

@@ -63,7 +63,7 @@ class Leaf:
     @property
     def text(self) -> str:
         """The value as text."""
-        return shown(self.value) if self.written is None else self.written
+        return value_text(self.value) if self.written is None else self.written
 
     @property
     def shows_more(self) -> bool:
@@ -72,7 +72,7 @@ class Leaf:
             return False
         # Zeros begin a number that is a code, and the parts of a date.
         strip = str.strip if isinstance(self.value, str) else str.rstrip
-        texts = (self.written.casefold(), shown(self.value).casefold())
+        texts = (self.written.casefold(), value_text(self.value).casefold())
         written, value = ({strip(run, "0") for run in _RUN.findall(text)} for text in texts)
         return not written <= value
 
@@ -120,7 +120,7 @@ def _of_list(values: list[object], path: str, *, listed: bool) -> Iterator[Leaf]
         tags = metadata_value(strings)
         if tags is not None:
             yield Leaf(path, tags, listed)
-        elif scalars := [shown(scalar) for value in strings if (scalar := scalar_of(value)) not in {None, ""}]:
+        elif scalars := [value_text(scalar) for value in strings if (scalar := scalar_of(value)) not in {None, ""}]:
             yield Leaf(path, ", ".join(scalars), listed=True)  # of several kinds, which filters cannot use
         return
     for value in values:
@@ -178,7 +178,7 @@ def scalar_of(value: object) -> MetadataValue:
     return str(value)
 
 
-def shown(value: MetadataValue) -> str:
+def value_text(value: MetadataValue) -> str:
     """Return a scalar or a list of strings as text; booleans as in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import cast
 
 import orjson
 
@@ -11,6 +11,7 @@ from taugate.ingestion.importers.html_source import read_source
 from taugate.ingestion.importers.markdown import parse_markdown
 from taugate.ingestion.importers.plain_text import decode_text
 from taugate.ingestion.parsed import ParsedFile, UnreadableFile
+from taugate.storage.json_values import Json
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NO_TEXT = {
@@ -59,7 +60,7 @@ def _strings(value: object, name: str = "") -> Iterator[str]:
         yield read_source(text) if name in {"text/html", "html"} else text
 
 
-def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
+def _cells(notebook: object) -> Iterator[Mapping[str, Json]]:
     """Yield the cells of a notebook; before version 4, they are in worksheets."""
     if not isinstance(notebook, Mapping):
         return
@@ -69,12 +70,12 @@ def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
         yield from (cell for cell in (cells if isinstance(cells, list) else []) if isinstance(cell, Mapping))
 
 
-def _parts(cell: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
+def _parts(cell: Mapping[str, Json]) -> Iterator[tuple[bool, str]]:
     """Yield the text of a cell and its outputs, each with whether it is Markdown."""
     kind = cell.get("cell_type")
     source = _text(cell.get("source", cell.get("input")))
     if kind == "heading":  # before version 4
-        source = f"{'#' * int(cell.get('level', 1))} {source}"
+        source = f"{'#' * int(cast(int, cell.get('level', 1)))} {source}"
     yield kind in {"markdown", "heading"}, source
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else []:

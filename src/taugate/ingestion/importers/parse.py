@@ -132,11 +132,6 @@ def kind_of(path: Path) -> str | None:
     return kind if kind in PARSERS else None
 
 
-def parse_file(path: Path) -> list[ParsedDocument]:
-    """Return the documents of one file; the parameter and the errors are those of `read_file`."""
-    return read_file(path).documents
-
-
 def read_file(path: Path) -> ReadFile:
     """Read one file, in this process.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.nested import Leaf, leaves, own_text_of, scalar_of, shown, text_of
+from taugate.ingestion.importers.nested import Leaf, leaves, own_text_of, scalar_of, text_of, value_text
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -163,7 +163,7 @@ def _title(value: object) -> str:
     """Return the title of a record on one line, or ""."""
     text = text_of(value)
     if text is None and not isinstance(value, Mapping | list):
-        text = shown(scalar) if (scalar := scalar_of(value)) is not None else ""
+        text = value_text(scalar) if (scalar := scalar_of(value)) is not None else ""
     return (text or "").strip()
 
 

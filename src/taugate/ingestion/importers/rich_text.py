@@ -5,7 +5,9 @@ Editor.js, ProseMirror, TipTap, Lexical, Slate, Draft.js, Quill, Notion, Content
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import TypeGuard
+
+from taugate.storage.json_values import Json
 
 _TYPES = ("type", "nodeType", "_type")
 _TEXTS = ("text", "value", "plain_text", "insert")
@@ -87,8 +89,8 @@ def _is_child(value: object) -> bool:
     return _is_node(value) or (isinstance(value, Mapping) and isinstance(value.get("text"), str))
 
 
-def _type(node: Mapping[str, Any]) -> str | None:
-    return next((node[name] for name in _TYPES if isinstance(node.get(name), str)), None)
+def _type(node: Mapping[str, Json]) -> str | None:
+    return next((kind for name in _TYPES if isinstance(kind := node.get(name), str)), None)
 
 
 def _shows_all(value: object) -> bool:
@@ -126,14 +128,14 @@ def _blocks(value: object) -> Iterator[str]:
                 yield from _blocks(child)
 
 
-def _is_inline(value: object) -> TypeGuard[Mapping[str, Any] | str]:
+def _is_inline(value: object) -> TypeGuard[Mapping[str, Json] | str]:
     if not isinstance(value, Mapping):
         return isinstance(value, str)
     kind = _type(value)
     return bool(_INLINE.search(kind)) if kind is not None else any(name in value for name in _TEXTS)
 
 
-def _inline(node: Mapping[str, Any] | str) -> str:
+def _inline(node: Mapping[str, Json] | str) -> str:
     """Return the text of a node within a paragraph."""
     if isinstance(node, str):
         return node

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unicodedata import normalize
 
 from taugate.ingestion.importers.scripts import without_scripts
-from taugate.ingestion.importers.word_share import UNSPACED, pieces, texts_of
+from taugate.ingestion.importers.word_share import UNSPACED, document_texts, pieces
 from taugate.ingestion.parsed import ParsedDocument
 
 _RAISED = "\u00b2\u00b3\u00b9\u2070-\u208e"
@@ -33,7 +33,7 @@ def lost_numbers(source_text: str, documents: Sequence[ParsedDocument], left_out
     """
     shown = Counter(_words_with_digit([source_text]))
     shown.subtract(_words_with_digit([left_out]))
-    texts = [text for document in documents for text in texts_of(document)]
+    texts = [text for document in documents for text in document_texts(document)]
     kept = Counter(_words_with_digit(texts))
     # A plain reading may overlook that a digit is raised, and writes dates and lists of numbers as the file does.
     kept |= Counter(

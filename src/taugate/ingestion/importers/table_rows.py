@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any
 
-from taugate.ingestion.importers.nested import plain_value, scalar_of, shown, written_form
+from taugate.ingestion.importers.nested import plain_value, scalar_of, value_text, written_form
 from taugate.ingestion.importers.records import ID_FIELDS, TEXT_FIELDS, records_to_documents
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
@@ -230,4 +230,4 @@ def cell_text(cell: object) -> str:
         return " ".join(cell.split())
     if isinstance(cell, date | time):
         return cell.isoformat()
-    return "" if (scalar := scalar_of(cell)) is None else shown(scalar)
+    return "" if (scalar := scalar_of(cell)) is None else value_text(scalar)

@@ -44,7 +44,7 @@ class ImportRecord(BaseModel):
     version: str = ""
 
 
-def check_target(data: Path) -> None:
+def check_import_target(data: Path) -> None:
     """Check that the target is a folder without a corpus, or with an imported one.
 
     Raises:

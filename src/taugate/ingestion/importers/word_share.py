@@ -79,14 +79,14 @@ def share_kept(source_text: str, documents: Iterable[ParsedDocument], left_out: 
     words = count_words([source_text]) - count_words([left_out])
     if not words:
         return 1.0
-    texts = [text for document in documents for text in texts_of(document)]
+    texts = [text for document in documents for text in document_texts(document)]
     kept = count_words(texts)
     if words - kept:
         kept |= count_words(map(without_scripts, texts))
     return (words & kept).total() / words.total()
 
 
-def texts_of(document: ParsedDocument) -> Iterator[str]:
+def document_texts(document: ParsedDocument) -> Iterator[str]:
     """Yield everything that a document says: its key, title, text and metadata."""
     yield from (document.key, document.title, document.text)
     for value in document.metadata.values():

@@ -118,7 +118,7 @@ def _drawn_of_release(
     if release.manifest.data.sha256["corpus"] != corpus_digest(data):
         raise InputError(
             f"{data / CORPUS}: release {release.manifest.release_id} was made of another corpus; make a release of "
-            f"this one first: taugate update {data} --releases DIR"
+            f"this one first: taugate recalibrate {data} --releases DIR"
         )
     candidates = population(data, earlier, logged(logs, release.manifest.data.name))
     for remark in candidates.remarks:

@@ -20,7 +20,7 @@ _MAD = 1.4826  # turns the median deviation of a normal variable into its standa
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
+class UserVote:
     """A judgement of a result by a user.
 
     Attributes:
@@ -45,7 +45,7 @@ class Vote:
         return self.key if self.key is not None else ("reply", self.reply)
 
 
-def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
+def outlying_keys(votes: Sequence[UserVote], shown: Mapping[str, int]) -> set[str]:
     """Return the keys that call far more or fewer results relevant than others do, or judge far more of what they see.
 
     Keys with fewer than 20 judgements are never outlying, and no key is if fewer than 5 have as many. A share has to be
@@ -55,7 +55,7 @@ def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
         votes: Distinct judgements.
         shown: Number of results shown to each key.
     """
-    by_key: dict[str, list[Vote]] = defaultdict(list)
+    by_key: dict[str, list[UserVote]] = defaultdict(list)
     for vote in votes:
         if vote.key is not None:
             by_key[vote.key].append(vote)
@@ -65,9 +65,9 @@ def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
     return _outliers(relevant, both_sides=True) | _outliers(judged, both_sides=False)
 
 
-def limit_by_key(votes: Iterable[Vote], max_by_key: int) -> list[Vote]:
+def limit_by_key(votes: Iterable[UserVote], max_by_key: int) -> list[UserVote]:
     """Take at most `max_by_key` judgements of each key, a reproducible sample; judgements without a key are kept."""
-    by_key: dict[str, list[Vote]] = defaultdict(list)
+    by_key: dict[str, list[UserVote]] = defaultdict(list)
     taken = []
     for vote in votes:
         if vote.key is None:
@@ -80,7 +80,7 @@ def limit_by_key(votes: Iterable[Vote], max_by_key: int) -> list[Vote]:
     return taken
 
 
-def majority(votes: Collection[Vote]) -> bool | None:
+def majority(votes: Collection[UserVote]) -> bool | None:
     """Return the opinion of the majority on one result, None for a tie.
 
     Only the latest judgement of each voter counts.

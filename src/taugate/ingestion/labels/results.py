@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
-from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.reader import Release
 
 Float64 = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Results:
     relevance: Float64 | None
 
 
-def search(release: Release, texts: Sequence[str]) -> Results:
+def search_uncut(release: Release, texts: Sequence[str]) -> Results:
     """Search for queries as the service does, without applying the threshold.
 
     Args:
@@ -46,7 +46,7 @@ def search(release: Release, texts: Sequence[str]) -> Results:
         top = retriever.index.search(vectors, policy.k)
         relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
         positions.append(top.positions)
-        decisions.append(decision_scores(policy.kind, top.scores, relevance))
+        decisions.append(POLICIES[policy.kind].decide(top.scores, relevance))
         if relevance is not None:
             relevances.append(relevance.astype(np.float64))
     return Results(

@@ -17,7 +17,7 @@ from taugate.ingestion.dataset.editing import QueryFile
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.labels.population import Population, PopulationQuery
-from taugate.ingestion.labels.results import lexical_candidates, search
+from taugate.ingestion.labels.results import lexical_candidates, search_uncut
 from taugate.ingestion.labels.sampling import NAMES, outcome_deviations, strata_of, stratum_order
 from taugate.retrieval.release.reader import Release
 from taugate.storage.files import atomic_write, read_bounded, sha256_file
@@ -99,7 +99,7 @@ def draw_round(
     population = candidates.queries
     searched = [population[place] for place in np.sort(rng.permutation(len(population))[:MAX_SEARCHED]).tolist()]
     say(f"searching for {len(searched):,} of {len(population):,} queries")
-    results = search(release, [query.text for query in searched])
+    results = search_uncut(release, [query.text for query in searched])
     tau = release.retriever.policy.tau
     strata = strata_of(results.decisions, tau)
     sizes = np.bincount(strata, minlength=len(NAMES))

@@ -18,7 +18,7 @@ from taugate.ingestion.dataset.lines import read_objects, required_id
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import DatasetQuery
 from taugate.ingestion.labels.propensities import enough_votes, judged_by_place, max_weight
-from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, Vote, limit_by_key, majority, outlying_keys
+from taugate.ingestion.labels.raters import MAX_BY_KEY, MIN_VOTES, UserVote, limit_by_key, majority, outlying_keys
 from taugate.retrieval.comparability import NotComparable
 
 # Reasons why judgements are not used: the name in the result, and the text shown to the user.
@@ -165,7 +165,7 @@ class _Traffic:
         # Reasons why replies cannot be used, by their id, and by query and key for judgements that name no reply.
         self._unusable: dict[str | tuple[int, str | None], str] = {}
         self._hashed: set[int] = set()  # queries whose text no log has
-        self._votes: list[Vote] = []
+        self._votes: list[UserVote] = []
 
     @classmethod
     def read(cls, logs: Sequence[Path], collection: str, documents: set[str], left_out: Counter[str]) -> "_Traffic":
@@ -223,14 +223,16 @@ class _Traffic:
             showing = to_key[-1:] or ([] if reason else showing[-1:])
         if query is None or not showing:
             return reason or ("not_shown" if replies else "unknown_reply")
-        self._votes.append(Vote(judged.at, showing[0].reply, judged.key, query, judged.document_id, judged.relevant))
+        self._votes.append(
+            UserVote(judged.at, showing[0].reply, judged.key, query, judged.document_id, judged.relevant)
+        )
         return None
 
     def rows(self, max_by_key: int, votes: int, left_out: Counter[str]) -> dict[int, list[_Row]]:
         """Return the rows of each judged query; for the parameters see `learn_from_traffic`."""
         believed = self._believed(max_by_key, left_out)
         probabilities = self._judged_by_place(believed)
-        by_query: dict[int, dict[str, list[Vote]]] = defaultdict(lambda: defaultdict(list))
+        by_query: dict[int, dict[str, list[UserVote]]] = defaultdict(lambda: defaultdict(list))
         for vote in believed:
             by_query[vote.query][vote.document].append(vote)
         rows = {}
@@ -250,7 +252,7 @@ class _Traffic:
                 left_out["no_answer"] += sum(len(by_document[row.document]) for row in judged)
         return {query: judged for query, judged in rows.items() if judged}
 
-    def _believed(self, max_by_key: int, left_out: Counter[str]) -> list[Vote]:
+    def _believed(self, max_by_key: int, left_out: Counter[str]) -> list[UserVote]:
         """Leave out outlying keys with all replies to them, and judgements beyond the limit of a key."""
         distinct = list({(vote.voter, vote.reply, vote.document, vote.relevant): vote for vote in self._votes}.values())
         shown: Counter[str] = Counter()
@@ -267,7 +269,7 @@ class _Traffic:
         left_out["capped"] += len(believed) - len(taken)
         return taken
 
-    def _judged_by_place(self, votes: Sequence[Vote]) -> Mapping[int, float]:
+    def _judged_by_place(self, votes: Sequence[UserVote]) -> Mapping[int, float]:
         """Return the probability that a result is judged, by its place in the reply, from 0."""
         judged = {(vote.reply, vote.document) for vote in votes}
         shown, taken = Counter[int](), Counter[int]()

@@ -17,7 +17,7 @@ from taugate.ingestion.labels.sampling import weights
 from taugate.ingestion.labels.session import Documents, Question, all_questions, finished
 
 
-class Judged(NamedTuple):
+class FinishedQuery(NamedTuple):
     """A query that at least one judge has finished.
 
     Attributes:
@@ -65,7 +65,7 @@ class Verdicts:
     """
 
     sample: Round
-    judged: Sequence[Judged]
+    judged: Sequence[FinishedQuery]
     earlier: Mapping[str, float | None]
     agreements: Mapping[tuple[str, str], Agreement]
     disagreements: Sequence[Disagreement]
@@ -89,7 +89,7 @@ class Verdicts:
         by_stratum = weights(sample.sizes, counts)
         simple = len(sample.sizes) == 1 and not weighted
         judged = [
-            Judged(
+            FinishedQuery(
                 query,
                 _grades(query, documents, by_judge),
                 None if simple else (1 - share) * by_stratum[query.stratum],

@@ -10,7 +10,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.ingestion.queries.crop import sampling_key
 from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.queries.substitutes import DATES, asks_amount, opposite
-from taugate.ingestion.queries.term_index import Term, TermIndex, stem, terms
+from taugate.ingestion.queries.term_index import Term, TermIndex, index_terms, stem
 
 _MAX_SOURCES = 2000  # labelled queries to read: twenty for each near miss, which bounds time and memory
 _TRIES = 1000  # names of other queries to try for one query
@@ -131,7 +131,7 @@ class ChangedQueries:
         rows = [row for row, query in enumerate(labelled) if query.origin != "crop"]
         order = sorted(rows, key=lambda row: sampling_key(labelled[row].id, seed))[:_MAX_SOURCES]
         queries = {
-            row: _Query(labelled[row].text, terms(labelled[row].text), frozenset(labelled[row].relevant))
+            row: _Query(labelled[row].text, index_terms(labelled[row].text), frozenset(labelled[row].relevant))
             for row in order
         }
         rng = np.random.default_rng(seed)

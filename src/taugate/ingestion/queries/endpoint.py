@@ -7,7 +7,7 @@ import orjson
 
 from taugate.ingestion.queries.prompt import MAX_REPLY, TEMPERATURE, TOP_P, Prompt
 from taugate.ingestion.queries.replies import Completion
-from taugate.storage.json_endpoint import JsonEndpoint, Wording
+from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
 from taugate.storage.retries import PatientRequests
 
 PARALLEL = 4  # concurrent requests: the lowest rate limits of providers allow it
@@ -15,7 +15,7 @@ TRIES = 6  # of one request
 TIMEOUT_SECONDS = 120.0  # of one request: a model on a processor may take most of it
 _FIRST_WAIT = 1.0  # seconds before the second attempt
 _MAX_BYTES = 4 << 20  # of a response, which holds one line of text
-_WORDING = Wording(
+_WORDING = EndpointWording(
     url="--endpoint",
     model="--model",
     key="TAUGATE_LLM_KEY",
@@ -25,7 +25,7 @@ _WORDING = Wording(
 )
 
 
-class Endpoint:
+class ModelEndpoint:
     """A model of an OpenAI-compatible server, such as vLLM, llama.cpp, Ollama or a provider.
 
     It honours Retry-After, waits longer after each failure, and gives up a request after TRIES attempts.

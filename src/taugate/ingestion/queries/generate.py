@@ -1,6 +1,7 @@
 """Generated queries: one for each of a sample of documents, written beside the queries by people."""
 
 import heapq
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from taugate.ingestion.queries.crop import crop, sampling_key
 MAX_QUERIES = 1000
 
 
-class Source(NamedTuple):
+class SourceDocument(NamedTuple):
     """A document that a query is made from.
 
     Attributes:
@@ -52,7 +53,7 @@ class GeneratedQueries:
     documents: int = 0
 
 
-def generate_crops(data: Path, max_documents: int, seed: int) -> GeneratedQueries:
+def generate_crops(data: Path, max_documents: int, seed: int, share: float = 1.0) -> GeneratedQueries:
     """Crop a query from each document of a seeded sample, and write queries and judgements into the data set.
 
     A query's only relevant passage is the one that it was cropped from. Crops of an earlier run are replaced; every
@@ -63,6 +64,7 @@ def generate_crops(data: Path, max_documents: int, seed: int) -> GeneratedQuerie
         data: Folder of the data set.
         max_documents: Number of documents to sample.
         seed: Seed of sample and crops.
+        share: Largest share of the chunks of a document, see `sample_documents`.
 
     Raises:
         InputError: If the corpus cannot be read or gives no query; then nothing is written.
@@ -70,7 +72,7 @@ def generate_crops(data: Path, max_documents: int, seed: int) -> GeneratedQuerie
     check_request(data, max_documents)
     with sole_writer(data):
         result = GeneratedQueries()
-        sources, result.documents = sample_documents(data / CORPUS, max_documents, seed)
+        sources, result.documents = sample_documents(data / CORPUS, max_documents, seed, share)
         before = QueryFile.read(data)
         earlier = before.texts("crop")
         crops = _crops(sources, seed, before.texts(other_than="crop"), result)
@@ -104,13 +106,17 @@ def _nothing_kept(lost: Losses) -> str:
     return "no document is long enough to crop a query from; add longer ones"
 
 
-def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[Source], int]:
+def sample_documents(
+    corpus: Path, max_documents: int, seed: int, share: float = 1.0
+) -> tuple[list[SourceDocument], int]:
     """Draw a sample of documents that depends on the seed, but not on their order.
 
     Args:
         corpus: Path of corpus.jsonl.
         max_documents: Size of the sample.
         seed: Seed of the sample.
+        share: Largest share of the chunks of a document, rounded up, so that no long document has most of the sample;
+            .3 in the diversity paper (§3.1).
 
     Returns:
         The sample in the order of the corpus, and the number of documents in the corpus.
@@ -118,24 +124,36 @@ def sample_documents(corpus: Path, max_documents: int, seed: int) -> tuple[list[
     Raises:
         InputError: If the corpus cannot be read; LineError if a line is invalid.
     """
-    chosen: list[tuple[int, int, Source]] = []
+    chosen: list[tuple[int, int, SourceDocument]] = []
     seen: dict[str, int] = {}
-    empty = 0
+    empty, allowed = 0, None if share == 1 else _chunks_within(corpus, seed, share)
     for position, (line, record) in enumerate(read_objects(corpus)):
         identifier = required_id(corpus, line, record, seen)
         text, title = text_and_title(corpus, line, record)
         if not text:
             empty += 1
             continue
-        source = Source(-sampling_key(identifier, seed), identifier, text, title or "")
+        if allowed is not None and identifier not in allowed:
+            continue
+        source = SourceDocument(-sampling_key(identifier, seed), identifier, text, title or "")
         push = heapq.heappush if len(chosen) < max_documents else heapq.heappushpop
         push(chosen, (source.key, position, source))
     sample = [source for _, _, source in sorted(chosen, key=lambda item: item[1])]
     return sample, len(seen) - empty
 
 
+def _chunks_within(corpus: Path, seed: int, share: float) -> set[str]:
+    """Return the ids of a share of each document's chunks, those with the lowest keys."""
+    chunks: dict[str, list[tuple[int, str]]] = {}
+    seen: dict[str, int] = {}
+    for line, record in read_objects(corpus):
+        name = required_id(corpus, line, record, seen)
+        chunks.setdefault(str(record.get("parent", name)), []).append((sampling_key(name, seed), name))
+    return {name for members in chunks.values() for _, name in sorted(members)[: math.ceil(share * len(members))]}
+
+
 def _crops(
-    sources: list[Source], seed: int, existing: Mapping[str, str], result: GeneratedQueries
+    sources: list[SourceDocument], seed: int, existing: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
     """Return the text and the document id of each crop, by query id, and count the documents without one.
 

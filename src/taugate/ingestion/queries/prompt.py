@@ -24,8 +24,10 @@ TEMPERATURE = 1.0
 TOP_P = 0.9
 INSTRUCTION = (
     "You read a document and write one question that a person might ask and that the document answers. "
-    "Write the question in the language of the document, on one line, and nothing else."
+    "Write the question in the language of the document, on one line, and nothing else. If the document has too little "
+    "information for a question, write only: none."
 )
+_NOTHING = "none"  # the reply that INSTRUCTION asks for in that case, as the diversity paper's prompt does (§3.2.1)
 
 
 class Example(NamedTuple):
@@ -78,7 +80,7 @@ class Prompt:
             examples: Examples in front of the document.
             seed: Seed of the run.
         """
-        document = shortened(text, MAX_DOCUMENT)
+        document = on_one_line(text, MAX_DOCUMENT)
         digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
         return cls(examples, document, int.from_bytes(digest[:4], "big") >> 1)
 
@@ -99,7 +101,7 @@ class Prompt:
         return [*messages, {"role": "user", "content": f"Document: {self.document}"}]
 
 
-def shortened(text: str, length: int) -> str:
+def on_one_line(text: str, length: int) -> str:
     """Return a text on one line, cut between two words if it is longer than `length` characters."""
     line = " ".join(text.split())
     if len(line) <= length:
@@ -126,7 +128,7 @@ def query_of(reply: str) -> str:
             if len(query) > 1 and query.startswith(first) and query.endswith(last):
                 query = query[1:-1].strip()
         if query:
-            return query
+            return "" if query.rstrip(".").casefold() == _NOTHING else query
     return ""
 
 
@@ -141,8 +143,8 @@ def read_examples(path: Path) -> tuple[Example, ...]:
     """
     examples = tuple(
         Example(
-            shortened(required_text(path, line, record, "document"), MAX_DOCUMENT),
-            shortened(required_text(path, line, record, "query"), MAX_EXAMPLE),
+            on_one_line(required_text(path, line, record, "document"), MAX_DOCUMENT),
+            on_one_line(required_text(path, line, record, "query"), MAX_EXAMPLE),
         )
         for line, record in read_objects(path, 'write one {"document": …, "query": …} a line')
     )

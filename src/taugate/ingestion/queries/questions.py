@@ -30,9 +30,9 @@ from taugate.ingestion.queries.prompt import (
     MAX_EXAMPLE,
     Example,
     Prompt,
+    on_one_line,
     query_of,
     read_examples,
-    shortened,
 )
 from taugate.ingestion.queries.question_rule import QuestionRule
 from taugate.ingestion.queries.replies import Completion, LanguageModel, ReplyCache
@@ -71,7 +71,9 @@ class QuestionPlan:
         return {prompt: reply for prompt, reply in replies.items() if reply is not None}
 
 
-def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | None) -> QuestionPlan:
+def plan_questions(
+    data: Path, max_documents: int, seed: int, examples: Path | None, share: float = 1.0
+) -> QuestionPlan:
     """Sample the documents that a model is asked about, and write a prompt for each.
 
     Args:
@@ -80,6 +82,7 @@ def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | N
         seed: Seed of the sample, of the choice of examples, and of the model's sampling.
         examples: File with the examples of the prompt; None for three labelled queries by people or, with fewer, for
             three that come with Taugate.
+        share: Largest share of the chunks of a document, see `sample_documents`.
 
     Raises:
         InputError: If a file cannot be read; LineError if a line is invalid.
@@ -92,7 +95,7 @@ def plan_questions(data: Path, max_documents: int, seed: int, examples: Path | N
         source = "labelled queries of the data set"
     else:
         chosen, source = BUILT_IN, "built in"
-    sampled, documents = sample_documents(data / CORPUS, max_documents, seed)
+    sampled, documents = sample_documents(data / CORPUS, max_documents, seed, share)
     if not sampled:
         raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
     texts = [f"{source.title} {source.text}" if source.title else source.text for source in sampled]
@@ -124,7 +127,7 @@ def _labelled_examples(data: Path, before: QueryFile, seed: int) -> tuple[Exampl
     for name in tried:
         document = answers[name]
         if document in texts and document not in chosen and len(chosen) < EXAMPLES:
-            text, query = shortened(texts[document], MAX_EXAMPLE), shortened(human_queries[name], MAX_EXAMPLE)
+            text, query = on_one_line(texts[document], MAX_EXAMPLE), on_one_line(human_queries[name], MAX_EXAMPLE)
             chosen[document] = Example(text, query)
     return tuple(chosen.values()) if len(chosen) == EXAMPLES else ()
 

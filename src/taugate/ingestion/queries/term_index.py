@@ -50,7 +50,7 @@ class Term(NamedTuple):
         return len(self.text) == 4 and self.text.isascii() and self.text.isdecimal() and int(self.text) in _YEARS
 
 
-def terms(text: str) -> list[Term]:
+def index_terms(text: str) -> list[Term]:
     """Return the terms of a text in their order, without those of languages without spaces between words."""
     matches = [match for match in _TERM.finditer(text) if not _UNSPACED.search(match[0])]
     return [Term(match[0], match.start(), match.end(), stem(match[0].casefold())) for match in matches]

@@ -2,13 +2,14 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
 from taugate.errors import InputError, ReleaseError
-from taugate.ingestion.runs.search_request import PLACEHOLDER, Fields, at, fill, value_of
+from taugate.ingestion.runs.search_request import PLACEHOLDER, ExternalStore, Fields, at, fill, value_of
+from taugate.storage.json_values import Json
 
 _TIMEOUT = 60.0  # seconds of one search
 _SELECTS = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -17,7 +18,7 @@ _REMEDY = "correct the request, or the name of the collection"
 
 
 class PostgresStore:
-    """Tables of PostgreSQL; see Store. PostgreSQL itself refuses to write, whatever the statement is.
+    """Tables of PostgreSQL; see ExternalStore. PostgreSQL itself refuses to write, whatever the statement is.
 
     The body of a request is a SELECT with placeholders. Its columns are `id`, `score`, perhaps `text`, and further
     scores.
@@ -36,7 +37,7 @@ class PostgresStore:
         self._servers = PostgresServers([url], password, read_only=True, remedy=_REMEDY)
 
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
-        """See Store.send; the path is not used."""
+        """See ExternalStore.send; the path is not used."""
         if not isinstance(body, str) or not _SELECTS.match(body):
             raise InputError("the request is not a SELECT, and nothing else is sent; correct it")
         statement = PLACEHOLDER.sub(
@@ -44,7 +45,7 @@ class PostgresStore:
         )
         values = {match[1]: _parameter(value_of(match[1], fields)) for match in PLACEHOLDER.finditer(body)}
 
-        def request(connection: Any) -> list[dict[str, Any]]:  # noqa: ANN401 (psycopg is an extra)
+        def request(connection: Any) -> list[dict[str, Json]]:  # noqa: ANN401 (psycopg is an extra)
             cursor = connection.execute(statement.encode(), values)
             names = [column.name for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -53,7 +54,7 @@ class PostgresStore:
 
 
 class MilvusStore:
-    """Collections of Milvus; see Store. Only `MilvusClient.search` and `query` are called.
+    """Collections of Milvus; see ExternalStore. Only `MilvusClient.search` and `query` are called.
 
     The path of a request is the collection, and its body has the arguments of `search`, or of `query` if it has no
     `data`.
@@ -72,7 +73,7 @@ class MilvusStore:
         self._servers = MilvusServers([url], token, remedy=_REMEDY)
 
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
-        """See Store.send."""
+        """See ExternalStore.send."""
         arguments = fill(body, fields)
         if not isinstance(arguments, dict):
             raise InputError("the body is no object of arguments of MilvusClient.search; correct the request")
@@ -104,7 +105,11 @@ def _parameter(value: Any) -> Any:  # noqa: ANN401 (JSON)
     return orjson.dumps(value).decode() if isinstance(value, list | dict) else value
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: dict[str, Json]) -> dict[str, Json]:
     return {name: row[name] for name in row if name in _RESULT} | {
         "scores": {name: value for name, value in row.items() if name not in _RESULT}
     }
+
+
+# The databases by their kind; other kinds of store are asked over HTTP.
+DATABASES: Mapping[str, Callable[[str, str], ExternalStore]] = {"pgvector": PostgresStore, "milvus": MilvusStore}

@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
 StoreKind = Literal["qdrant", "elasticsearch", "weaviate", "pgvector", "milvus", "http"]
 # Names become a part of SQL, GraphQL and paths: letters, digits, and dots between schema and table.
@@ -43,7 +44,7 @@ class Names:
                 raise InputError(f"{name!r}: a name has letters, digits, dots, hyphens and underscores; use --request")
 
 
-def preset(kind: StoreKind, names: Names, *, has_vectors: bool) -> dict[str, Any]:
+def preset(kind: StoreKind, names: Names, *, has_vectors: bool) -> dict[str, Json]:
     """Return a request by the names of a store, with one list of results; a request of the user replaces its parts.
 
     Args:
@@ -69,12 +70,12 @@ def preset(kind: StoreKind, names: Names, *, has_vectors: bool) -> dict[str, Any
             raise InputError("--as http: needs --request, a file with the request and the places of its results")
 
 
-def _qdrant(names: Names) -> dict[str, Any]:
+def _qdrant(names: Names) -> dict[str, Json]:
     fields = [name for name in (names.id, names.text) if name]
     using = {"using": names.vector} if names.vector else {}
     return {
         "path": f"/collections/{names.collection}/points/query",
-        "body": {"query": "$vector", "limit": "$depth", "with_payload": fields or False} | using,
+        "body": {"query": "$vector", "limit": "$depth", "with_payload": fields or False, **using},
         "sample": {"query": {"sample": "random"}, "limit": "$count", "with_payload": fields},
         "results": "result.points",
         "id": f"payload.{names.id}" if names.id else "id",
@@ -83,14 +84,14 @@ def _qdrant(names: Names) -> dict[str, Any]:
     }
 
 
-def _elasticsearch(names: Names, *, has_vectors: bool) -> dict[str, Any]:
+def _elasticsearch(names: Names, *, has_vectors: bool) -> dict[str, Json]:
     fields = [name for name in (names.id, names.text) if name]
-    words = {"query": {"match": {names.words: "$query"}}}
     # Ten candidates per requested result, at most as many as Elasticsearch allows.
-    knn = {"field": names.vector or "vector", "query_vector": "$vector", "k": "$depth", "num_candidates": 1000}
+    knn: Json = {"field": names.vector or "vector", "query_vector": "$vector", "k": "$depth", "num_candidates": 1000}
+    query: dict[str, Json] = {"knn": knn} if has_vectors else {"query": {"match": {names.words: "$query"}}}
     return {
         "path": f"/{names.collection}/_search",
-        "body": ({"knn": knn} if has_vectors else words) | {"size": "$depth", "_source": fields or False},
+        "body": {**query, "size": "$depth", "_source": fields or False},
         "sample": {
             "query": {"function_score": {"query": {"match_all": {}}, "random_score": {}}},
             "size": "$count",
@@ -103,7 +104,7 @@ def _elasticsearch(names: Names, *, has_vectors: bool) -> dict[str, Any]:
     }
 
 
-def _weaviate(names: Names, *, has_vectors: bool) -> dict[str, Any]:
+def _weaviate(names: Names, *, has_vectors: bool) -> dict[str, Json]:
     fields = " ".join([*(name for name in (names.id, names.text) if name), "_additional{id score}"])
     vector = ",vector:$vector" if has_vectors else ""
     target = f',targetVectors:["{names.vector}"]' if names.vector else ""
@@ -119,7 +120,7 @@ def _weaviate(names: Names, *, has_vectors: bool) -> dict[str, Any]:
     }
 
 
-def _pgvector(names: Names) -> dict[str, Any]:
+def _pgvector(names: Names) -> dict[str, Json]:
     vector, columns = names.vector or "embedding", f"{names.id or 'id'} AS id"
     text = f", {names.text} AS text" if names.text else ""
     distance = f"{vector} <=> $vector::vector"
@@ -135,13 +136,13 @@ def _pgvector(names: Names) -> dict[str, Any]:
     }
 
 
-def _milvus(names: Names) -> dict[str, Any]:
+def _milvus(names: Names) -> dict[str, Json]:
     output = {"output_fields": [name for name in (names.id, names.text) if name]}
     anns = {"anns_field": names.vector} if names.vector else {}
     return {
         "path": names.collection,
-        "body": {"data": ["$vector"], "limit": "$depth"} | anns | output,
-        "sample": {"filter": "", "limit": "$count"} | output,
+        "body": {"data": ["$vector"], "limit": "$depth", **anns, **output},
+        "sample": {"filter": "", "limit": "$count", **output},
         "results": "results",
         "id": f"entity.{names.id}" if names.id else "id",
         "score": "distance",

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -17,12 +16,13 @@ from taugate.ingestion.dataset.off_topic import off_topic_sent
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.runs.search_request import Fields, StoreSearch
 from taugate.storage.files import atomic_write, sha256_json, writing
+from taugate.storage.json_values import Json
 
 _FIELDS = "fields"  # digest of the fields that the request uses beside the text
 _BLOCK = 1 << 16  # bytes that are read at a time to find the last line break
 
 
-def read_run_queries(path: Path) -> list[dict[str, Any]]:
+def read_run_queries(path: Path) -> list[dict[str, Json]]:
     """Read queries as in a data set; further fields, such as a vector, may be used in the request.
 
     Args:
@@ -112,7 +112,7 @@ class RunFile:
                 content = b"".join(line for number, line in enumerate(file, 1) if number in numbers)
             atomic_write(path, content)
 
-    def append(self, fields: Fields, results: Sequence[Mapping[str, Any]]) -> None:
+    def append(self, fields: Fields, results: Sequence[Mapping[str, Json]]) -> None:
         """Add a query with its results.
 
         Raises:
@@ -123,10 +123,10 @@ class RunFile:
         with writing(self._path), self._path.open("ab") as file:
             file.write(line)
 
-    def _query(self, fields: Fields) -> dict[str, object]:
+    def _query(self, fields: Fields) -> dict[str, Json]:
         """Return what a line says of its query: what makes its results comparable."""
         used = sha256_json([self._encoder, [fields.get(name) for name in self._used]])[:12]
-        query: dict[str, object] = {name: fields.get(name) for name in ("query_id", "query", "origin")}
+        query: dict[str, Json] = {name: fields.get(name) for name in ("query_id", "query", "origin")}
         return query | {_FIELDS: used if self._used or self._encoder else None}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import orjson
 
@@ -12,6 +13,7 @@ from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.dataset.queries import QUERIES
 from taugate.ingestion.runs.search_request import Fields
 from taugate.storage.files import atomic_write
+from taugate.storage.json_values import Json
 
 
 def add_documents(data: Path, texts: Mapping[str, str]) -> int:
@@ -55,10 +57,10 @@ def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]
     texts: dict[str, str] = {}
     missing = 0
     for _, record in read_objects(run):
-        for result in record["results"]:
+        for result in cast("list[dict[str, Json]]", record["results"]):
             text = result.get("text")
             if isinstance(text, str) and text.strip():
-                texts.setdefault(result["id"], text)
+                texts.setdefault(str(result["id"]), text)
             else:
                 missing += 1
     documents = add_documents(data, texts)
@@ -66,7 +68,9 @@ def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]
         before = QueryFile.read(data)
         earlier = before.texts()
         changed = {
-            fields["query_id"]: fields for fields in queries if earlier.get(fields["query_id"]) != fields["query"]
+            query_id: fields
+            for fields in queries
+            if earlier.get(query_id := str(fields["query_id"])) != fields["query"]
         }
         names = {"query_id": "_id", "query": "text", "origin": "origin"}
         lines = (_line({names[name]: fields[name] for name in names if name in fields}) for fields in changed.values())
@@ -75,5 +79,5 @@ def add_run(data: Path, run: Path, queries: Sequence[Fields]) -> tuple[int, int]
     return documents, missing
 
 
-def _line(record: Mapping[str, str]) -> bytes:
+def _line(record: Mapping[str, Json]) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)

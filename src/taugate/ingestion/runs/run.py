@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_text, stored_file
 from taugate.ingestion.dataset.queries import Origin, read_origin
 from taugate.ingestion.runs.search_request import finite_number
-from taugate.retrieval.release.manifest import ScoreScale
+from taugate.retrieval.policy.scales import SCALES, ScoreScale
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_file
+from taugate.storage.json_values import Json
 
 _MISSING = "give a TREC run, or JSON Lines with query_id and results"
 _TREC = "query Q0 document rank score tag"
@@ -138,7 +139,7 @@ class _Builder:
             raise LineError(self.path, line, f"rank {rank} after {results.ranks[-2]}", "list results best first")
         return tag
 
-    def add_object(self, line: int, record: dict[str, Any]) -> None:
+    def add_object(self, line: int, record: dict[str, Json]) -> None:
         """Add a query with its results from a line of JSON."""
         identifier = record.get("query_id")
         if not isinstance(identifier, str) or not identifier:
@@ -171,15 +172,16 @@ class _Builder:
         number = self.numbers.setdefault(document, len(self.numbers))
         if number in results.numbers:
             raise LineError(self.path, line, f"document {document!r} twice for one query", "list every document once")
-        score = -score if self.scale == "distance" else score
+        sign = SCALES[self.scale].sign
+        score *= sign
         if self.ordered and results.scores and score > results.scores[-1]:
             before, after = abs(results.scores[-1]), abs(score)
             remedy = (
                 "list distances in rising order, or leave out --scores distance"
-                if self.scale == "distance"
+                if sign < 0
                 else "list results best first; for distances, give --scores distance"
             )
-            shown = (before, after) if self.scale == "distance" else (results.scores[-1], score)
+            shown = (before, after) if sign < 0 else (results.scores[-1], score)
             raise LineError(self.path, line, f"score {shown[1]:g} after {shown[0]:g}", remedy)
         results.numbers[number] = None
         results.scores.append(score)

@@ -23,8 +23,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 
-Fields = Mapping[str, Any]  # values of placeholders
+Fields = Mapping[str, Json]  # values of placeholders
 PLACEHOLDER = re.compile(r"\$(\$|[A-Za-z_]\w*)")
 _QUOTED = 200  # letters of a reply that an error repeats
 _REPR = reprlib.Repr()
@@ -53,7 +54,7 @@ class ResultList(BaseModel):
     score: str
 
 
-class SearchRequest(ResultList):
+class StoreRequest(ResultList):
     """A request for the results of a query.
 
     Attributes:
@@ -84,7 +85,7 @@ class SearchRequest(ResultList):
         }
 
     @classmethod
-    def parse(cls, value: Mapping[str, Any], source: str) -> "SearchRequest":
+    def parse(cls, value: Mapping[str, Json], source: str) -> "StoreRequest":
         """Check a request.
 
         Args:
@@ -130,13 +131,13 @@ class StoreResult:
     scores: dict[str, float] = field(default_factory=dict)
     text: str | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """Return the result as it is written into a run."""
-        optional = {"scores": self.scores or None, "text": self.text}
-        return {"id": self.id, "score": self.score} | {name: value for name, value in optional.items() if value}
+        optional: dict[str, Json] = {"scores": self.scores or None, "text": self.text}
+        return {"id": self.id, "score": self.score, **{name: value for name, value in optional.items() if value}}
 
 
-class Store(Protocol):
+class ExternalStore(Protocol):
     """A search engine of the user, to which nothing is written."""
 
     def send(self, path: str, body: Any, fields: Fields) -> Any:  # noqa: ANN401 (JSON)
@@ -166,8 +167,8 @@ class StoreSearch:
         store: The store.
     """
 
-    request: SearchRequest
-    store: Store
+    request: StoreRequest
+    store: ExternalStore
 
     def search(self, fields: Fields) -> list[StoreResult]:
         """Return the results of a query in the order of the store; of results of one document, the first.
@@ -215,7 +216,7 @@ class StoreSearch:
             raise InputError(f"no document has a text at {request.text}; name its field with --text-field")
         return readable
 
-    def _own_scores(self, item: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    def _own_scores(self, item: Any) -> dict[str, Json]:  # noqa: ANN401 (JSON)
         """Return the further scores that a result has itself."""
         places = self.request.scores
         if isinstance(places, str):
@@ -225,11 +226,11 @@ class StoreSearch:
             return scores
         return {name: at(item, place) for name, place in places.items()}
 
-    def _scores(self, part: ResultList, reply: Any, fields: Fields) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    def _scores(self, part: ResultList, reply: Any, fields: Fields) -> dict[str, Json]:  # noqa: ANN401 (JSON)
         """Return the scores of a component by document, of which the first counts."""
         if part.body is not None:
             reply = self.store.send(part.path, part.body, fields)
-        scores: dict[str, Any] = {}
+        scores: dict[str, Json] = {}
         for item in listed(reply, part):
             scores.setdefault(_id_at(item, part.id), at(item, part.score))
         return scores

@@ -20,7 +20,7 @@ from taugate.retrieval.release.manifest import FileRecord
 from taugate.retrieval.release.signature import SIGNATURE_BYTES, TrustedKeys
 from taugate.retrieval.release.verify import read_manifest
 from taugate.storage.files import open_regular, set_mode, sync, sync_folder, write_synced, writing
-from taugate.storage.folders import publish, staging_folder
+from taugate.storage.folders import publish_folder, staging_folder
 from taugate.storage.object_store import Store, copy_bounded
 
 _REMEDY = "put the release there again"
@@ -113,7 +113,7 @@ def install_release(source: Source, releases: Path, name: str, trusted: TrustedK
         download_release(source, release, trusted)
         if (releases / name).exists():  # damaged
             (releases / name).rename(staging / "damaged")
-        publish(release, releases / name)
+        publish_folder(release, releases / name)
         sync_folder(releases)
 
 

@@ -19,6 +19,7 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.storage.json_values import Json
 from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None
@@ -63,7 +64,7 @@ class Document:
 
 def write_document(document: Document) -> bytes:
     """Return the JSON of a document on one line; equal documents give equal bytes."""
-    record: dict[str, object] = {
+    record: dict[str, Json] = {
         "_id": document.id,
         "title": document.title,
         "text": document.text,

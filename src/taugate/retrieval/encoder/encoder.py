@@ -15,15 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, processor_path
-from taugate.retrieval.encoder.endpoint_record import EndpointAccess, EndpointRecord
+from taugate.retrieval.encoder.endpoint_record import EndpointRecord
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
 from taugate.retrieval.encoder.graph_weights import LAYOUT
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.gpu import cuda_available
 from taugate.retrieval.vectors.inner_product import extended
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
+from taugate.storage.control_groups import processors
 from taugate.storage.files import sha256_files
 
 if TYPE_CHECKING:
@@ -197,22 +197,17 @@ class ExportedEncoder:
         return max(0, weights - self._tokenizer.get_vocab_size() * self.config.dimension)
 
     @classmethod
-    def load(cls, folder: Path, threads: int | None = None, access: EndpointAccess | None = None) -> "ExportedEncoder":
-        """Load an exported encoder, or prepare to reach the endpoint that its configuration names.
+    def load(cls, folder: Path, threads: int | None = None) -> Self:
+        """Load an exported encoder; `load_encoder` also reaches an endpoint.
 
         Args:
             folder: Folder of its files.
             threads: Number of threads for a batch, by default the processors that this process may use.
-            access: How to reach an endpoint, by default as the environment says.
 
         Raises:
             EncoderError: If a file is missing or invalid.
         """
         config = read_config(folder)
-        if config.runtime == "endpoint":
-            from taugate.retrieval.encoder.endpoint import EndpointEncoder  # loads httpx2, which few need
-
-            return EndpointEncoder.connect(folder, access or EndpointAccess.from_environment())
         model = _MODELS.get(config.runtime, MODEL)
         if config.runtime not in _MODELS or not (folder / model).is_file():
             raise EncoderError(f"{folder}: {model} missing; {_REMEDY}")

@@ -28,7 +28,7 @@ from taugate.retrieval.encoder.endpoint_reply import MAX_DIMENSION, max_reply_by
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.files import sha256_files
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import JsonEndpoint, RequestRefused, Wording
+from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint, RequestRefused
 from taugate.storage.retries import PatientRequests, PromptRequests, Requests
 
 BYTES_PER_TOKEN = 4
@@ -230,8 +230,8 @@ def _truncated(text: str, window: int) -> EndpointText:
     return EndpointText([], True, 0.0, content[:window].decode(errors="ignore"))
 
 
-def _wording(dialect: Dialect, *, job: bool) -> Wording:
-    return Wording(
+def _wording(dialect: Dialect, *, job: bool) -> EndpointWording:
+    return EndpointWording(
         url="--encoder" if job else URL,
         model="--model, --dimensions and --max-length",
         key=KEY_FILE,

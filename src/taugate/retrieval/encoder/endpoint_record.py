@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from taugate.errors import InputError
+from taugate.storage.json_values import Json
 from taugate.storage.secrets import read_secret
 
 Dialect = Literal["openai", "tei"]
@@ -35,7 +36,7 @@ class EndpointRecord(BaseModel):
     model: str | None = Field(default=None, max_length=_MAX_CHARS)
     dimensions: int | None = Field(default=None, ge=1)
 
-    def body(self, texts: Sequence[str]) -> dict[str, Any]:
+    def body(self, texts: Sequence[str]) -> dict[str, Json]:
         """Return the body of a request for the vectors of texts, JSON."""
         if self.dialect == "tei":
             return {"inputs": list(texts), "truncate": True}

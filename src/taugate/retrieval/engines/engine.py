@@ -22,10 +22,16 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.vectors.similarity import Float32
 
 EngineKind = Literal["milvus", "pgvector"]
+EngineChoice = Literal["faiss", EngineKind]
 Positions = NDArray[np.int64]
 PREFIX = "tg_"
 _CREATED = "made by taugate at "  # stored in collections, so it cannot change
 _NAME = re.compile(PREFIX + "[0-9a-f]{32}")
+
+
+def external(choice: EngineChoice) -> EngineKind | None:
+    """Return the engine outside the release; None if the release holds the vectors itself."""
+    return None if choice == "faiss" else choice
 
 
 class GraphParameters(BaseModel):

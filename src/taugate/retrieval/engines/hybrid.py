@@ -16,8 +16,8 @@ from taugate.retrieval.engines.engine import Positions
 from taugate.retrieval.engines.index import EngineIndex, in_batches, score_members
 from taugate.retrieval.engines.search import MAX_SCANNED, EngineSearch
 from taugate.retrieval.index.flat import MAX_CANDIDATES, SPARE
-from taugate.retrieval.index.hybrid import HybridIndex, Scored, vector_index, with_words
-from taugate.retrieval.index.lexical import Candidates, LexicalIndex
+from taugate.retrieval.index.hybrid import HybridIndex, Scored, require_words, vector_index
+from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors
@@ -30,7 +30,7 @@ NEAREST, _LIKELY = 4 * SPARE, 64
 # If at most this many documents meet a filter, their positions are requested first; for four times as many, PostgreSQL
 # took 12 ms instead of 4.
 _LISTED = 1024
-_NONE = Candidates(np.empty(0, np.int64), np.empty(0), complete=True)
+_NONE = LexicalCandidates(np.empty(0, np.int64), np.empty(0), complete=True)
 
 
 class EngineSearchable(Index, Protocol):
@@ -56,7 +56,7 @@ class _Listed:
     query: HybridVectors
     last: float
     scored: Scored
-    candidates: Candidates = _NONE
+    candidates: LexicalCandidates = _NONE
     unlisted: float = -np.inf
 
 
@@ -91,7 +91,7 @@ class EngineHybridIndex(HybridIndex):
         repeated for queries whose lists do not prove the result. If more than 1,024 documents meet a filter, the engine
         also says which of the candidates do.
         """
-        hybrid, k = with_words(queries), min(k, len(self))
+        hybrid, k = require_words(queries), min(k, len(self))
         search = self.vectors.begin(query_filter, observe, _LISTED)
         lists: dict[int, _Listed] = {}
         pending, fetch = [*range(len(hybrid))], min(k + NEAREST, len(self))
@@ -166,7 +166,7 @@ def collection_index(index: Index) -> EngineIndex | None:
     return vectors if isinstance(vectors, EngineIndex) else None
 
 
-def _chosen(candidates: Candidates, rows: NDArray[np.bool_] | slice) -> Candidates:
+def _chosen(candidates: LexicalCandidates, rows: NDArray[np.bool_] | slice) -> LexicalCandidates:
     return replace(candidates, positions=candidates.positions[rows], shares=candidates.shares[rows])
 
 

@@ -11,7 +11,7 @@ from taugate.retrieval.engines.engine import Collection, Positions, Rows
 from taugate.retrieval.engines.search import EngineSearch
 from taugate.retrieval.index.flat import brute_force_top_k
 from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
-from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
+from taugate.retrieval.index.top_k import DocumentScorer, DocumentSubset, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
@@ -141,7 +141,7 @@ def in_batches(search: Callable[[QueryVectors], TopK], queries: QueryVectors, k:
     return TopK(scores, positions)
 
 
-def score_members(index: Scorer, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
+def score_members(index: DocumentScorer, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
     """Return the k best documents of a small subset by scoring all of it; see Index.search_within."""
     results = [brute_force_top_k(index, queries[row : row + 1], k, within.positions) for row in range(len(queries))]
     scores, positions = zip(*results, strict=True)

@@ -1,7 +1,7 @@
 """Rows in the form that Milvus accepts: their fields, the largest size of a document, and rows per request."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
@@ -16,7 +16,16 @@ ROWS_A_REQUEST = 4096  # 4096 × (1.5 KB + 1 KB) is well below the 64 MB that a 
 _BYTES_A_REQUEST = 32 << 20  # fewer long documents are sent together
 
 
-def requests(first: int, shard: Rows) -> Iterator[list[dict[str, Any]]]:
+class MilvusRow(TypedDict):
+    """A row of a collection."""
+
+    position: int
+    vector: Float32
+    document: str
+    filters: dict[str, list[str] | dict[str, float]]
+
+
+def requests(first: int, shard: Rows) -> Iterator[list[MilvusRow]]:
     """Yield the rows of a shard in parts that fit into one request.
 
     Args:
@@ -26,7 +35,7 @@ def requests(first: int, shard: Rows) -> Iterator[list[dict[str, Any]]]:
     Raises:
         InputError: If a document is too large for Milvus.
     """
-    part: list[dict[str, Any]] = []
+    part: list[MilvusRow] = []
     size_of_part = 0
     for position, (vector, document) in enumerate(zip(shard.vectors, shard.documents, strict=True), first):
         row, size = _row(position, vector, document)
@@ -39,10 +48,10 @@ def requests(first: int, shard: Rows) -> Iterator[list[dict[str, Any]]]:
         yield part
 
 
-def _row(position: int, vector: Float32, document: Document) -> tuple[dict[str, Any], int]:
+def _row(position: int, vector: Float32, document: Document) -> tuple[MilvusRow, int]:
     """Return a row and its size in bytes."""
     fields = filterable(document)
-    filters = {"tokens": fields.tokens, "numbers": fields.numbers}
+    filters: dict[str, list[str] | dict[str, float]] = {"tokens": fields.tokens, "numbers": fields.numbers}
     written = write_document(document)
     sizes = {"text": len(written), "metadata": len(orjson.dumps(filters))}
     for part, size in sizes.items():
@@ -51,5 +60,5 @@ def _row(position: int, vector: Float32, document: Document) -> tuple[dict[str, 
                 f"document {document.id!r}: {part} of {size:,} bytes, but Milvus accepts {MAX_BYTES:,}; "
                 "split it into chunks"
             )
-    row = {"position": position, "vector": vector, "document": written.decode(), "filters": filters}
+    row: MilvusRow = {"position": position, "vector": vector, "document": written.decode(), "filters": filters}
     return row, vector.nbytes + sum(sizes.values())

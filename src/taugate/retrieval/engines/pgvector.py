@@ -38,7 +38,7 @@ from taugate.retrieval.engines.engine import (
     time_written,
 )
 from taugate.retrieval.engines.filters import FilterDialect, condition, filterable, id_condition
-from taugate.retrieval.engines.postgres import Connection, PostgresServers
+from taugate.retrieval.engines.postgres import DeadlineConnection, PostgresServers
 from taugate.retrieval.vectors.similarity import Float32
 
 _MAX_DIMENSIONS = 2000  # of a vector in an HNSW index (pgvector README, "HNSW")
@@ -77,7 +77,7 @@ class PgvectorEngine:
         if dimension > _MAX_DIMENSIONS:
             raise InputError(f"pgvector indexes up to {_MAX_DIMENSIONS} dimensions, not {dimension}; use a projection")
 
-        def request(connection: Connection) -> None:
+        def request(connection: DeadlineConnection) -> None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             if _exists(connection, name):
                 raise ReleaseError(f"the engine already has a collection {name}; drop it to upload it again")
@@ -93,7 +93,7 @@ class PgvectorEngine:
     def upload(self, name: str, first: int, shard: Rows, deadline: float) -> None:
         """See Engine.upload."""
 
-        def request(connection: Connection) -> None:
+        def request(connection: DeadlineConnection) -> None:
             columns = f"{_FIELDS}, tokens, numbers"
             with (
                 connection.cursor() as cursor,
@@ -109,7 +109,7 @@ class PgvectorEngine:
     def finish(self, name: str, graph: GraphParameters, deadline: float) -> None:
         """See Engine.finish."""
 
-        def request(connection: Connection) -> None:
+        def request(connection: DeadlineConnection) -> None:
             create = f"CREATE INDEX IF NOT EXISTS {check_name(name)}"  # names as PostgreSQL would choose them
             connection.execute(f"{create}_tokens_idx ON {name} USING gin (tokens)".encode())
             connection.execute(
@@ -135,7 +135,7 @@ class PgvectorEngine:
     def created(self, name: str, deadline: float) -> float | None:
         """See Engine.created."""
 
-        def request(connection: Connection) -> float | None:
+        def request(connection: DeadlineConnection) -> float | None:
             comment = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", (check_name(name),))
             row = comment.fetchone()
             return time_read(row[0]) if row else None
@@ -145,7 +145,7 @@ class PgvectorEngine:
     def collection(self, name: str, breadth: int, deadline: float) -> "PgvectorCollection":
         """See Engine.collection."""
 
-        def dimension(connection: Connection) -> int:
+        def dimension(connection: DeadlineConnection) -> int:
             if not _exists(connection, name):
                 raise no_such_collection(name)
             request = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'vector'"
@@ -154,7 +154,7 @@ class PgvectorEngine:
 
         return PgvectorCollection(name, self._readers.run(name, dimension, deadline), breadth, self._readers)
 
-    def _write(self, name: str, request: Callable[[Connection], object], deadline: float) -> None:
+    def _write(self, name: str, request: Callable[[DeadlineConnection], object], deadline: float) -> None:
         self._writer.run(name, request, deadline, retry=False)
 
 
@@ -177,7 +177,7 @@ class PgvectorCollection:
         statement = f"SELECT {_FIELDS} FROM {self.name} {meets} ORDER BY vector <#> %s::vector LIMIT {count}"  # noqa: S608
         breadth = min(max(self._breadth, count), _MAX_LIST)
 
-        def request(connection: Connection) -> list[list[tuple[Any, ...]]]:
+        def request(connection: DeadlineConnection) -> list[list[tuple[Any, ...]]]:
             connection.execute(
                 "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', %s, true), "
                 "set_config('plan_cache_mode', %s, true)",
@@ -202,7 +202,7 @@ class PgvectorCollection:
     def fetch(self, positions: Positions, deadline: float) -> Rows:
         """See Collection.fetch."""
 
-        def request(connection: Connection) -> list[tuple[Any, ...]]:
+        def request(connection: DeadlineConnection) -> list[tuple[Any, ...]]:
             statement = f"SELECT {_FIELDS} FROM {self.name} WHERE position = ANY(%s::bigint[])"  # noqa: S608
             return connection.cursor(binary=True).execute(statement.encode(), (positions.tolist(),)).fetchall()
 
@@ -232,7 +232,7 @@ class PgvectorCollection:
     def state(self, deadline: float) -> CollectionState:
         """See Collection.state."""
 
-        def request(connection: Connection) -> CollectionState:
+        def request(connection: DeadlineConnection) -> CollectionState:
             if not _exists(connection, self.name):  # a replica may lag behind
                 return CollectionState(self.dimension, 0, built=False, pending=0, loaded=False)
             (rows,) = connection.execute(f"SELECT count(*) FROM {self.name}".encode()).fetchone() or (0,)  # noqa: S608
@@ -261,7 +261,11 @@ class PgvectorCollection:
 
 
 def _scan_all(
-    connection: Connection, statement: str, queries: Sequence[str], count: int, results: list[list[tuple[Any, ...]]]
+    connection: DeadlineConnection,
+    statement: str,
+    queries: Sequence[str],
+    count: int,
+    results: list[list[tuple[Any, ...]]],
 ) -> None:
     """Search again, without the graph, for queries that the graph returned too few rows for.
 
@@ -289,7 +293,7 @@ def _scan_all(
                 results[row] = cursor.execute(statement.encode(), (query,), prepare=False).fetchall()
 
 
-def _exists(connection: Connection, name: str) -> bool:
+def _exists(connection: DeadlineConnection, name: str) -> bool:
     row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (check_name(name),)).fetchone()
     return bool(row and row[0])
 

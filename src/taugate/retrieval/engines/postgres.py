@@ -17,7 +17,7 @@ from taugate.retrieval.engines.replicas import Replicas
 _Result = TypeVar("_Result")
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class DeadlineConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits for replies only until its deadline, a time of `time.monotonic()`."""
 
     deadline: float | None = None
@@ -38,9 +38,9 @@ class _Pool:
 
     def __init__(self, password: str, url: str, *, read_only: bool) -> None:
         self._url, self._password, self._read_only = url, password, read_only
-        self._idle: LifoQueue[Connection] = LifoQueue()
+        self._idle: LifoQueue[DeadlineConnection] = LifoQueue()
 
-    def run(self, request: Callable[[Connection], _Result], deadline: float) -> _Result:
+    def run(self, request: Callable[[DeadlineConnection], _Result], deadline: float) -> _Result:
         """Run a request in its own transaction."""
         try:
             connection = self._idle.get_nowait()
@@ -63,11 +63,13 @@ class _Pool:
             while True:
                 _close(self._idle.get_nowait())
 
-    def _connect(self, deadline: float) -> Connection:
+    def _connect(self, deadline: float) -> DeadlineConnection:
         # libpq counts full seconds, with a minimum of two.
         seconds = max(2, int(deadline - time.monotonic()))
         options: dict[str, Any] = {"password": self._password} if self._password else {}
-        connection = Connection.connect(self._url, connect_timeout=seconds, application_name="taugate", **options)
+        connection = DeadlineConnection.connect(
+            self._url, connect_timeout=seconds, application_name="taugate", **options
+        )
         connection.deadline = deadline
         connection.read_only = self._read_only or None
         return connection
@@ -100,7 +102,7 @@ class PostgresServers:
         self._replicas = Replicas("pgvector", urls, partial(_pool, password, read_only), _is_unavailable)
 
     def run(
-        self, name: str, request: Callable[[Connection], _Result], deadline: float, *, retry: bool = True
+        self, name: str, request: Callable[[DeadlineConnection], _Result], deadline: float, *, retry: bool = True
     ) -> _Result:
         """Run a request on the server that replied last or, if it fails, on the next one.
 
@@ -117,7 +119,9 @@ class PostgresServers:
         with _refusals(name, self._remedy):
             return self._replicas.run(lambda pool, limit: pool.run(request, limit), deadline, retry=retry)
 
-    def run_on_each(self, name: str, request: Callable[[Connection], _Result], deadline: float) -> list[_Result]:
+    def run_on_each(
+        self, name: str, request: Callable[[DeadlineConnection], _Result], deadline: float
+    ) -> list[_Result]:
         """Run a request on every server; see Replicas.run_on_each, and `run` for parameters and errors."""
         with _refusals(name, self._remedy):
             return self._replicas.run_on_each(lambda pool, limit: pool.run(request, limit), deadline)
@@ -148,7 +152,7 @@ def _check_url(url: str) -> None:
         raise not_a_url("pgvector", "postgresql://USER@HOST:5432/DATABASE") from None
 
 
-def _close(connection: Connection) -> None:
+def _close(connection: DeadlineConnection) -> None:
     with suppress(psycopg.Error):
         connection.close()
 

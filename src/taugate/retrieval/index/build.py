@@ -11,7 +11,7 @@ from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.int8 import add_codes
 from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, padded, padded_dimension
-from taugate.retrieval.index.names import Kind
+from taugate.retrieval.index.names import CENTROIDS_A_CODE, INDEX_KINDS, POINTS_A_CENTROID, Kind
 from taugate.retrieval.vectors.similarity import Float32
 
 # Edges per document: FAISS's default, in the upper half of the range that the HNSW paper recommends.
@@ -19,9 +19,6 @@ _EDGES = 32
 # Candidates during the build: 100 miss more than twice as much, 400 take twice as long (docs/research/gate.md).
 _EDGE_CANDIDATES = 200
 _CODED = 1 << 17  # documents of a graph whose codes are added at a time: 200 MB of float32 at d = 384
-_CENTROIDS_A_CODE = 256
-_POINTS_A_CENTROID = 39  # FAISS's minimum for training
-MIN_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
 
 
 def build(kind: Kind, vectors: Float32) -> AnyIndex:
@@ -29,7 +26,7 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
 
     Args:
         kind: Kind of the index.
-        vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq N ≥ MIN_FOR_CODES.
+        vectors: (N, d) float32 of unit length, N ≥ 1; at least as many as the kind needs.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
@@ -61,8 +58,8 @@ def _build_hnsw(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
 def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
     """Build 4 √N inverted lists (faiss wiki, "Guidelines to choose an index")."""
     count, dimension = vectors.shape
-    lists = max(1, min(round(4 * np.sqrt(count)), count // _POINTS_A_CENTROID))
-    codes = (dimension // COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
+    lists = max(1, min(round(4 * np.sqrt(count)), count // POINTS_A_CENTROID))
+    codes = (dimension // COMPONENTS_A_CODE, int(np.log2(CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
     quantizer = faiss.IndexFlatIP(dimension)
     index = cast("Any", FAISS_TYPES[kind])(quantizer, dimension, lists, *codes, faiss.METRIC_INNER_PRODUCT)
     index.train(vectors)
@@ -83,8 +80,8 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     Raises:
         InputError: If too few documents are left to train codes.
     """
-    if index.kind == "ivf-pq" and len(kept) < MIN_FOR_CODES:
-        raise InputError(f"{len(kept)} documents are too few for ivf-pq, which needs {MIN_FOR_CODES}; calibrate again")
+    if len(kept) < (least := INDEX_KINDS[index.kind].least):
+        raise InputError(f"{len(kept)} documents are too few for {index.kind}, which needs {least}; calibrate again")
     smaller = build(index.kind, index.vectors[kept])
     if isinstance(index, ApproximateIndex) and isinstance(smaller, ApproximateIndex):
         smaller.breadth = index.breadth

@@ -43,7 +43,7 @@ def sizes(index: AnyIndex) -> tuple[int, int]:
     return searched, searched + (0 if index.exact is None else _size(index.exact.faiss))
 
 
-def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
+def load_index(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     """Map the files of an index into memory.
 
     Args:

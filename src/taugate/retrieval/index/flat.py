@@ -15,7 +15,7 @@ from taugate.retrieval.gpu import GpuCopy
 from taugate.retrieval.index.int8 import Int8Codes
 from taugate.retrieval.index.kinds import QUANTIZERS, padded, padded_dimension, stored_vectors
 from taugate.retrieval.index.names import Kind
-from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
+from taugate.retrieval.index.top_k import DocumentScorer, DocumentSubset, TopK
 from taugate.retrieval.vectors.queries import QueryVectors, dense_of
 from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
 
@@ -44,7 +44,7 @@ Propose = Callable[[Float32, int], tuple[NDArray[np.floating[Any]], NDArray[np.i
 
 
 def exact_top_k(
-    index: Scorer,
+    index: DocumentScorer,
     proposers: Sequence[Propose],
     queries: Float32,
     k: int,
@@ -83,7 +83,7 @@ def exact_top_k(
     return TopK(scores, positions)
 
 
-def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
+def rerank(index: DocumentScorer, queries: Float32, candidates: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
     """Return the k most similar of each query's candidates, and the lowest similarity among them, (n,) float32.
 
     Args:
@@ -112,7 +112,7 @@ def best_of(candidates: NDArray[np.int64], scores: Float32, k: int) -> TopK:
 
 
 def brute_force_top_k(
-    index: Scorer, query: QueryVectors, k: int, members: NDArray[np.int64] | None = None
+    index: DocumentScorer, query: QueryVectors, k: int, members: NDArray[np.int64] | None = None
 ) -> tuple[Float32, NDArray[np.int64]]:
     """Return scores and positions of one query's top-K, (min(k, M),) each, by scoring every member.
 
@@ -128,7 +128,7 @@ def brute_force_top_k(
     return scores[best], members[best]
 
 
-def score_all(index: Scorer, query: QueryVectors, members: NDArray[np.int64]) -> Float32:
+def score_all(index: DocumentScorer, query: QueryVectors, members: NDArray[np.int64]) -> Float32:
     """Return the scores of one query and many documents, (M,) float32, in bounded memory.
 
     Args:

@@ -19,7 +19,7 @@ from taugate.retrieval.index.flat import (
     brute_force_top_k,
     score_all,
 )
-from taugate.retrieval.index.lexical import Candidates, LexicalIndex
+from taugate.retrieval.index.lexical import LexicalCandidates, LexicalIndex
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.vectors.queries import HybridVectors, QueryVectors, Terms
 from taugate.retrieval.vectors.similarity import Float32, products, rounding_bound
@@ -101,7 +101,7 @@ class HybridIndex:
 
     def parts(self, queries: QueryVectors, positions: _Positions) -> tuple[Float32, Float32]:
         """Return the two parts of `score`, cosines and weighted shares, (n, c) float32 each, for (n, c) positions."""
-        hybrid = with_words(queries)
+        hybrid = require_words(queries)
         weighted = np.zeros(positions.shape, dtype=np.float32)
         for row, (terms, own) in enumerate(zip(hybrid.terms, positions, strict=True)):
             weighted[row] = self.weighted(terms, own)
@@ -109,7 +109,7 @@ class HybridIndex:
 
     def search(self, queries: QueryVectors, k: int) -> TopK:
         """See Searchable.search."""
-        hybrid, k = with_words(queries), min(k, len(self))
+        hybrid, k = require_words(queries), min(k, len(self))
         if self._scanned is None:
             return self._search(hybrid, k, None)
         scores = np.empty((len(hybrid), k), dtype=np.float32)
@@ -154,7 +154,7 @@ class HybridIndex:
 
     def search_within(self, queries: QueryVectors, k: int, within: DocumentSubset) -> TopK:
         """See Index.search_within."""
-        hybrid, members = with_words(queries), within.positions
+        hybrid, members = require_words(queries), within.positions
         if len(members) > max(k + SPARE, len(self) // _SCANNED_ONE_IN):
             return self._search(hybrid, k, within)
         results = [brute_force_top_k(self, hybrid[row : row + 1], k, members) for row in range(len(hybrid))]
@@ -240,14 +240,14 @@ class HybridIndex:
         return np.float32(self.weight) * self.lexical.shares(terms, positions)
 
 
-def _others(found: Candidates, nearest: _Positions, within: DocumentSubset | None) -> Candidates:
+def _others(found: LexicalCandidates, nearest: _Positions, within: DocumentSubset | None) -> LexicalCandidates:
     """Return the candidates that are searched and not among the nearest documents."""
     new = np.ones(len(found), dtype=np.bool_) if within is None else within.contains(found.positions)
     places = np.searchsorted(found.positions, nearest)
     inside = places < len(found)
     same = places[inside][found.positions[places[inside]] == nearest[inside]]
     new[same] = False
-    return Candidates(found.positions[new], found.shares[new], found.complete)
+    return LexicalCandidates(found.positions[new], found.shares[new], found.complete)
 
 
 def vector_index(index: Index) -> Index:
@@ -255,7 +255,7 @@ def vector_index(index: Index) -> Index:
     return index.vectors if isinstance(index, HybridIndex) else index
 
 
-def with_words(queries: QueryVectors) -> HybridVectors:
+def require_words(queries: QueryVectors) -> HybridVectors:
     """Return queries that must have words; raises TypeError if they have none."""
     if not isinstance(queries, HybridVectors):
         raise TypeError("a score with a lexical part needs the words of the queries")

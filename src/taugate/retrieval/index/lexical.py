@@ -42,7 +42,7 @@ class TermScores(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class LexicalCandidates:
     """Documents that may reach a share of a query.
 
     Attributes:
@@ -157,7 +157,7 @@ class LexicalIndex(Postings):
             scores[documents - first] += weights / (self.saturation[documents] + times)
         return share_of(scores, total)
 
-    def reaching(self, query_terms: Terms, share: float, max_postings: int | None = None) -> Candidates:
+    def reaching(self, query_terms: Terms, share: float, max_postings: int | None = None) -> LexicalCandidates:
         """Return the documents with a term of a query that may have at least a share of it.
 
         The rarest terms are read. Other terms count as if each document had them any number of times, and are left out
@@ -190,7 +190,7 @@ class LexicalIndex(Postings):
         bounds += unread[count]
         may = np.flatnonzero(bounds >= needed)
         complete = count == len(codes) or bool(unread[count] < needed)
-        return Candidates(positions[may], bounds[may] / total, complete)
+        return LexicalCandidates(positions[may], bounds[may] / total, complete)
 
     def _postings(self, codes: Positions) -> tuple[Unsigned, Float64]:
         """Return the documents of some terms and their weights in them, (p,) each, in the order of the terms."""

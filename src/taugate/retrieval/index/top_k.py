@@ -56,7 +56,7 @@ class DocumentSubset:
         return faiss.IDSelectorBitmap(np.packbits(self._mask, bitorder="little"))
 
 
-class Scorer(Protocol):
+class DocumentScorer(Protocol):
     """N documents that a query can be compared with."""
 
     def score(self, queries: QueryVectors, positions: NDArray[np.int64]) -> Float32:
@@ -73,7 +73,7 @@ class Scorer(Protocol):
     def __len__(self) -> int: ...
 
 
-class Searchable(Scorer, Protocol):
+class Searchable(DocumentScorer, Protocol):
     """N documents that a query finds by similarity."""
 
     def search(self, queries: QueryVectors, k: int) -> TopK:

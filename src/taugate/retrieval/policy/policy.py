@@ -1,12 +1,12 @@
 """The rule that keeps or drops a result, the same everywhere: decision score ≥ τ, compared in float32.
 
-The decision score of a policy is the similarity itself, its share of the query's best similarity, its gap to the best
-one, or the estimated probability that the document is relevant.
+A kind of policy is one class, with the score that it compares, what it needs and the words for it, and its entry in
+POLICIES. Nothing outside this folder asks for a kind by its name.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,171 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.vectors.similarity import Float32
 
-PolicyKind = Literal["similarity", "relative", "gap", "probability", "none"]
-# Policies that never drop the best result, so that without a rule that refuses queries every query gets one.
-KEEP_BEST: frozenset[PolicyKind] = frozenset({"relative", "gap", "none"})
+ThresholdKind = Literal["similarity", "relative", "gap", "probability"]  # those that have a τ
+PolicyKind = Literal[ThresholdKind, "none"]
 Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
+
+
+class DecisionScore:
+    """The score of results that a kind of policy compares with τ: that of the index, unless a kind has another one.
+
+    In words, {score} names the score of the index.
+
+    Attributes:
+        kind: Its name.
+        keeps: Which results are kept.
+        axis: What τ is, on an axis.
+        tau: τ, in the summary of a terminal.
+        compared: What is compared with τ.
+        beside: A value, after the score of a result; empty if it is that score.
+        limits: Lowest and highest value that a chart of thresholds shows, unless τ is beyond.
+        plain: Whether it is the score of the index itself, as in the papers.
+        needs_model: Whether it needs a model of relevance.
+        needs_zero: Whether it means something only if a score of 0 means unrelated.
+        auto_if_zero: Whether `auto` may use it if a score of 0 means unrelated, if it does not, in both cases or never.
+        keeps_best: Whether the best result always passes, so that every query gets one unless a rule refuses it.
+        keeps_first: Whether the results that pass are the first ones of the list.
+        log_odds: Whether charts space its values by their log-odds.
+    """
+
+    kind: ClassVar[PolicyKind]
+    keeps: ClassVar[str]
+    axis: ClassVar[str]
+    tau: ClassVar[str] = "τ = {tau:.3f}"
+    compared: ClassVar[str] = "{score}"
+    beside: ClassVar[str] = ""
+    limits: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    plain: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = False
+    needs_zero: ClassVar[bool] = False
+    auto_if_zero: ClassVar[tuple[bool, ...]] = ()
+    keeps_best: ClassVar[bool] = False
+    keeps_first: ClassVar[bool] = True
+    log_odds: ClassVar[bool] = False
+
+    def decide(self, scores: Float32, relevance: Float32 | None) -> Float32:
+        """Return the decision scores, (n, K) float32.
+
+        Args:
+            scores: (n, K) float32 scores of the index, best first.
+            relevance: (n, K) float32 probabilities, required if it needs a model.
+
+        Raises:
+            ValueError: If `relevance` is missing.
+        """
+        return scores
+
+
+class Probability(DecisionScore):
+    """The estimated probability that a document is relevant."""
+
+    kind = "probability"
+    keeps = "keeps a result that is relevant with an estimated probability of at least τ"
+    axis = "minimum probability of relevance"
+    tau = "τ = {tau:.3f}, a probability of being relevant"
+    compared = "relevance"
+    limits = (1e-4, 1 - 1e-4)
+    needs_model = True
+    auto_if_zero = (True, False)
+    keeps_first = False
+    log_odds = True
+
+    def decide(self, scores: Float32, relevance: Float32 | None) -> Float32:
+        """See DecisionScore.decide."""
+        if relevance is None:
+            raise ValueError("the policy probability needs relevance")  # a release without a model cannot have it
+        return relevance
+
+
+class Relative(DecisionScore):
+    """The share of the query's best score."""
+
+    kind = "relative"
+    keeps = "keeps a result whose similarity is at least the share τ of the best one found for the query"
+    axis = "minimum share of the best similarity"
+    tau = "τ = {tau:.3f} of the best score"
+    compared = "share of the best {score}"
+    beside = "{} of the best similarity"
+    limits = (-1.0, np.inf)
+    needs_zero = True
+    auto_if_zero = (True,)
+    keeps_best = True
+
+    def decide(self, scores: Float32, relevance: Float32 | None) -> Float32:
+        """See DecisionScore.decide."""
+        return relative(scores)
+
+
+class Gap(DecisionScore):
+    """The difference from the query's best score, at most 0."""
+
+    kind = "gap"
+    keeps = "keeps a result whose {score} is below the best one found for the query by at most −τ"
+    axis = "minimum difference from the best score"
+    tau = "τ = {tau:.3f} from the best score"
+    compared = "difference from the best {score}"
+    beside = "{} from the best score"
+    auto_if_zero = (False,)
+    keeps_best = True
+
+    def decide(self, scores: Float32, relevance: Float32 | None) -> Float32:
+        """See DecisionScore.decide."""
+        return gap(scores)
+
+
+class Similarity(DecisionScore):
+    """The score itself."""
+
+    kind = "similarity"
+    keeps = "keeps a result whose {score} with the query is at least τ"
+    axis = "minimum similarity"
+    plain = True
+    auto_if_zero = (True, False)
+
+
+class Uncut(DecisionScore):
+    """The score itself, without a τ: no threshold was certified."""
+
+    kind = "none"
+    keeps = "keeps every result: there is no threshold"
+    axis = Similarity.axis
+    plain = True
+    keeps_best = True
+
+
+# In the order in which `auto` prefers them at equal evidence: a probability keeps its meaning across encoders, and a
+# share of the best score does so better than a similarity.
+POLICIES: Mapping[str, DecisionScore] = {
+    score.kind: score for score in (Probability(), Relative(), Gap(), Similarity(), Uncut())
+}
+
+
+def tried(*, zero: bool) -> tuple[PolicyKind, ...]:
+    """Return the kinds that `auto` may use, preferred ones first; `zero`: whether a score of 0 means unrelated."""
+    return tuple(score.kind for score in POLICIES.values() if zero in score.auto_if_zero)
+
+
+def relative(scores: Float32) -> Float32:
+    """Return scores, (n, K) float32, best first, as shares of the query's best score, rounded once to float32.
+
+    Shares are 0 for all results of a query whose best score is at most 0: no document resembles the query, and any τ
+    above 0 drops them all.
+    """
+    best = scores[:, :1].astype(np.float64)
+    share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
+    with np.errstate(over="ignore"):  # −∞, so dropped, if the best score is tiny and another far below it
+        return share.astype(np.float32)
+
+
+def gap(scores: Float32) -> Float32:
+    """Return scores, (n, K) float32, best first, less the query's best score, rounded once to float32.
+
+    A constant that is added to all scores of a query does not change them, so they suit log-odds and distances, whose
+    shares of the best score mean nothing.
+    """
+    difference: Float32 = (scores.astype(np.float64) - scores[:, :1].astype(np.float64)).astype(np.float32)
+    return difference
 
 
 @dataclass(frozen=True)
@@ -46,10 +206,8 @@ class Policy:
     """A decision score and the threshold τ that it is compared with.
 
     Attributes:
-        kind: `similarity` keeps results that score at least τ, `relative` those that reach the share τ of the query's
-            best score, `gap` those at most −τ below the best score, `probability` those whose relevance is at least τ,
-            and `none` all (no threshold was certified).
-        tau: Threshold in units of the decision score, at most 0 for `gap`; None for `none`.
+        kind: What is compared with τ (`kinds.py`).
+        tau: Threshold in units of the decision score; None keeps all.
         k: The K that τ was calibrated at.
         metric: Metric of the loss at τ.
         provisional: Whether τ is not calibrated: it rests on too few queries, or on other documents, or was given.
@@ -88,51 +246,10 @@ class Policy:
         more. A cut by probability may keep the second relevant document and drop the first. NDCG is relative to an
         ideal that shrinks with k, so a document counts more. Both of these are certified for K only.
         """
-        if self.kind == "none" or self.provisional or not self.certified:
+        if self.tau is None or self.provisional or not self.certified:
             return False
-        return k == self.k if self.kind == "probability" or self.metric == "ndcg" else k <= self.k
-
-
-def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
-    """Return the decision scores that a policy compares with τ, (n, K) float32.
-
-    Args:
-        kind: Kind of the policy.
-        scores: (n, K) float32 similarities, best first.
-        relevance: (n, K) float32 probabilities, required for `probability`.
-
-    Raises:
-        ValueError: If `relevance` is missing.
-    """
-    if kind == "probability":
-        if relevance is None:
-            raise ValueError("the policy probability needs relevance")  # a release without a model cannot have it
-        return relevance
-    if kind == "gap":
-        return gap(scores)
-    return relative(scores) if kind == "relative" else scores
-
-
-def relative(scores: Float32) -> Float32:
-    """Return scores, (n, K) float32, best first, as shares of the query's best score, rounded once to float32.
-
-    Shares are 0 for all results of a query whose best score is at most 0: no document resembles the query, and any τ
-    above 0 drops them all.
-    """
-    best = scores[:, :1].astype(np.float64)
-    share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
-    with np.errstate(over="ignore"):  # −∞, so dropped, if the best score is tiny and another far below it
-        return share.astype(np.float32)
-
-
-def gap(scores: Float32) -> Float32:
-    """Return scores, (n, K) float32, best first, less the query's best score, rounded once to float32.
-
-    A constant that is added to all scores of a query does not change them, so they suit log-odds and distances, whose
-    shares of the best score mean nothing.
-    """
-    difference: Float32 = (scores.astype(np.float64) - scores[:, :1].astype(np.float64)).astype(np.float32)
-    return difference
+        loses_no_more = POLICIES[self.kind].keeps_first and self.metric != "ndcg"
+        return k <= self.k if loses_no_more else k == self.k
 
 
 def keep(decisions: Float32, threshold: np.float32 | Float32 | None) -> Mask:

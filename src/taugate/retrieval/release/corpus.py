@@ -57,7 +57,7 @@ def open_searched(release: Path, manifest: Manifest, access: EngineAccess) -> Co
     """Open the corpus of a release: its own files, or a collection in an engine."""
     dimension = _search_dimension(manifest)
     if manifest.engine is None:
-        vectors = files.load(release, manifest.index.kind, dimension)
+        vectors = files.load_index(release, manifest.index.kind, dimension)
         documents = DocumentStore(release)
         _check_counts(release, manifest, len(vectors), len(documents))
         lexical = _load_lexical(release, manifest)

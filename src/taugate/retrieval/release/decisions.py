@@ -83,7 +83,7 @@ def load_second_stage(
 
 def _load_reranker(folder: Path, record: SecondStageRecord, corpus: Corpus, threads: int | None) -> Reranker:
     """Load a reranker from the files of a release."""
-    model = TokenEncoder(folder, threads) if record.kind == "late-interaction" else CrossEncoder(folder, threads)
+    model = CrossEncoder(folder, threads) if record.token_vectors is None else TokenEncoder(folder, threads)
     if model.sha256 != record.sha256:
         raise ReleaseError(f"{folder}: its files are not the reranker in the manifest; calibrate again")
     if isinstance(model, CrossEncoder):

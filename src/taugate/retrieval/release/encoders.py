@@ -9,6 +9,7 @@ from taugate.errors import (
 )
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, RequestedPrecision
 from taugate.retrieval.encoder.endpoint_record import EndpointAccess
+from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -55,7 +56,7 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
     return folders
 
 
-def load_encoder(
+def load_release_encoder(
     folder: Path, manifest: Manifest, threads: int | None, endpoint: EndpointAccess | None = None
 ) -> ExportedEncoder:
     """Load one of the encoders of a release.
@@ -70,7 +71,7 @@ def load_encoder(
         ReleaseError: If it is not the encoder in the manifest.
         EncoderError: If it cannot be loaded.
     """
-    encoder = ExportedEncoder.load(folder, threads, endpoint)
+    encoder = load_encoder(folder, threads, endpoint)
     record = ({ENCODER_FOLDER: manifest.encoder} | manifest.query_encoders).get(folder.name)
     if record is None or encoder.sha256 != record.sha256:
         names = ", ".join(FILES)

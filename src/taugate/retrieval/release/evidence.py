@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.methods import Method, Statement
 
 # Of fields that are written only if they say something, so that the digests of releases without them do not change.
 UNLESS_NONE = Field(exclude_if=lambda value: value is None)
@@ -40,12 +41,6 @@ class Estimate(Interval):
     """
 
     by_document: Annotated[Interval | None, UNLESS_NONE] = None
-
-
-# How τ was chosen; "fixed" is a τ set by the user.
-Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
-# The kind of guarantee: the loss is small with high probability, or on average.
-Statement = Literal["high-probability", "expected-loss"]
 
 
 # How labels were drawn: queries one by one, or documents with all queries about them.

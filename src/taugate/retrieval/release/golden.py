@@ -53,7 +53,7 @@ class GoldenQuery:
         return any(passage.id in relevant or passage.document_id in relevant for passage in passages)
 
 
-def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
+def write_golden(path: Path, queries: Sequence[GoldenQuery]) -> None:
     """Write golden queries, one JSON object per line; all have the same number of scores."""
     records = [asdict(query) for query in queries]
     for record in records:
@@ -62,8 +62,8 @@ def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
     path.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
 
 
-def read(path: Path) -> list[GoldenQuery]:
-    """Read the file that `write` wrote.
+def read_golden(path: Path) -> list[GoldenQuery]:
+    """Read the file that `write_golden` wrote.
 
     Raises:
         ReleaseError: If it does not hold golden queries with equal numbers of scores.

@@ -1,11 +1,28 @@
 """Record of a calibration on few human judgements, with estimates from the labels, the machine, and both together."""
 
-from typing import Literal
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from taugate.retrieval.release.evidence import Interval, Record
 
-# The scores that complement the judgements: a relevance model fitted on generated queries, or the similarity itself.
-Machine = Literal["generated", "similarity"]
+
+class Machine(StrEnum):
+    """The scores that complement the judgements: a relevance model of generated queries, or the similarity itself."""
+
+    GENERATED = "generated"
+    SIMILARITY = "similarity"
+
+    @property
+    def words(self) -> str:
+        """The machine in a sentence."""
+        if self is Machine.GENERATED:
+            return "The machine is a relevance model, fitted on generated queries."
+        return (
+            "The machine is the similarity itself, because there are too few generated queries to fit a model on; "
+            "taugate queries generates some."
+        )
 
 
 class ThresholdInterval(Record):
@@ -89,7 +106,7 @@ class LabelsRecord(Record):
     answerable: int
     unjudged: int
     effective: float
-    machine: Machine | None
+    machine: Annotated[Machine, BeforeValidator(Machine)] | None  # manifests are validated strictly, and have its name
     alone: SourceRecord
     machine_only: MachineRecord | None
     both: SourceRecord

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.engines.record import EngineRecord
 from taugate.retrieval.index.names import Kind
+from taugate.retrieval.policy.scales import ScoreScale
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.changed_documents import ErasureRecord, UpdateRecord, WithdrawnRecord
 from taugate.retrieval.release.evidence import (
@@ -43,8 +44,6 @@ from taugate.retrieval.release.second_stage import SecondStageRecord
 from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss, state_in_words
 
 SCHEMA_VERSION: Literal[2] = 2
-# What the scores of a retriever are: higher is better and 0 means unrelated, lower is better, or log-odds.
-ScoreScale = Literal["similarity", "distance", "logit"]
 
 
 class DataRecord(Record):

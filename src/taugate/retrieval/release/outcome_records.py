@@ -18,11 +18,10 @@ from taugate.retrieval.release.evidence import (
     Estimate,
     EvidenceRecord,
     Level,
-    Method,
     Record,
     Shortage,
-    Statement,
 )
+from taugate.retrieval.release.methods import Method, Statement
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 

@@ -62,13 +62,13 @@ def _passes(value: float, tau: float | None) -> bool:
     return tau is None or bool(np.float32(value) >= np.float32(tau))
 
 
-def write(path: Path, questions: Sequence[CalibrationQuestion]) -> None:
+def write_calibration_questions(path: Path, questions: Sequence[CalibrationQuestion]) -> None:
     """Write questions, one JSON object per line."""
     path.write_bytes(b"".join(orjson.dumps(question.model_dump()) + b"\n" for question in questions))
 
 
-def read(path: Path) -> list[bytes]:
-    """Read the lines of the file that `write` wrote; none if the release has no such file.
+def read_calibration_questions(path: Path) -> list[bytes]:
+    """Read the lines of the file that `write_calibration_questions` wrote; none if the release has no such file.
 
     Raises:
         ReleaseError: If it cannot be read.
@@ -82,5 +82,5 @@ def read(path: Path) -> list[bytes]:
 
 
 def texts_of(lines: Sequence[bytes]) -> list[str]:
-    """Return the texts of questions, of lines that `read` returned."""
+    """Return the texts of questions, of lines that `read_calibration_questions` returned."""
     return [orjson.loads(line)["text"] for line in lines]

@@ -31,7 +31,7 @@ from taugate.retrieval.release.decisions import (
     load_second_stage,
     read_policy,
 )
-from taugate.retrieval.release.encoders import encoder_folders, load_encoder, own_vectors
+from taugate.retrieval.release.encoders import encoder_folders, load_release_encoder, own_vectors
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ABSTENTION,
@@ -133,7 +133,7 @@ def load(  # noqa: PLR0913, PLR0917 (what a release names may be elsewhere)
             resources.callback(second.close)
 
         def load_one(folder: Path) -> ExportedEncoder:
-            encoder = load_encoder(folder, manifest, threads, endpoint)
+            encoder = load_release_encoder(folder, manifest, threads, endpoint)
             resources.callback(encoder.close)
             return encoder
 
@@ -166,8 +166,8 @@ def _open(
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
-    queries = golden.read(release / GOLDEN)
-    listed = questions.read(release / QUESTIONS)
+    queries = golden.read_golden(release / GOLDEN)
+    listed = questions.read_calibration_questions(release / QUESTIONS)
 
     def open_with(encoder: ExportedEncoder) -> Release:
         retriever = Retriever(

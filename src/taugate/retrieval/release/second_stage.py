@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.encoder.bert import Precision
+from taugate.retrieval.policy.scales import RerankerScale
 from taugate.retrieval.release.evidence import UNLESS_NONE, Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
@@ -87,7 +88,7 @@ class SecondStageRecord(Record):
     name: str
     model: str | None
     sha256: str
-    scores: Literal["similarity", "logit"]
+    scores: RerankerScale
     candidates: int = Field(ge=1)
     first_stage_weight: float = Field(default=0.0, ge=0, exclude_if=lambda weight: not weight)
     precision: Precision = Field(default="float32", exclude_if=lambda value: value == "float32")

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from taugate.retrieval.release.evidence import Record
+from taugate.retrieval.release.methods import STATEMENTS
 
 # Provisional: too little evidence. Inherited: τ is of other documents, and not shown to hold. Adjusted: τ was given.
 State = Literal["calibrated", "provisional", "inherited", "adjusted"]
@@ -24,7 +25,8 @@ def certified_loss(
 
     A limit on average has no confidence, and one of generated questions does not hold for those of people.
     """
-    if state != "calibrated" or statement in {None, "expected-loss"}:
+    known = STATEMENTS.get(statement or "")
+    if state != "calibrated" or known is None or known.on_average:
         return None
     if tau is None or max_loss is None or confidence is None:
         return None

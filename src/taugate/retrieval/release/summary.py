@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from taugate.retrieval.policy.policy import KEEP_BEST
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.evidence import Certificate
 from taugate.retrieval.release.manifest import ReleaseManifest
 from taugate.retrieval.release.outcome_records import PolicyRecord
@@ -112,7 +112,7 @@ def _checked(manifest: ReleaseManifest) -> str:
 def _refused(manifest: ReleaseManifest) -> str | None:
     """Count the refused questions of each kind that should be; near misses are in the report alone."""
     refusal, counted = manifest.refusal, manifest.no_answer
-    if manifest.answer_threshold is None and (counted is None or manifest.policy.kind in KEEP_BEST):
+    if manifest.answer_threshold is None and (counted is None or POLICIES[manifest.policy.kind].keeps_best):
         return "refuses nothing: every question gets a result"
     kinds = []
     if refusal is not None:

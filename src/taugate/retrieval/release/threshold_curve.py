@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import BaseModel, Field
 
-from taugate.retrieval.policy.policy import PolicyKind, decision_scores
+from taugate.retrieval.policy.policy import POLICIES, DecisionScore, PolicyKind
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -35,16 +35,17 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
 
     The points are the percentiles of the decision scores of the top-K and of the retrieved correct documents, τ itself,
     and one point above all scores. `kept` falls from 1 to 0; `loss` rises from 0 to the accuracy without a threshold.
-    The curve is empty for the policy `probability` if the release lacks the relevance of its calibration queries.
+    The curve is empty if the policy needs the relevance of the calibration queries, and the release lacks it.
 
     Args:
         reference: q queries with their top-K.
         kind: Kind of the policy.
         tau: Threshold of the policy, None if it has none.
     """
-    if kind == "probability" and reference.relevance is None:
+    score = POLICIES[kind]
+    if score.needs_model and reference.relevance is None:
         return []
-    top, correct = _decision_scores(reference, kind)
+    top, correct = _decision_scores(reference, score)
     taus = [np.percentile(scores, PERCENTILES) for scores in (top, correct) if scores.size]
     taus.append(np.array([np.nextafter(top.max(), np.float32(np.inf))]))
     if tau is not None:
@@ -57,18 +58,16 @@ def threshold_curve(reference: Reference, kind: PolicyKind, tau: float | None) -
     return [CurvePoint(tau=tau, kept=kept, loss=loss) for tau, kept, loss in zip(*columns, strict=True)]
 
 
-def _decision_scores(reference: Reference, kind: PolicyKind) -> tuple[Float32, Float32]:
+def _decision_scores(reference: Reference, score: DecisionScore) -> tuple[Float32, Float32]:
     """Return the decision scores of the top-K, (q, K), and of the best relevant result, (f,) for f queries with one.
 
     The second is the highest score of a relevant document in the top-K. A cut by similarity, or relative to the best,
     keeps the first results, so for these it is the score of the most similar relevant document.
     """
-    if reference.relevance is not None and reference.correct_relevance is not None and kind == "probability":
+    if reference.relevance is not None and reference.correct_relevance is not None and score.needs_model:
         return reference.relevance, reference.correct_relevance[reference.correct_relevance > 0]
     top, correct = reference.top, reference.correct
     # Both are computed by `similarity`, so the score of a retrieved document is equal to the last bit.
     hits = (top == correct[:, None]).any(axis=1)
-    if kind in {"relative", "gap"}:
-        correct = decision_scores(kind, np.column_stack([top[:, 0], correct]), None)[:, 1]
-        top = decision_scores(kind, top, None)
-    return top, correct[hits]
+    correct = score.decide(np.column_stack([top[:, 0], correct]), None)[:, 1]
+    return score.decide(top, None), correct[hits]

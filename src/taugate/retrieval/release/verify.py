@@ -13,8 +13,9 @@ import orjson
 from pydantic import ValidationError
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.names import VECTORS
+from taugate.retrieval.index.names import INDEX_KINDS, VECTORS
 from taugate.retrieval.policy.abstention import needs_words
+from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.release.layout import (
     ABSTENTION,
     BEHIND_ENDPOINT,
@@ -40,6 +41,7 @@ from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manif
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
+from taugate.storage.json_values import Json
 
 _REMEDY = "calibrate again, or promote another release"
 _MAX_SHOWN = 200  # characters of a manifest's value in a message
@@ -138,7 +140,7 @@ def _manifest_bytes(path: Path) -> bytes:
         raise ReleaseError(f"{path}: cannot be read, or is not a plain file of at most 8 MiB; {_REMEDY}") from error
 
 
-def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+def _parsed(path: Path, content: bytes) -> dict[str, Json]:
     try:
         raw = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -180,16 +182,15 @@ def _verify_file(path: Path, record: FileRecord) -> None:
 
 def check_optional_files(release: Path, manifest: Manifest) -> None:
     """Check that the release has an optional file if and only if the manifest has its record."""
-    kind = manifest.index.kind
+    has_vectors = VECTORS in manifest.files
     first, second = manifest.first_stage, manifest.second_stage
     two_stages = second is not None
     expected = {
         f"{FIRST_STAGE_FOLDER}/{RELEVANCE}": two_stages and first.relevance is not None,
         f"{FIRST_STAGE_FOLDER}/{ABSTENTION}": two_stages and first.answer_threshold is not None,
         f"{RERANKER_FOLDER}/{KNOWN_PAIRS}": two_stages,
-        f"{RERANKER_FOLDER}/{TOKEN_VECTORS}": second is not None and second.kind == "late-interaction",
-        # Whether these kinds need exact vectors, their own file tells; releases of 0.2 and before have none.
-        VECTORS: kind == "ivf-pq" or (kind in {"flat-int8", "hnsw"} and VECTORS in manifest.files),
+        f"{RERANKER_FOLDER}/{TOKEN_VECTORS}": second is not None and second.token_vectors is not None,
+        VECTORS: has_vectors == (has_vectors in INDEX_KINDS[manifest.index.kind].vectors_beside),
         PROJECTION: manifest.projection is not None,
         RELEVANCE: manifest.relevance is not None,
         ABSTENTION: manifest.answer_threshold is not None,
@@ -198,8 +199,10 @@ def check_optional_files(release: Path, manifest: Manifest) -> None:
     for name, is_expected in expected.items():
         if is_expected != (name in manifest.files):
             raise disagreement(release, name)
-    if manifest.relevance is None and manifest.policy.kind == "probability":
-        raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
+    if manifest.relevance is None and POLICIES[manifest.policy.kind].needs_model:
+        raise ReleaseError(
+            f"{release}: the policy is {manifest.policy.kind}, but there is no {RELEVANCE}; calibrate again"
+        )
 
 
 def disagreement(release: Path, name: str) -> ReleaseError:

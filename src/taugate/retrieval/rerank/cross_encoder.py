@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from taugate.errors import EncoderError, RerankerUnavailable
 from taugate.retrieval.encoder.bert import WEIGHTS, Precision
 from taugate.retrieval.encoder.graph import DATA, MODEL
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.rerank.pair_models import PairBert, PairGraph
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.control_groups import processors
 from taugate.storage.files import read_bounded, sha256_files
 
 if TYPE_CHECKING:

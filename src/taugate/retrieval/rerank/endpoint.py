@@ -20,11 +20,12 @@ from taugate.errors import InputError, RerankerUnavailable
 from taugate.retrieval.rerank.reranker import checked_scores
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.http_client import AttemptFailed
-from taugate.storage.json_endpoint import JsonEndpoint, Wording
+from taugate.storage.json_endpoint import EndpointWording, JsonEndpoint
+from taugate.storage.json_values import Json
 from taugate.storage.secrets import read_secret
 
 URL, KEY_FILE = "TAUGATE_RERANK_URL", "TAUGATE_RERANK_KEY_FILE"
-_WORDING = Wording(
+_WORDING = EndpointWording(
     url=URL,
     model="the model",
     key=KEY_FILE,
@@ -128,7 +129,7 @@ class RerankerEndpoint:
                 raise RerankerUnavailable(str(error)) from error
         raise RerankerUnavailable(f"{self._endpoint.url}: {failure}; check {URL}")
 
-    def _body(self, query: str, texts: list[str]) -> dict[str, Any]:
+    def _body(self, query: str, texts: list[str]) -> dict[str, Json]:
         if self._model is None:
             return {"query": query, "texts": texts, "truncate": True}
         return {"model": self._model, "query": query, "documents": texts, "top_n": len(texts)}

@@ -27,7 +27,7 @@ class KnownPair:
     score: float
 
 
-class Scorer(Protocol):
+class PairScorer(Protocol):
     """What all kinds of rerankers have."""
 
     @property
@@ -44,7 +44,7 @@ class Scorer(Protocol):
         ...
 
 
-class Reranker(Scorer, Protocol):
+class Reranker(PairScorer, Protocol):
     """Scores how well documents answer a query. `score` may be called by several threads."""
 
     def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
@@ -64,7 +64,7 @@ class Reranker(Scorer, Protocol):
         ...
 
 
-class TextScorer(Scorer, Protocol):
+class TextScorer(PairScorer, Protocol):
     """Scores the pairs of a query and several texts. `score` may be called by several threads."""
 
     def score(self, query: str, texts: Sequence[str], deadline: float | None = None) -> Float32:
@@ -92,7 +92,7 @@ class TextReranker:
 
     @property
     def parallel(self) -> int:
-        """See `Scorer`."""
+        """See `PairScorer`."""
         return self.scorer.parallel
 
     def score(self, query: str, positions: NDArray[np.int64], deadline: float | None = None) -> Float32:
@@ -105,11 +105,11 @@ class TextReranker:
         return self.scorer.score(query, texts, deadline)
 
     def forget(self) -> None:
-        """See `Scorer`."""
+        """See `PairScorer`."""
         self.scorer.forget()
 
     def close(self) -> None:
-        """See `Scorer`."""
+        """See `PairScorer`."""
         self.scorer.close()
 
 

@@ -16,10 +16,10 @@ from taugate.errors import EncoderError
 from taugate.retrieval.encoder.bert import WEIGHTS, BertModel, Precision, kernel_path
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.encoder.graph import DATA, MODEL, Graph
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER, load_tokenizer
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.retrieval.vectors.unit import MAX_DIMENSIONS
+from taugate.storage.control_groups import processors
 from taugate.storage.files import read_bounded, sha256_files
 
 CONFIG = "late-interaction.json"

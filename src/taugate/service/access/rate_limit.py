@@ -74,7 +74,8 @@ class RateLimiter:
                 from taugate.service.access.shared_rates import SharedRates
 
                 self._shared = SharedRates(self._redis_url.get_secret_value(), self._timeout)
-            wait = await self._shared.spend(_name(key), self._rate(key), queries)
+            rate = self._rate(key)
+            wait = await self._shared.spend(_name(key), rate, queries, tolerance(rate))
         if wait is None:
             self.charge_here(key, queries)
         elif wait > 0:

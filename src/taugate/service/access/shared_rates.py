@@ -2,8 +2,7 @@
 
 import asyncio
 
-from taugate.service.access.rate_limit import tolerance
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect_redis, log_changes
 from taugate.service.settings import MAX_QUERIES
 
 _PREFIX = "taugate:rate:1:"
@@ -27,15 +26,18 @@ class SharedRates:
 
     def __init__(self, url: str, timeout: float) -> None:
         """Make a client that waits at most `timeout` seconds for a reply, without connecting yet."""
-        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
+        self._redis = connect_redis(url, timeout, MAX_CACHED_BYTES)
         self._spend = self._redis.register_script(_SPEND)
         self._timeout = timeout
         self._breaker = CircuitBreaker(log_changes("rate limits", timeout))
 
-    async def spend(self, name: str, rate: float, queries: int) -> float | None:
-        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply."""
-        furthest = tolerance(rate) + MAX_QUERIES / rate
-        arguments = [repr(seconds) for seconds in (queries / rate, tolerance(rate), furthest)]
+    async def spend(self, name: str, rate: float, queries: int, tolerance: float) -> float | None:
+        """Do the same as `LocalRates.spend`, on the clock of Redis; return None if Redis does not reply.
+
+        `tolerance` is how many seconds the key may be ahead of its rate.
+        """
+        furthest = tolerance + MAX_QUERIES / rate
+        arguments = [repr(seconds) for seconds in (queries / rate, tolerance, furthest)]
         try:
             with self._breaker.attempt():
                 async with asyncio.timeout(self._timeout):

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -28,7 +27,7 @@ from taugate.service.api.gate_schemas import (
 from taugate.service.api.search import check_limits
 from taugate.service.errors import Invalid, NotFound, OtherRetriever
 from taugate.service.http.caller import current_caller
-from taugate.service.http.openapi import judging
+from taugate.service.http.openapi import judging_link
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse, model_reply
 from taugate.service.lifecycle.active import ActiveRelease
@@ -36,6 +35,7 @@ from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.record import gate_record
 from taugate.service.settings import Settings
+from taugate.storage.json_values import Json
 
 # Results that are cut in less than a millisecond, and tell lists apart.
 _FEW_RESULTS = 1000
@@ -117,12 +117,12 @@ class GateHandlers:
 def gate_operations(handlers: GateHandlers) -> list[Operation]:
     """Return the operations of the endpoints."""
     return [
-        Operation("gate", handlers.gate, GateResponse, described={"links": judging("")}),
+        Operation("gate", handlers.gate, GateResponse, described={"links": judging_link("")}),
         Operation(
             "gate_batch",
             handlers.gate_batch,
             GateBatchResponse,
-            described={"links": judging("/responses/0")},
+            described={"links": judging_link("/responses/0")},
         ),
         Operation("golden", handlers.golden, GoldenResponse),
         Operation("golden_check", handlers.check_golden, GoldenCheckResponse),
@@ -141,7 +141,7 @@ def _counted_text(body: GateRequest) -> str:
     return body.query or hashed("\n".join(f"{result.id} {result.score!r}" for result in body.results[:_FEW_RESULTS]))
 
 
-def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Any]:
+def _fields(reply: GateReply, active: ActiveRelease) -> dict[str, Json]:
     """Return the fields of GateResponse, except those that depend on the request."""
     certified = active.gate.manifest.certified if reply.calibrated else None
     return {

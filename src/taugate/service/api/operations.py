@@ -55,10 +55,14 @@ class ReleaseResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """The state of the process. `release` is the id of the loaded release, if there is one."""
+    """The state of the process.
+
+    `release` is the id of the loaded release, if there is one; `warning` says if it leaves little memory.
+    """
 
     status: Literal["alive", "ready"]
     release: str | None = None
+    warning: str | None = None
 
 
 class OperatorHandlers:
@@ -76,7 +80,8 @@ class OperatorHandlers:
 
         Verified means that its golden queries return the recorded results.
         """
-        return model_reply(Health(status="ready", release=self._serving.ready.release_id))
+        ready = Health(status="ready", release=self._serving.ready.release_id, warning=self._serving.memory_warning)
+        return model_reply(ready, exclude_none=True)
 
     async def release(self, request: Request) -> Response:
         """Get the release in service and its manifest."""

@@ -17,7 +17,7 @@ from taugate.service.api.queries import to_query
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
 from taugate.service.errors import Invalid, NotFound, VectorNeeded
 from taugate.service.http.caller import current_caller, while_connected
-from taugate.service.http.openapi import judging
+from taugate.service.http.openapi import judging_link
 from taugate.service.http.operation import Operation
 from taugate.service.http.replies import EncodedJsonResponse
 from taugate.service.lifecycle.active import ActiveRelease
@@ -123,7 +123,7 @@ class SearchHandlers:
 
 def search_operations(handlers: SearchHandlers) -> list[Operation]:
     """Return the operations of the two endpoints."""
-    search = Operation("search", handlers.search, SearchResponse, described={"links": judging("")})
+    search = Operation("search", handlers.search, SearchResponse, described={"links": judging_link("")})
     search.is_known = handlers.is_known
     return [
         search,
@@ -131,7 +131,7 @@ def search_operations(handlers: SearchHandlers) -> list[Operation]:
             "search_batch",
             handlers.search_batch,
             BatchResponse,
-            described={"links": judging("/responses/0")},
+            described={"links": judging_link("/responses/0")},
         ),
     ]
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect, log_changes
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, RedisUnavailable, connect_redis, log_changes
 
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
@@ -22,7 +22,7 @@ class RedisCache:
 
         The timeout of a read or a write and the lifetime `ttl` of a value are in seconds.
         """
-        self._redis = connect(url, timeout, MAX_CACHED_BYTES)
+        self._redis = connect_redis(url, timeout, MAX_CACHED_BYTES)
         self._timeout, self._ttl = timeout, ttl
         self._breaker = CircuitBreaker(log_changes("cache", timeout, on_change))
         self._writes: set[asyncio.Task[None]] = set()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from redis import RedisError, ResponseError, WatchError
 from redis.asyncio.client import Pipeline
 
-from taugate.service.redis_client import MAX_STATE_BYTES, CircuitBreaker, RedisUnavailable, connect
+from taugate.service.redis_client import MAX_STATE_BYTES, CircuitBreaker, RedisUnavailable, connect_redis
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 1.0  # a round trip on a local network takes under a millisecond, and no request waits for it
@@ -30,7 +30,7 @@ class Fleet:
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
         """Connect to Redis at the first call; replies of the release are remembered for `seconds`."""
-        self._redis = connect(url, _TIMEOUT_SECONDS, MAX_STATE_BYTES)
+        self._redis = connect_redis(url, _TIMEOUT_SECONDS, MAX_STATE_BYTES)
         self._timeout = _TIMEOUT_SECONDS
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="taugate-fleet", daemon=True)

@@ -81,7 +81,7 @@ def error_replies(row: Endpoint) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def judging(results: str) -> dict[str, Any]:
+def judging_link(results: str) -> dict[str, Any]:
     """Return an OpenAPI link from a reply to the judgement of its first result.
 
     `results` is the JSON pointer to the reply to one query, "" if it is the whole body.

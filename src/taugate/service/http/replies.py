@@ -6,13 +6,13 @@ Replies are built from trusted values, so FastAPI does not validate them again.
 from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from taugate.service.errors import ApiError
+from taugate.storage.json_values import Json
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -42,7 +42,7 @@ class EncodedJsonResponse(Response):
     media_type = "application/json"
 
 
-def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_reply(value: Mapping[str, Json], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a reply with a JSON object, which orjson must be able to serialize."""
     return EncodedJsonResponse(orjson.dumps(value), status, headers)
 
@@ -52,7 +52,7 @@ def model_reply(value: BaseModel, *, exclude_none: bool = False) -> Response:
     return EncodedJsonResponse(value.model_dump_json(exclude_none=exclude_none))
 
 
-def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
+def error_body(code: str, message: str, request_id: str) -> dict[str, Json]:
     """Return the body of an error reply, see ErrorDetail."""
     return {"error": {"code": code, "message": message, "request_id": request_id}}
 

@@ -41,7 +41,7 @@ class GateRelease:
     def load(cls, release: Path, trusted: TrustedKeys | None) -> Self:
         """Verify and open a release; see Gate.load for the parameters and errors."""
         gate = Gate.load(release, trusted)
-        return cls(gate, golden_results.read(release / GOLDEN) if GOLDEN in gate.manifest.files else ())
+        return cls(gate, golden_results.read_golden_results(release / GOLDEN) if GOLDEN in gate.manifest.files else ())
 
     @property
     def manifest(self) -> RunManifest:

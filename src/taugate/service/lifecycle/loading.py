@@ -50,7 +50,7 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
         try:
-            update_copy(settings.releases.location, directory, trusted_keys(settings), repair=at_start)
+            update_copy(settings.releases.location, directory, configured_keys(settings), repair=at_start)
         except ReleaseError as error:
             if not at_start or not (directory / CURRENT).is_file():
                 raise
@@ -113,7 +113,7 @@ OpenedT = TypeVar("OpenedT", bound=_Opened)
 
 def open_trusted(settings: Settings, release: Path, load: Callable[[Path, TrustedKeys | None], OpenedT]) -> OpenedT:
     """Open a release with `load`, given its folder and the trusted keys; if keys are trusted, from a private folder."""
-    trusted = trusted_keys(settings)
+    trusted = configured_keys(settings)
     if trusted is None:
         return load(release, None)
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def open_trusted(settings: Settings, release: Path, load: Callable[[Path, Truste
         return opened
 
 
-def trusted_keys(settings: Settings) -> TrustedKeys | None:
+def configured_keys(settings: Settings) -> TrustedKeys | None:
     """Read the public keys of TAUGATE_TRUSTED_KEYS, None if it is unset.
 
     Raises:

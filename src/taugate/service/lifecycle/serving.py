@@ -20,6 +20,7 @@ from taugate.service.errors import EncoderAway, EngineAway, NotReady, ReloadFail
 from taugate.service.lifecycle.active import ActiveRelease
 from taugate.service.lifecycle.gate import GateRelease
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
+from taugate.service.lifecycle.memory import check_memory
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.reply import CachedSearch
@@ -51,6 +52,7 @@ class Serving:
         attempted: Set once the first attempt to load a release has ended, whatever its outcome.
         loaded_at: When the active release was loaded.
         refused: Id of the release that could not replace the active one.
+        memory_warning: That the active release leaves little memory; None if it leaves enough.
         failure: Why no release could be loaded, which ends the process.
         on_ready: Called when the first release is active.
         on_failure: Called when no release could be loaded.
@@ -81,6 +83,7 @@ class Serving:
         self._gave_up, self.attempted = asyncio.Event(), asyncio.Event()
         self.loaded_at: datetime | None = None
         self.refused: str | None = None
+        self.memory_warning: str | None = None
         self.failure: Exception | None = None
         self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
@@ -226,8 +229,9 @@ class Serving:
 
         Raises:
             NotReady: If the service is shutting down.
-            InputError: If the release lacks fields that the filters of API keys name.
+            InputError: If the release needs more memory than there is, or lacks fields that filters of API keys name.
         """
+        warning = await asyncio.to_thread(check_memory, folder)
         opened = await self._loader.open(folder)
         release = opened if isinstance(opened, GateRelease) else opened.release
         try:
@@ -240,7 +244,7 @@ class Serving:
             raise
         # Nothing is awaited from here on, so that no request comes in between.
         metrics = self._metrics
-        self.loaded_at = datetime.now(UTC)
+        self.loaded_at, self.memory_warning = datetime.now(UTC), warning
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
         serves: CachedSearch | GateRelease
         if isinstance(opened, GateRelease):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from taugate.errors import EncoderUnavailable, EngineUnavailable, TaugateError
 from taugate.service.lifecycle.loading import ReleaseLoader
+from taugate.service.lifecycle.memory import check_memory
 from taugate.service.metrics import Metrics
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
@@ -62,6 +63,7 @@ class Shadowing:
             if folder is not None and current is not None:
                 from taugate.service.shadow.shadow import Shadow
 
+                await asyncio.to_thread(check_memory, folder.parent / current.release.manifest.release_id, folder)
                 release = await self._loader.load(folder, threads=1)
                 self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
                 _log.info("shadow release loaded", extra={"fields": {"release": name}})

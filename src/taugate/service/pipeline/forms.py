@@ -9,6 +9,7 @@ import orjson
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.query import Answer
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.score_parts import PartFields
 from taugate.retrieval.vectors.similarity import shortest_decimal
 
 _APPROXIMATE = {"approximate": True}  # for a search within a filter that an engine evaluates
@@ -116,14 +117,15 @@ def _first_scores(answer: Answer) -> list[dict[str, float]]:
     return [{"first_stage_score": shortest_decimal(score)} for score in answer.first_scores.tolist()]
 
 
-def _refusal(answer: Answer) -> dict[str, Any]:
+def _refusal(answer: Answer) -> dict[str, dict[str, float]]:
     """Return the field with the score of the query as a whole; empty if it was compared with nothing."""
     if answer.refusal is None:
         return {}
     return {"refusal": {name: shortest_decimal(value) for name, value in answer.refusal._asdict().items()}}
 
 
-def _parts(answer: Answer) -> list[dict[str, Any]]:
+def _parts(answer: Answer) -> list[PartFields] | list[dict[str, None]]:
     """Return the fields with the parts of each score; empty unless the query asks for them."""
-    rows = range(len(answer.scores))
-    return [{} if answer.parts is None else answer.parts.fields(row) for row in rows]
+    if answer.parts is None:
+        return [dict[str, None]() for _ in answer.scores]
+    return [answer.parts.fields(row) for row in range(len(answer.scores))]

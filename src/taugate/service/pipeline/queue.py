@@ -1,6 +1,6 @@
 """Queues of queries that wait to be encoded and searched. Calls no model.
 
-`QueryQueue` hands queries out in batches for the encoder, and `EncodedQueries` in groups that are searched together.
+`QueryQueue` hands queries out in batches for the encoder, and `SearchQueue` in groups that are searched together.
 The threads that take them are in service/pipeline/search.py. How many may wait, service/access/admission.py decides.
 """
 
@@ -170,7 +170,7 @@ class QueryQueue:
         return batch
 
 
-class EncodedQueries:
+class SearchQueue:
     """Queries that wait to be searched: added by any thread, searched by one thread at a time."""
 
     def __init__(self, max_queries: int) -> None:

@@ -197,13 +197,13 @@ class ShownReply(NamedTuple):
         return reply
 
 
-def vector_bytes(query: Query, vector: Float32) -> bytes:
+def flagged_vector(query: Query, vector: Float32) -> bytes:
     """Return a query's vector, and a byte with a bit for each flag of how the encoder read it."""
     return vector.tobytes() + bytes([_TRUNCATED_BIT * query.truncated | _UNREADABLE_BIT * query.unreadable])
 
 
 def read_vector(stored: object, query: Query, dimension: int) -> tuple[Query, Float32] | None:
-    """Parse the bytes of `vector_bytes`; returns the query as the encoder read it, and its vector, (d',) float32.
+    """Parse the bytes of `flagged_vector`; returns the query as the encoder read it, and its vector, (d',) float32.
 
     Returns None for a value that no query can have.
     """

@@ -12,7 +12,7 @@ from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.forms import ReplyForm
 from taugate.service.pipeline.queue import PendingQuery
-from taugate.service.pipeline.record import SearchRecord, position_bytes, read_positions, read_vector, vector_bytes
+from taugate.service.pipeline.record import SearchRecord, flagged_vector, position_bytes, read_positions, read_vector
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
     from taugate.service.pipeline.search import SearchPipeline
@@ -103,7 +103,7 @@ class CachedSearch:
         assert searched.vector is not None  # noqa: S101 (for the type checker: it has been searched for)
         shared = dict[str, bytes]()
         if searched.query.vector is None:
-            shared[vector_key] = vector_bytes(searched.query, searched.vector)
+            shared[vector_key] = flagged_vector(searched.query, searched.vector)
             self._cache.memory.put(vector_key, shared[vector_key])
         if searched.retrieved is not None and not self.pipeline.release.retriever.passages.remote:
             shared[positions_key] = position_bytes(searched.retrieved)

@@ -28,7 +28,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.second_explanation import explain_stages
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.forms import search_fields, write_body
-from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing, shutting_down
+from taugate.service.pipeline.queue import PendingQuery, QueryQueue, SearchQueue, deliver, failing, shutting_down
 from taugate.service.pipeline.record import SearchRecord, random_documents
 from taugate.service.runtime.resources import search_in_background
 from taugate.service.runtime.traces import Trace
@@ -98,7 +98,7 @@ class SearchPipeline:
         self._queue = QueryQueue(
             self.max_batch_tokens, encoder_threads, self._tokenize, packed=self._retriever.encoder.packed
         )
-        self._encoded = EncodedQueries(self.max_group_queries)
+        self._encoded = SearchQueue(self.max_group_queries)
         self._busy: set[int] = set()  # ids of the threads that process a batch
         self._threads = [
             threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)

@@ -23,9 +23,9 @@ from taugate.drift.rules import (
     MIN_IN_WINDOW,
 )
 from taugate.retrieval.encoder.encoder import RequestedPrecision
-from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.exploration import MAX_EXPLORED
 from taugate.retrieval.gpu import gpu_count
+from taugate.storage.control_groups import processors
 from taugate.storage.folders import cache_folder
 
 # APIs of other products that the service can provide as well.

@@ -1,7 +1,6 @@
 """Asks all promises of a release again, and withdraws those that do not hold, by name."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from taugate.retrieval.release.changed_documents import WithdrawnRecord
 from taugate.retrieval.release.evidence import StrataRecord
@@ -9,6 +8,7 @@ from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.promises.losses import LimitedLoss, LimitedStratumLoss
 from taugate.retrieval.release.promises.promise import Evidence, Promise, StatedRecords
 from taugate.retrieval.release.promises.refusals import AnsweredQuestions, LimitedError, LimitedLostAnswers
+from taugate.retrieval.release.records import CalibrationRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord
 
 _KINDS = (LimitedLoss, LimitedStratumLoss, LimitedError, AnsweredQuestions, LimitedLostAnswers)
@@ -54,8 +54,11 @@ def ask_first_stage(
     return new.model_copy(update={"first": new.first.model_copy(update=update)}), named
 
 
-def inherited_state(parent: Manifest, withdrawn: Sequence[WithdrawnRecord]) -> dict[str, Any]:
-    """Return the manifest's fields that say what is withdrawn, by this release or before; empty if nothing is."""
-    named = {record.promise: record for record in (*(parent.withdrawn or ()), *withdrawn)}
-    state = parent.calibration and parent.calibration.model_copy(update={"state": "inherited"})
-    return {"withdrawn": [*named.values()], "calibration": state} if named else {}
+def all_withdrawn(parent: Manifest, withdrawn: Sequence[WithdrawnRecord]) -> list[WithdrawnRecord]:
+    """Return what is withdrawn by this release or before, each promise once."""
+    return [*{record.promise: record for record in (*(parent.withdrawn or ()), *withdrawn)}.values()]
+
+
+def inherited_calibration(parent: Manifest) -> CalibrationRecord | None:
+    """Return the evidence of a release, as that of one that has withdrawn promises."""
+    return parent.calibration and parent.calibration.model_copy(update={"state": "inherited"})

@@ -17,10 +17,10 @@ from taugate.retrieval.index.passages import Fields
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,
-    combined,
-    condition,
+    combined_filter,
     dialect_score,
     negated,
+    parsed_condition,
     tightened,
 )
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields
@@ -164,14 +164,14 @@ def _filter(metadata: MetadataCondition | None, fields: Fields) -> Filter | None
         return None
     try:
         comparisons = [_any_field(comparison, fields) for comparison in metadata.conditions]
-        return combined(comparisons, any_of=metadata.logical_operator == "or")
+        return combined_filter(comparisons, any_of=metadata.logical_operator == "or")
     except PydanticCustomError as error:
         raise Invalid(f"metadata_condition: {error.message()}") from error
 
 
 def _any_field(comparison: MetadataComparison, fields: Fields) -> Filter:
     names = [comparison.name] if isinstance(comparison.name, str) else comparison.name
-    return combined([_translated(name, comparison, fields) for name in names], any_of=True)
+    return combined_filter([_translated(name, comparison, fields) for name in names], any_of=True)
 
 
 def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Filter:
@@ -186,14 +186,14 @@ def _translated(name: str, comparison: MetadataComparison, fields: Fields) -> Fi
         case "is":
             translated = _equal(name, value, fields)
         case "=":
-            translated = condition(name, _number(name, operator, value))
+            translated = parsed_condition(name, _number(name, operator, value))
         case "in":
             values = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
-            translated = condition(name, values)
+            translated = parsed_condition(name, values)
         case "before" | "after":
             translated = _time(name, operator, value, fields)
         case _:
-            translated = condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+            translated = parsed_condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
     return negated(translated) if operator in _NEGATED else translated
 
 
@@ -202,12 +202,12 @@ def _equal(name: str, value: object, fields: Fields) -> Filter:
 
     A date is an ISO date, or the seconds since 1970 that Dify's form sends.
     """
-    same = condition(name, value)
+    same = parsed_condition(name, value)
     with suppress(ValueError, TypeError, OverflowError):
         date = value if isinstance(value, str) and instant(value) is not None else written(float(str(value)))
-        same_date = condition(name, {"gte": date, "lte": date})
+        same_date = parsed_condition(name, {"gte": date, "lte": date})
         alternatives = [alternative for alternative in (same, same_date) if _fits(alternative, fields)]
-        return combined(alternatives or [same], any_of=True)
+        return combined_filter(alternatives or [same], any_of=True)
     return same
 
 
@@ -226,13 +226,13 @@ def _time(name: str, operator: str, value: object, fields: Fields) -> Filter:
     Seconds are compared as a date if the field holds dates, else as a number.
     """
     if isinstance(value, str) and instant(value) is not None:
-        return condition(name, {_TIMES[operator]: value})
+        return parsed_condition(name, {_TIMES[operator]: value})
     number = _number(name, operator, value, "a number of seconds since 1970, or an ISO date such as 2024-05-31")
     with suppress(InputError, OverflowError):
-        as_date = condition(name, {_TIMES[operator]: written(number)})
+        as_date = parsed_condition(name, {_TIMES[operator]: written(number)})
         fields.check_kinds(as_date)
         return as_date
-    return condition(name, {_TIMES[operator]: number})
+    return parsed_condition(name, {_TIMES[operator]: number})
 
 
 def _number(name: str, operator: str, value: object, needed: str = "a number") -> float:

@@ -14,10 +14,10 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.service.api.dialects.results import (
     FilterValue,
     Lenient,
-    combined,
-    condition,
+    combined_filter,
     dialect_score,
     negated,
+    parsed_condition,
     tightened,
 )
 from taugate.service.api.schemas import WHOLE_NUMBER, QueryText, SearchFields, require_text
@@ -182,14 +182,14 @@ def _filters(node: ComparisonFilter | CompoundFilter) -> Filter:
 
 def _translated(node: ComparisonFilter | CompoundFilter) -> Filter:
     if isinstance(node, CompoundFilter):
-        return combined([_translated(child) for child in node.filters], any_of=node.type == "or")
+        return combined_filter([_translated(child) for child in node.filters], any_of=node.type == "or")
     if node.type in _BOUNDS:
-        return condition(node.key, {node.type: node.value})
+        return parsed_condition(node.key, {node.type: node.value})
     takes_list = node.type in {"in", "nin"}
     if isinstance(node.value, list) is not takes_list:
         needs = "a list" if takes_list else "one value, not a list"
         raise Invalid(f"filters: {node.key[:40]}: {node.type} needs {needs}")
-    translated = condition(node.key, node.value)
+    translated = parsed_condition(node.key, node.value)
     return negated(translated) if node.type in {"ne", "nin"} else translated
 
 

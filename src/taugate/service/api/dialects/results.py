@@ -54,7 +54,7 @@ def tightened(reply: dict[str, Any], threshold: float | None) -> tuple[list[dict
     return results, None if results else reply["reason"] or "all_below_threshold"
 
 
-def condition(field: str, comparison: object) -> Filter:
+def parsed_condition(field: str, comparison: object) -> Filter:
     """Parse a condition on one field, in the syntax of /search.
 
     Raises:
@@ -65,7 +65,7 @@ def condition(field: str, comparison: object) -> Filter:
     return read_filter({field: comparison}) or ()
 
 
-def combined(filters: list[Filter], *, any_of: bool) -> Filter:
+def combined_filter(filters: list[Filter], *, any_of: bool) -> Filter:
     """Combine one or more filters, all of which must hold, or at least one if `any_of`.
 
     Raises:

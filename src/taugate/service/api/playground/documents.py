@@ -56,12 +56,12 @@ def documents_operation(serving: Serving) -> Operation:
         active = serving.active
         with active.in_flight:
             async with one_at_a_time:
-                return model_reply(await asyncio.to_thread(find, active.release, body.text))
+                return model_reply(await asyncio.to_thread(documents_with, active.release, body.text))
 
     return Operation("playground_documents", find_documents, None)
 
 
-def find(release: "Release", text: str) -> DocumentsResponse:
+def documents_with(release: "Release", text: str) -> DocumentsResponse:
     """Find the documents whose id, title or text contains `text`, as far as _SECONDS reach."""
     documents, part = release.documents, _folded(text)
     named: dict[str, Document] = {document.id: document for document in documents.at(documents.positions(text)[:1])}

@@ -15,6 +15,7 @@ from taugate.service.http.replies import json_reply
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.pipeline.forms import search_fields
 from taugate.service.settings import Settings
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:  # loads FAISS, which a service that only cuts results does not need
     from taugate.retrieval.release.reader import Release
@@ -34,7 +35,7 @@ def shadow_operation(settings: Settings, serving: Serving) -> Operation:
     return Operation("playground_shadow", search_shadow, None)
 
 
-def _search(release: "Release", query: Query) -> dict[str, object]:
+def _search(release: "Release", query: Query) -> dict[str, Json]:
     (answer,) = release.retriever.search([query])
     documents = answer.read(release.documents)
     return search_fields(answer, documents, release.manifest)

@@ -121,6 +121,7 @@ function judgeByKey(event) {
 
 /** Send a judgement; one that is sent twice counts once, so it may be sent again after a broken connection. */
 async function judgeResult(result, relevant, item) {
+  const { query_id } = state.all, pair = `${state.search.query}\n${result.id}`; // of another question by the time of the reply
   const before = state.judged.get(result.id), status = item.querySelector("[role=status]");
   const mark = (verdict) => {
     state.judged.set(result.id, verdict);
@@ -129,9 +130,9 @@ async function judgeResult(result, relevant, item) {
   mark(relevant);
   status.textContent = "Sending …";
   try {
-    await patiently("feedback", { query_id: state.all.query_id, document_id: result.id, relevant }, { acting: true });
+    await patiently("feedback", { query_id, document_id: result.id, relevant }, { acting: true });
     status.textContent = relevant ? "Judged relevant." : "Judged not relevant.";
-    judgements.set(`${state.search.query}\n${result.id}`, relevant);
+    judgements.set(pair, relevant);
     showJudgements();
   } catch (error) {
     mark(before);

@@ -24,7 +24,7 @@ _FOLDER = Path(__file__).with_name("general")
 
 @dataclass(frozen=True)
 class GeneralSet:
-    """The general set that comes with Taugate (adaptation/general/README.md).
+    """The general set that comes with Taugate (calibration/comparison/general/README.md).
 
     Attributes:
         passages: Texts of the documents.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.retrieval.encoder.processors import processors
+from taugate.storage.control_groups import memory_limit, processors
 
 ALLOWED = len(os.sched_getaffinity(0))
 
@@ -15,12 +15,16 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def counted(tmp_path: Path, groups: str, **files: str) -> int:
+def grouped(tmp_path: Path, groups: str, **files: str) -> tuple[Path, Path]:
     for name, text in files.items():
         write(tmp_path / "cgroup" / name.replace("__", "/").replace("_dot_", "."), text)
     own = tmp_path / "own"
     write(own, groups)
-    return processors(tmp_path / "cgroup", own)
+    return tmp_path / "cgroup", own
+
+
+def counted(tmp_path: Path, groups: str, **files: str) -> int:
+    return processors(*grouped(tmp_path, groups, **files))
 
 
 @pytest.mark.parametrize(("quota", "expected"), [("150000 100000", 1), ("50000 100000", 1), ("max 100000", ALLOWED)])
@@ -56,3 +60,19 @@ def test_missing_control_groups_are_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "abc", "100000", "100000 0", "0:", "::\n"])
 def test_unreadable_quota_is_ignored(tmp_path: Path, text: str) -> None:
     assert counted(tmp_path, "0::/\nnonsense\n" if text == "abc" else "0::/\n", cpu_dot_max=text) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/pod/service\n", {"pod__memory_dot_max": "1073741824", "pod__service__memory_dot_max": "max"}, 1 << 30),
+        ("4:memory:/pod\n", {"memory__pod__memory_dot_limit_in_bytes": "2147483648\n"}, 2 << 30),
+        ("4:memory:/pod\n", {"memory__pod__memory_dot_limit_in_bytes": "9223372036854771712\n"}, None),
+        ("0::/\n", {}, None),
+    ],
+    ids=["version 2, of a parent", "version 1", "version 1 without a limit", "no limit"],
+)
+def test_smallest_memory_limit_applies(
+    tmp_path: Path, groups: str, limits: dict[str, str], expected: int | None
+) -> None:
+    assert memory_limit(*grouped(tmp_path, groups, **limits)) == expected

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from taugate.adaptation.forgetting import forgetting_words, general_set
 from taugate.adaptation.linear.map import LinearMap
 from taugate.adaptation.linear.whitening import PrincipalComponents
+from taugate.calibration.comparison.general_set import forgetting_words, general_set
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.retrieval.encoder.encoder import ExportedEncoder

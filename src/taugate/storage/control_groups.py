@@ -1,10 +1,11 @@
-"""The number of processors that the scheduler and the control groups allow this process to use."""
+"""The processors and the memory that the scheduler and the control groups allow this process to use."""
 
 import os
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
 _PROCESS_GROUPS = Path("/proc/self/cgroup")  # absent on macOS, which has no control groups
+_NO_LIMIT = 1 << 60  # version 1 writes a number of this size if there is no limit
 
 
 def processors(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int:
@@ -21,14 +22,35 @@ def processors(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> i
     return max(1, min([allowed, *(int(quota) for quota in _quotas(root, process_groups))]))
 
 
+def memory_limit(root: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int | None:
+    """Return the bytes of memory that the control groups allow this process; None if they set no limit.
+
+    Args:
+        root: Folder of the control groups.
+        process_groups: File that lists the control groups of this process.
+    """
+    unified, legacy = _groups(root, process_groups, "memory")
+    texts = [_read(folder / "memory.max") for folder in unified]
+    texts += [_read(folder / "memory.limit_in_bytes") for folder in legacy]
+    limits = [int(text) for text in texts if text.strip().isdigit()]
+    return min((limit for limit in limits if limit < _NO_LIMIT), default=None)
+
+
 def _quotas(root: Path, process_groups: Path) -> list[float]:
-    """Return the processor quotas of this process's control groups, of versions 2 and 1, and of their parents."""
+    unified, legacy = _groups(root, process_groups, "cpu")
+    quotas = [*map(_quota_v2, unified), *map(_quota_v1, legacy)]
+    return [quota for quota in quotas if quota is not None]
+
+
+def _groups(root: Path, process_groups: Path, controller: str) -> tuple[list[Path], list[Path]]:
+    """Return the folders of this process's control groups, of versions 2 and 1, and of their parents."""
     groups = [line.split(":", 2) for line in _read(process_groups).splitlines() if line.count(":") >= 2]
     unified = [path for number, controllers, path in groups if number == "0" and not controllers]
-    legacy = [path for _, controllers, path in groups if "cpu" in controllers.split(",")]
-    quotas = [_quota_v2(folder) for path in unified for folder in _upwards(root, path)]
-    quotas += [_quota_v1(folder) for path in legacy for folder in _upwards(root / "cpu", path)]
-    return [quota for quota in quotas if quota is not None]
+    legacy = [path for _, controllers, path in groups if controller in controllers.split(",")]
+    return (
+        [folder for path in unified for folder in _upwards(root, path)],
+        [folder for path in legacy for folder in _upwards(root / controller, path)],
+    )
 
 
 def _upwards(root: Path, path: str) -> list[Path]:

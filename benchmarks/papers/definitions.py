@@ -1,0 +1,76 @@
+"""Where each definition of the papers is: command, file and equation; and what of their tables is not repeated."""
+
+from benchmarks.checkout import ROOT
+from benchmarks.markdown import table
+from benchmarks.papers.plan import Plan
+
+HEADING = "What is where"
+
+_THRESHOLDS = "Towards Understanding Domain Adapted Sentence Embeddings for Document Retrieval"
+_TELECOM = "Investigating Distributions of Telecom Adapted Sentence Embeddings for Document Retrieval"
+_PCA = "More Than Efficiency: Embedding Compression Improves Domain Adaptation in Dense Retrieval"
+_GENERATION = "Unsupervised Domain Adaption for Neural Information Retrieval"
+_DIVERSITY = "Evaluating the Robustness of Dense Retrievers in Interdisciplinary Domains"
+
+# Paper: definition, place in the paper, command, file in src/taugate.
+DEFINITIONS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+    f"{_THRESHOLDS}; its later version, {_TELECOM} (arXiv 2406.12336v3)": (
+        ("bootstrapped accuracy with its 95 % interval", "§2.1", "calibrate", "calibration/metrics/measure.py"),
+        ("bootstrapped NDCG", "arXiv §II-A", "calibrate", "calibration/metrics/measure.py"),
+        ("Γ and τ(ψ)", "§2.2", "calibrate --method bootstrap", "calibration/threshold/decide.py"),
+        ("COE, ROE", "§2.3, eq. 1 and 2", "calibrate; drift of the service", "drift/overlap.py"),
+        ("PT, FT, PT-FT, merged", "§2.4", "adapt --recipe pt, ft, pt-ft, merge", "adaptation/recipes.py"),
+        ("isotropy I_A, I_B", "§2.5, eq. 3 to 6", "calibrate, compare --measures", "calibration/metrics/isotropy.py"),
+        ("standardising, whitening, removing top components", "§2.5", "compare --measures", "calibration/metrics/transformations.py"),
+        ("separation Δ_M", "§2.6", "adapt, compare --measures", "calibration/metrics/separation.py"),
+        ("correlations of the measures", "Table 3", "release correlations", "registry/correlations.py"),
+        ("forgetting on general questions", "§4.1, Table 4", "adapt, compare --measures", "calibration/comparison/general_set.py"),
+    ),
+    _PCA: (
+        ("query compression, x ↦ (x − μ)W", "Algorithm 1", "calibrate --projection query-pca", "calibration/gate/projection.py"),
+        ("q ↦ qW; query + document compression", "§4", "calibrate --projection auto", "calibration/gate/projection.py"),
+        ("retention r", "eq. 4", "calibrate --retention", "calibration/gate/projection.py"),
+        ("familiarity TF, DF", "eq. 5 and 6", "adapt, compare --measures", "calibration/metrics/familiarity.py"),
+        ("power law of the spectrum", "Appendix A", "adapt, compare --measures", "calibration/metrics/spectrum.py"),
+        ("folds of unseen queries", "Appendix B", "calibrate --projection", "calibration/gate/projection.py"),
+    ),
+    _GENERATION: (
+        ("independent cropping, word deletion", "§3, Table 1", "queries --method crop", "ingestion/queries/crop.py"),
+        ("questions of a language model", "§3, Appendix A", "queries --method local, endpoint", "ingestion/queries/prompt.py"),
+        ("Recall@100, Precision@10", "Table 8", "calibrate (report)", "calibration/metrics/recall.py"),
+        ("lost questions", "§6.1", "queries", "ingestion/queries/accounting.py"),
+        ("contrastive loss with in-batch negatives", "§4.1", "adapt", "adaptation/training/fine_tuning.py"),
+    ),
+    _DIVERSITY: (
+        ("cosine distance, silhouette, topic entropy", "§3.4.2, Table 2", "calibrate", "calibration/query_set/measure.py"),
+        ("a share of the chunks of each document", "§3.1", "queries --per-document .3", "ingestion/queries/generate.py"),
+        ("no question if a document says too little", "§3.2.1", "queries --method endpoint", "ingestion/queries/prompt.py"),
+        ("hard negatives", "§3.2.2", "adapt", "adaptation/pairs/negatives.py"),
+    ),
+}  # fmt: skip
+# What of the papers is not built, or not repeated on this page, and why.
+_LEFT_OUT = (
+    ("thresholds, Tables 2 and 4", "`bge_large` and `llm_embedder`, adapted to a domain", "their weights do not install from a package; the comparison with MiniLM took an hour: [adapted encoders](research/adapt.md#the-papers-comparison-pre-trained-fine-tuned-merged)"),
+    ("query-PCA, Tables 2, 5 to 8", "Recall@10 and Precision@10 on 14 sets", "the sets are not at hand; the paper calls their pattern almost identical with Table 1"),
+    ("query-PCA, Table 3", "PCA against fine-tuning and hashing", "needs `Tas-B` and a cross-encoder as the teacher"),
+    ("query-PCA, Table 14", "similarities before and after PCA", "of Sentence-T5 on FeedbackQA: neither is at hand"),
+    ("query generation, §3", "crops of the document as well", "not built: `adapt` trains against the documents that are searched"),
+    ("query generation, Tables 4 to 7", "other models, architectures and similarities", "takes training on `MS MARCO` on GPUs; `--similarity dot` is there"),
+    ("diversity, Table 5", "six types of questions", "not built: what they gain takes a larger model to measure"),
+    ("diversity, Tables 1, 3 and 4", "`ColBERTv2`, adapted to 10 to 700 documents", "late interaction is a second stage here, over candidates of the dense search: an index of all token vectors would take some 100 times the memory. As the first stage it is left out"),
+)  # fmt: skip
+
+
+def section(plan: Plan) -> str:
+    """List the definitions of each paper, and what is not repeated."""
+    parts = []
+    for title, rows in DEFINITIONS.items():
+        missing = [file for *_, file in rows if not (ROOT / "src" / "taugate" / file).is_file()]
+        if missing:
+            raise FileNotFoundError(f"{title}: {', '.join(missing)}")
+        cells = [(what, where, f"`{command}`", f"`{file}`") for what, where, command, file in rows]
+        parts.append(
+            f"**{title}**\n\n{table(('definition', 'in the paper', '`taugate …`', 'file in `src/taugate`'), cells)}"
+        )
+    left_out = table(("table", "of", "why"), _LEFT_OUT)
+    return "\n\n".join([*parts, f"Not repeated or not built:\n\n{left_out}"])

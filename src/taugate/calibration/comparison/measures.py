@@ -1,0 +1,244 @@
+"""The papers' measures of one encoder that need more texts or more searches than a calibration has."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.comparison.general_set import general_set
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
+from taugate.calibration.metrics.familiarity import PARAPHRASES, QUERIES, domain_familiarity
+from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.separation import separation
+from taugate.calibration.metrics.spectrum import PowerLaw, power_law, spectrum
+from taugate.calibration.metrics.transformations import TRANSFORMATIONS
+from taugate.calibration.progress import Job
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.ingestion.queries.crop import sampling_key
+from taugate.ingestion.queries.paraphrase import paraphrases_by_model, paraphrases_by_rules
+from taugate.ingestion.queries.question_rule import QuestionRule
+from taugate.ingestion.queries.replies import LanguageModel
+from taugate.retrieval.encoder.encoder import ExportedEncoder, Role
+from taugate.retrieval.release.evidence import IsotropyRecord, Record
+from taugate.retrieval.release.measures import Distances, PowerLawRecord
+from taugate.retrieval.vectors.queries import map_dense
+from taugate.retrieval.vectors.similarity import Float32
+
+Encode = Callable[[Sequence[str], Role], Float32]
+BINS = 100  # of a histogram of distances, 0 to 2
+TEXTS = 400  # approximate number of texts encoded for the measures: the general set, and queries with paraphrases
+UNCHANGED = "none"  # name of no transformation
+
+
+def encode_with(encoder: ExportedEncoder, job: Job, documents: ExportedEncoder | None = None) -> Encode:
+    """Return a function that encodes texts, or reads their embeddings from the cache.
+
+    Args:
+        encoder: Encoder of queries.
+        job: Shows the progress.
+        documents: Encoder of documents, None for the same.
+    """
+    encoders: dict[Role, ExportedEncoder] = {"query": encoder, "document": documents or encoder}
+
+    def embed(texts: Sequence[str], role: Role) -> Float32:
+        chosen = encoders[role]
+        cache = EmbeddingCache.for_encoder(chosen.sha256, chosen.config.dimension)
+        return encode(chosen, texts, len(texts), role, cache, job).vectors
+
+    return embed
+
+
+@dataclass(frozen=True)
+class ParaphrasedQueries:
+    """Queries with their paraphrases; `source` and `writer` are those of FamiliarityRecord."""
+
+    queries: Sequence[str]
+    paraphrases: Sequence[tuple[str, ...]]
+    source: Literal["rules", "llm"]
+    writer: str | None
+
+    @classmethod
+    def write(
+        cls,
+        queries: Sequence[LabelledQuery],
+        seed: int,
+        model: LanguageModel | None = None,
+        advance: Callable[[], None] = lambda: None,
+    ) -> "ParaphrasedQueries":
+        """Draw ten queries and write three paraphrases of each.
+
+        Args:
+            queries: Queries to draw from.
+            seed: Seed of the draw and of the model.
+            model: Language model, None for rules.
+            advance: Called after each reply of the model.
+
+        Raises:
+            InputError: If the model writes too few paraphrases.
+            OSError: If the model does not respond.
+        """
+        drawn = sorted(queries, key=lambda query: sampling_key(query.id, seed))[:QUERIES]
+        texts = [query.text for query in drawn]
+        if model is not None:
+            return cls(texts, paraphrases_by_model(texts, PARAPHRASES, seed, model, advance), "llm", model.name)
+        rule = QuestionRule.for_texts(query.text for query in queries)
+        return cls(texts, [paraphrases_by_rules(text, rule) for text in texts], "rules", rule.language)
+
+
+@dataclass(frozen=True)
+class OtherTexts:
+    """Vectors, by one encoder, of texts that are neither documents nor queries; all float32 of unit length.
+
+    Attributes:
+        passages: (G, d) passages of the general set.
+        questions: (G, d) questions of the general set.
+        queries: (m, d) drawn queries.
+        paraphrases: (m, n, d) paraphrases of these queries.
+    """
+
+    passages: Float32
+    questions: Float32
+    queries: Float32
+    paraphrases: Float32
+
+    @classmethod
+    def encode(cls, paraphrased: ParaphrasedQueries, encode: Encode) -> "OtherTexts":
+        """Encode the texts, which takes a second or two.
+
+        Args:
+            paraphrased: Drawn queries with paraphrases.
+            encode: Function that encodes texts.
+        """
+        general = general_set()
+        questions = [query.text for query in general.queries]
+        rephrased = [text for paraphrases in paraphrased.paraphrases for text in paraphrases]
+        vectors = encode([*questions, *paraphrased.queries, *rephrased], "query")
+        asking, queries, rephrasings = np.split(vectors, np.cumsum([len(questions), len(paraphrased.queries)]))
+        shape = len(queries), -1, vectors.shape[1]
+        return cls(encode(general.passages, "document"), asking, queries, rephrasings.reshape(shape))
+
+    def through(
+        self, apply: Callable[[Float32], Float32], apply_to_documents: Callable[[Float32], Float32] | None = None
+    ) -> "OtherTexts":
+        """Apply a map to the vectors, without encoding the texts again.
+
+        Args:
+            apply: Map of (n, d) vectors.
+            apply_to_documents: Map of document vectors, None for the same map.
+        """
+        flat = self.paraphrases.reshape(-1, self.paraphrases.shape[2])
+        paraphrases = apply(flat).reshape(self.paraphrases.shape)
+        passages = (apply_to_documents or apply)(self.passages)
+        return OtherTexts(passages, apply(self.questions), apply(self.queries), paraphrases)
+
+    @property
+    def familiarity(self) -> float:
+        """Domain familiarity of the encoder."""
+        return domain_familiarity(self.queries, self.paraphrases)
+
+
+class TransformedSearch(Record):
+    """Accuracy@K of all queries, and isotropy of the documents, under a transformation."""
+
+    accuracy: float
+    isotropy: IsotropyRecord
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.3f}; {self.isotropy.i_a:.3f}, {self.isotropy.i_b:.3f}"
+
+
+class EncoderMeasures(Record):
+    """The measures of one encoder; those of texts are None for vectors that come with the data set.
+
+    Attributes:
+        transformed: By transformation, none first (thresholds paper, Table 7).
+        power_law: Power law of the documents; None if they vary too little.
+        familiarity: DF of ten queries with three paraphrases each.
+        separation: Mean Δ_M of the documents.
+        relative_separation: The same in units of the distance between general texts.
+        everyday: Mean NDCG@10 of the general set.
+    """
+
+    transformed: dict[str, TransformedSearch]
+    power_law: PowerLawRecord | None
+    familiarity: float | None = None
+    separation: float | None = None
+    relative_separation: float | None = None
+    everyday: float | None = None
+
+    @property
+    def decay(self) -> float | None:
+        """β over all ranks."""
+        return None if self.power_law is None else self.power_law.whole
+
+
+def measure_encoder(
+    trial: SearchTrial, paraphrased: ParaphrasedQueries, encode: Encode | None, seed: int
+) -> tuple[EncoderMeasures, RankingOutcomes | None]:
+    """Measure an encoder; returns the results of the general set as well.
+
+    Args:
+        trial: Its search of the labelled queries, by the cosine.
+        paraphrased: Queries with paraphrases.
+        encode: Function that encodes texts; None for vectors that come with the data set.
+        seed: Seed of the power law's p-value.
+    """
+    searches = {UNCHANGED: trial} | {name: _through(trial, name) for name in TRANSFORMATIONS}
+    measures = EncoderMeasures(
+        transformed={
+            name: TransformedSearch(accuracy=_accuracy(each), isotropy=isotropy(each.documents))
+            for name, each in searches.items()
+        },
+        power_law=power_law_record(trial.documents, seed),
+    )
+    if encode is None:
+        return measures, None
+    texts = OtherTexts.encode(paraphrased, encode)
+    general = general_set().judge(texts.passages, texts.questions)
+    distances = distances_record(separation(trial.documents, texts.passages), texts.passages)
+    of_texts = {
+        "familiarity": texts.familiarity,
+        "separation": distances.mean,
+        "relative_separation": distances.relative,
+        "everyday": float(general.ndcg.mean()),
+    }
+    return measures.model_copy(update=of_texts), general
+
+
+def distances_record(distances: NDArray[np.float64], general: Float32) -> Distances:
+    """Summarize Δ_M, the (N,) distances of documents from the nearest of (G, d) general texts."""
+    return Distances(
+        mean=float(distances.mean()),
+        counts=np.histogram(distances, bins=BINS, range=(0, 2))[0].tolist(),
+        general=float(separation(general, general, same=True).mean()),
+    )
+
+
+def power_law_record(documents: Float32, seed: int) -> PowerLawRecord | None:
+    """Fit the power law of (N, d) float32 documents; None if they vary too little. `seed` is of the p-value."""
+    eigenvalues = spectrum(documents)
+    law = power_law(eigenvalues)
+    if law is None:
+        return None
+    return PowerLawRecord(
+        beta=law.interval,
+        r_squared=law.r_squared,
+        p=law.p_value(seed),
+        first=law.first,
+        last=law.last,
+        whole=PowerLaw.fit(eigenvalues, 1).beta,
+    )
+
+
+def _through(trial: SearchTrial, name: str) -> SearchTrial:
+    projection = TRANSFORMATIONS[name](trial.documents)
+    vectors = map_dense(trial.vectors, projection.apply)
+    return SearchTrial.build(trial.queries, vectors, projection.apply(trial.documents), trial.k, trial.parents)
+
+
+def _accuracy(trial: SearchTrial) -> float:
+    return float(trial.outcomes().accuracy.mean())
