@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +128,10 @@ class Asked:
         relevant = questions.unseen if unseen else questions.relevant
         none = questions.unseen_unanswerable if unseen else questions.unanswerable
         policy, metric = self.release.manifest.policy, self.release.manifest.policy.metric
-        alone = {"threshold": policy.tau} if self.release.manifest.abstention or policy.statement == "labels" else {}
-        values: Sequence[float]
+        alone: Fields = (
+            {"threshold": policy.tau} if self.release.manifest.abstention or policy.statement == "labels" else {}
+        )
+        values: NDArray[np.float64]
         match promise:
             case LimitedLoss(name="empty"):
                 values = self._empty([questions.texts[query] for query in relevant], alone)
@@ -141,7 +143,7 @@ class Asked:
                     for query, ids in relevant.items()
                     if {self.parts[name] for name in ids} == {stratum.value}
                 }
-                values = [] if stratum.tau_without_filter is None else self._lost(mine, metric)
+                values = np.zeros(0) if stratum.tau_without_filter is None else self._lost(mine, metric)
                 if stratum.tau is not None:
                     filtered = self._lost(mine, metric, {"filter": {FIELD: stratum.value}})
                     values = max(values, filtered, key=np.sum)
@@ -152,13 +154,13 @@ class Asked:
             case AnsweredQuestions(field="unanswerable"):
                 values = 1 - self._empty([questions.texts[query] for query in none])
             case AnsweredQuestions(field=field):
-                table = (each for each in off_topic_table() if each.language == "English" and not each.chooses)
-                own = [each.text for each in table if each.is_request == (field == "request")]
+                shipped = (each for each in off_topic_table() if each.language == "English" and not each.chooses)
+                own = [each.text for each in shipped if each.is_request == (field == "request")]
                 values = 1 - self._empty(self.foreign if unseen else own)
             case LimitedLostAnswers():
                 found = [query for query, hit in zip(relevant, self._found(relevant), strict=True) if hit]
                 values = self._empty([questions.texts[query] for query in found])
-        return np.array(values, dtype=np.float64) if len(values) else None
+        return values if len(values) else None
 
     def replies(self, texts: Sequence[str], fields: Fields = _PLAIN) -> Iterator[dict[str, Any]]:
         """Search for texts, with further fields of the request; yields replies as the service sends them."""
@@ -166,7 +168,7 @@ class Asked:
         encoder = RememberingEncoder(
             release.retriever.encoder, _VECTORS.setdefault(release.manifest.encoder.sha256, {})
         )
-        retriever = replace(release.retriever, encoder=encoder)
+        retriever = replace(release.retriever, encoder=cast("Encoder", encoder))
         queries = [to_query(SearchFields.model_validate({"query": text, **fields}), release) for text in texts]
         for start in range(0, len(queries), _BATCH):
             for answer in retriever.search(queries[start : start + _BATCH]):
