@@ -179,13 +179,13 @@ class Asked:
 
     def _measured(self, relevant: Mapping[str, list[str]], metric: str, fields: Fields = _PLAIN) -> NDArray[np.float64]:
         """Return accuracy or NDCG of the replies to queries."""
-        k, values = self.release.manifest.policy.k, []
+        k, values = self.release.manifest.policy.k, list[float]()
         discounts = 1 / np.log2(np.arange(2, k + 2))
         texts = [self.questions.texts[query] for query in relevant]
         for ids, reply in zip(relevant.values(), self.replies(texts, fields), strict=True):
             hits = np.array([result["document_id"] in ids for result in reply["results"][:k]], dtype=np.float64)
             ideal = discounts[: min(k, len(ids))].sum()
-            values.append(hits.any() if metric == "accuracy" else float(hits @ discounts[: len(hits)]) / ideal)
+            values.append(float(hits.any()) if metric == "accuracy" else float(hits @ discounts[: len(hits)]) / ideal)
         return np.array(values, dtype=np.float64)
 
     def _lost(self, relevant: Mapping[str, list[str]], metric: str, fields: Fields = _PLAIN) -> NDArray[np.float64]:

@@ -82,7 +82,7 @@ def served(store: Store) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(reply)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (of the base class)
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
