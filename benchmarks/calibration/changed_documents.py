@@ -3,7 +3,8 @@
 `TAUGATE_DATA=… python -m benchmarks.calibration.changed_documents` prints a table. Each promise of the manifest is asked
 of the release as its words say it: a loss "to τ" with τ as the threshold of the request, other losses by plain searches.
 Labelled queries have to keep it; for queries that were kept aside it counts as broken if an exact 95 % limit says so.
-The exit code is 1 if any promise is broken.
+The rows *check* are of `taugate recalibrate --no-promote`, which keeps the thresholds. The exit code is 1 if any promise
+is broken.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,8 +128,10 @@ class Asked:
         relevant = questions.unseen if unseen else questions.relevant
         none = questions.unseen_unanswerable if unseen else questions.unanswerable
         policy, metric = self.release.manifest.policy, self.release.manifest.policy.metric
-        alone = {"threshold": policy.tau} if self.release.manifest.abstention or policy.statement == "labels" else {}
-        values: Sequence[float]
+        alone: Fields = (
+            {"threshold": policy.tau} if self.release.manifest.abstention or policy.statement == "labels" else {}
+        )
+        values: NDArray[np.float64]
         match promise:
             case LimitedLoss(name="empty"):
                 values = self._empty([questions.texts[query] for query in relevant], alone)
@@ -140,7 +143,7 @@ class Asked:
                     for query, ids in relevant.items()
                     if {self.parts[name] for name in ids} == {stratum.value}
                 }
-                values = [] if stratum.tau_without_filter is None else self._lost(mine, metric)
+                values = np.zeros(0) if stratum.tau_without_filter is None else self._lost(mine, metric)
                 if stratum.tau is not None:
                     filtered = self._lost(mine, metric, {"filter": {FIELD: stratum.value}})
                     values = max(values, filtered, key=np.sum)
@@ -151,13 +154,13 @@ class Asked:
             case AnsweredQuestions(field="unanswerable"):
                 values = 1 - self._empty([questions.texts[query] for query in none])
             case AnsweredQuestions(field=field):
-                table = (each for each in off_topic_table() if each.language == "English" and not each.chooses)
-                own = [each.text for each in table if each.is_request == (field == "request")]
+                shipped = (each for each in off_topic_table() if each.language == "English" and not each.chooses)
+                own = [each.text for each in shipped if each.is_request == (field == "request")]
                 values = 1 - self._empty(self.foreign if unseen else own)
             case LimitedLostAnswers():
                 found = [query for query, hit in zip(relevant, self._found(relevant), strict=True) if hit]
                 values = self._empty([questions.texts[query] for query in found])
-        return np.array(values, dtype=np.float64) if len(values) else None
+        return values if len(values) else None
 
     def replies(self, texts: Sequence[str], fields: Fields = _PLAIN) -> Iterator[dict[str, Any]]:
         """Search for texts, with further fields of the request; yields replies as the service sends them."""
@@ -165,7 +168,7 @@ class Asked:
         encoder = RememberingEncoder(
             release.retriever.encoder, _VECTORS.setdefault(release.manifest.encoder.sha256, {})
         )
-        retriever = replace(release.retriever, encoder=encoder)
+        retriever = replace(release.retriever, encoder=cast("Encoder", encoder))
         queries = [to_query(SearchFields.model_validate({"query": text, **fields}), release) for text in texts]
         for start in range(0, len(queries), _BATCH):
             for answer in retriever.search(queries[start : start + _BATCH]):
@@ -176,13 +179,13 @@ class Asked:
 
     def _measured(self, relevant: Mapping[str, list[str]], metric: str, fields: Fields = _PLAIN) -> NDArray[np.float64]:
         """Return accuracy or NDCG of the replies to queries."""
-        k, values = self.release.manifest.policy.k, []
+        k, values = self.release.manifest.policy.k, list[float]()
         discounts = 1 / np.log2(np.arange(2, k + 2))
         texts = [self.questions.texts[query] for query in relevant]
         for ids, reply in zip(relevant.values(), self.replies(texts, fields), strict=True):
             hits = np.array([result["document_id"] in ids for result in reply["results"][:k]], dtype=np.float64)
             ideal = discounts[: min(k, len(ids))].sum()
-            values.append(hits.any() if metric == "accuracy" else float(hits @ discounts[: len(hits)]) / ideal)
+            values.append(float(hits.any()) if metric == "accuracy" else float(hits @ discounts[: len(hits)]) / ideal)
         return np.array(values, dtype=np.float64)
 
     def _lost(self, relevant: Mapping[str, list[str]], metric: str, fields: Fields = _PLAIN) -> NDArray[np.float64]:
@@ -252,14 +255,21 @@ def measure(changing: ChangingSet, options: str, work: Path, foreign: Sequence[s
         questions = changing.questions.on(rows)
         newer = questions.write(work / "newer", rows, few=few)
         gone = sorted({row["_id"] for row in changing.rows} - {row["_id"] for row in rows})
-        for verb in ("update", "recalibrate", *(["erase"] if gone else [])):
+        for verb in ("check", "recalibrate", *(["erase"] if gone else [])):
             command("release", "promote", first, "--releases", releases, "--force")
             try:
                 if verb == "erase":
                     code, out = command("release", "erase", first, *gone, "--releases", releases)
                     release = out.strip()
                 else:
-                    code, out = command(verb, newer, "--releases", releases, "--json")
+                    code, out = command(
+                        "recalibrate",
+                        newer,
+                        "--releases",
+                        releases,
+                        "--json",
+                        *(["--no-promote"] if verb == "check" else []),
+                    )
                     release = json.loads(out)["release"]
             except RuntimeError as error:
                 yield [change, verb, "–", "–", f"no release: {error}"]

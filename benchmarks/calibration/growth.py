@@ -2,7 +2,7 @@
 
 `TAUGATE_DATA=… python -m benchmarks.calibration.growth` prints a table. Each set begins with the documents that answer its
 queries, and grows to 3 and 10 times as many, by random documents or by those nearest to the queries. Two releases
-follow it: one of `taugate calibrate`, by `taugate update`, and one of `taugate calibrate-run` on the results of a store
+follow it: one of `taugate calibrate`, by `taugate recalibrate --no-promote`, and one of `taugate calibrate-run` on the results of a store
 that searches the same documents over HTTP, by `POST /gate/golden`. The exit code is 1 if more of the unanswerable
 questions get a result than is certified, while the release or the gate says that it is certified.
 """
@@ -82,7 +82,7 @@ def served(store: Store) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(reply)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -152,7 +152,7 @@ def measure(changing: ChangingSet, work: Path) -> Iterator[tuple[list[str], bool
         ]
     texts, start = [questions.texts[query] for query in questions.unanswerable], work / "start"
     _calibrated("calibrate", questions.write(start, changing.rows), "--releases", releases)
-    first = current_id(releases)
+    first = str(current_id(releases))
     store.fill(changing.rows)
     (work / "request.json").write_text(json.dumps(_REQUEST), "utf-8")
     run = work / "run.jsonl"
@@ -165,7 +165,9 @@ def measure(changing: ChangingSet, work: Path) -> Iterator[tuple[list[str], bool
         command("release", "promote", first, "--releases", releases, "--force")
         release = first
         if growth != "–":
-            written = command("update", questions.write(work / "grown", rows), "--releases", releases, "--json")[1]
+            written = command(
+                "recalibrate", questions.write(work / "grown", rows), "--releases", releases, "--no-promote", "--json"
+            )[1]
             release = json.loads(written)["release"]
         cells, broken = _updated(work, release, questions)
         store.fill(rows)

@@ -14,6 +14,7 @@ from taugate.ingestion.dataset.off_topic import off_topic_table
 from taugate.ingestion.runs.recording import off_topic_run
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.retrieval.gate import Gate, ScoredResult
+from taugate.retrieval.golden_results import read_golden_results
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.words import query_terms
 from taugate.retrieval.release.layout import GOLDEN, MANIFEST, OUTCOMES, REFERENCE, RELEVANCE, REPORT
@@ -79,6 +80,8 @@ def test_off_topic_run_gives_rho_of_corpus(
     gate = Gate.load(find(tmp_path / "b"))
     pizza = gate.cut([ScoredResult(f"d{place}", of_run["refusal"]["rho"] - 0.01, {}) for place in range(5)])
     assert (pizza.results, pizza.reason, pizza.refuses) == ([], "unanswerable", True)
+    golden = read_golden_results(find(tmp_path / "b") / GOLDEN)
+    assert sum(question.unanswerable for question in golden) == 32  # off-topic questions, as ρ is stated to refuse them
 
 
 @pytest.mark.parametrize("option", ["absent", "--no-refusal"])
