@@ -163,8 +163,8 @@ def publish_calibrated(
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
-    values = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
-    options = CalibrateOptions(**values)
+    own_values = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
+    options = CalibrateOptions(**own_values)
     if options.settings is not None:
         requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)

@@ -52,8 +52,8 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
 
     requested = specified(values)
-    values = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
-    options = CalibrateRunOptions(**values)
+    own_values = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
+    options = CalibrateRunOptions(**own_values)
     settings = CalibrationSettings.from_options(requested)
     written = off_topic_run(options.run)
     off_topic = options.off_topic or (written if written.exists() else None)

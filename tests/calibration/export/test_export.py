@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taugate.calibration.encoding import source
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError, InputError
 from taugate.retrieval.encoder.encoder import CONFIG, ExportedEncoder
 from taugate.retrieval.encoder.graph import MODEL
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
+from taugate.storage import folders
 
 pytestmark = pytest.mark.model
 
@@ -191,7 +191,7 @@ def test_full_disk_is_clear_error(name: str, tmp_path: Path, monkeypatch: pytest
         yield folder
 
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(source, "staging_folder", full)
+    monkeypatch.setattr(folders, "staging_folder", full)
     with pytest.raises(InputError, match=r"cannot store the exported encoder \(.*No space left on device"):
         exported_encoder(str(path))
 

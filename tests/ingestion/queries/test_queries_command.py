@@ -119,7 +119,7 @@ def test_endpoint_needs_yes_without_terminal(tmp_path: Path, model: FakeModel, c
     assert main(command(data, model, "--price-in", "0.15", "--price-out", "0.6")) == 2
     err = capsys.readouterr().err
     assert "taugate: nothing was sent: add --yes to send the documents to the endpoint" in err
-    assert "at a cost of about 0.0004" in err
+    assert "at a cost of about 0.0005" in err
     assert model.requests == []
     assert sorted(path.name for path in data.iterdir() if not path.name.startswith(".")) == ["corpus.jsonl"]
 

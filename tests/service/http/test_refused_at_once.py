@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -110,6 +112,15 @@ def narrow(releases: Path) -> Iterator[ServiceProcess]:
         yield service.ready()
 
 
+def at_once(service: ServiceProcess, requests: list[bytes], stack: ExitStack) -> list[socket.socket]:
+    """Send requests that the service reads together, because it sleeps until all have been sent."""
+    service.process.send_signal(signal.SIGSTOP)
+    try:
+        return [stack.enter_context(connected(service, request)) for request in requests]
+    finally:
+        service.process.send_signal(signal.SIGCONT)
+
+
 def test_connection_is_used_again_after_refusal(narrow: ServiceProcess) -> None:
     def request(number: int) -> bytes:
         body = json.dumps({"query": f"marmalade {number} " * 40}).encode()
@@ -117,7 +128,7 @@ def test_connection_is_used_again_after_refusal(narrow: ServiceProcess) -> None:
 
     before = refused(narrow, "overloaded")
     with ExitStack() as stack:
-        clients = [stack.enter_context(connected(narrow, request(number))) for number in range(20)]
+        clients = at_once(narrow, [request(number) for number in range(20)], stack)
         statuses = [answer(client, b"")[:13] for client in clients]
         assert {*statuses} == {b"HTTP/1.1 200 ", b"HTTP/1.1 429 "}
         assert refused(narrow, "overloaded") == before + statuses.count(b"HTTP/1.1 429 ")
@@ -132,7 +143,7 @@ def test_refusals_are_sampled_in_log(releases: Path) -> None:
         with ExitStack() as stack:
             body = b'{"query": "marmalade"}'
             whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
-            clients = [stack.enter_context(connected(service, whole)) for _ in range(100)]
+            clients = at_once(service, [whole] * 100, stack)
             number = [answer(client, b"")[:13] for client in clients].count(b"HTTP/1.1 429 ")
         _, log = service.stop()
     lines = [json.loads(line) for line in log.splitlines()]
