@@ -23,7 +23,7 @@ def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Json]:
     """Return the object that --json prints: without a check, τ holds if nothing changed or a new one was chosen."""
     written, check = done.written, done.written.check
     loss = done.loss if check is None else check.loss
-    value = {
+    value: dict[str, Json] = {
         "release": written.release,
         "parent": done.current,
         **(written.changes or dict.fromkeys(("added", "changed", "removed"), 0)),
@@ -31,8 +31,9 @@ def _as_json(done: "Recalibrated", _: PromotionRule | None) -> dict[str, Json]:
         "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if loss is None else loss.model_dump(),
         "verdict": written.verdict.model_dump(),
     }
-    withdrawn = [record.promise for record in (done.manifest and done.manifest.withdrawn) or ()]
-    return value | ({"withdrawn": withdrawn} if withdrawn else {})
+    if withdrawn := [record.promise for record in (done.manifest and done.manifest.withdrawn) or ()]:
+        value["withdrawn"] = withdrawn
+    return value
 
 
 command = command_of("update", run, RecalibrateOptions, GROUPS, embeddings=Appearance("DIR_OR_URL"))
