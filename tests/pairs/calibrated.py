@@ -100,8 +100,9 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "max_empty": lambda m, v: float(v) in {_policy(m, "max_empty"),
                                            ((m.get("abstention") or {}).get("empty_answerable") or {}).get("asked")},
     "strata": lambda m, v: _policy(m, "kind") == "none" or m["strata"]["field"] == v.partition(".")[2],
-    "count_at_most": lambda m, v: any(_certificates(m, "count_at_most"))
-    and (v == "auto" or v in map(str, _certificates(m, "count_at_most"))),
+    # A certificate that counts queries has nothing to cap.
+    "count_at_most": lambda m, v: v in map(str, _certificates(m, "count_at_most"))
+    or (v == "auto" and (any(_certificates(m, "count_at_most")) or "query" in _certificates(m, "unit"))),
     "max_answered": lambda m, v: m["abstention"]["answered_unanswerable"]["asked"] == float(v),
     "no_refusal": lambda m, v: not m.get("refusal"),
     "labels": lambda m, v: m["labels"]["splits"] == v.split(","),

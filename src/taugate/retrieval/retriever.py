@@ -361,8 +361,8 @@ class Retriever:
         )
         found = replace(listed.result, top=TopK(scores, positions))
         relevance = None
-        if rule.relevance is not None and scores.size:
-            relevance = rule.relevance.estimate(scores, {FIRST_SCORE: first})
+        if rule.relevance is not None:  # without candidates, as if a filter matches nothing, there are no scores
+            relevance = rule.relevance.estimate(scores, {FIRST_SCORE: first}) if scores.size else scores
         answers = self._cut(queries, vectors, replace(listed, result=found), relevance, fallback=False)
         for query, vector, ranking, answer in zip(queries, vectors, rankings, answers, strict=True):
             first_scores = ranking.first_scores_at(answer.positions)

@@ -17,6 +17,7 @@ from taugate.ingestion.dataset.off_topic import off_topic_questions
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote, scorer_differs
+from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.encoder.encoder import Role
 from taugate.retrieval.engines.access import EngineAccess
 from taugate.retrieval.query import Query
@@ -379,6 +380,8 @@ def test_policy_probability_is_certified_on_the_second_stage(
     answers = served.search([Query(question["text"], 5, min_results=5) for question in off_topic])
     for question, answer in zip(off_topic, answers, strict=True):
         np.testing.assert_allclose(question["values"], answer.relevance, atol=1e-6)
+    (empty,) = served.search([Query("roof", 5, filter=(OneOf.of("category", "no such category"),))])
+    assert (list(empty.positions), empty.stage) == ([], "second")
 
 
 @pytest.mark.slow
