@@ -1,4 +1,4 @@
-"""Change documents after a calibration, and count the promises that a release's own replies break.
+"""Counts the promises that a release breaks once its documents have changed.
 
 `TAUGATE_DATA=… python -m benchmarks.calibration.changed_documents` prints a table. Each promise of the manifest is asked
 of the release as its words say it: a loss "to τ" with τ as the threshold of the request, other losses by plain searches.
@@ -84,8 +84,8 @@ class RememberingEncoder:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A release that is asked its own promises.
+class PromiseCheck:
+    """Checks the promises of a release against its own replies.
 
     Attributes:
         release: The release.
@@ -123,7 +123,7 @@ class Asked:
         return [*promises(stated(manifest, manifest.strata))]
 
     def _losses(self, promise: Promise, *, unseen: bool) -> NDArray[np.float64] | None:
-        """Return what each query loses of what is promised, 0 to 1; None if there is no such query."""
+        """Return the loss of each query that a promise is about, 0 to 1; None if there is none."""
         questions = self.questions
         relevant = questions.unseen if unseen else questions.relevant
         none = questions.unseen_unanswerable if unseen else questions.unanswerable
@@ -197,7 +197,7 @@ class Asked:
 
 
 def _at_least(losses: NDArray[np.float64], *, unseen: bool) -> float:
-    """Return the mean of labelled queries; of unseen ones its lower limit, exact if each query loses all or nothing."""
+    """Return the mean loss of labelled queries, or its lower 95 % limit for unseen ones (exact if losses are 0 or 1)."""
     mean, count = float(losses.mean()), len(losses)
     if not unseen:
         return mean
@@ -235,7 +235,7 @@ def measure(changing: ChangingSet, options: str, work: Path, foreign: Sequence[s
     def row(release: str, questions: Questions, change: str, verb: str, code: int) -> list[str]:
         opened = load(releases / release)
         try:
-            asked = Asked(opened, questions, foreign, parts)
+            asked = PromiseCheck(opened, questions, foreign, parts)
             names = [promise.name for promise in asked.promises]
             withdrawn = [record.promise for record in opened.manifest.withdrawn or ()]
             wrong = [*asked.broken()]
@@ -278,7 +278,7 @@ def measure(changing: ChangingSet, options: str, work: Path, foreign: Sequence[s
 
 
 def main() -> int:
-    """Measure the sets and options asked for, and print a row for each release."""
+    """Measure the requested sets and options, and print a row for each release."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="*", choices=[*SETS], default=[*SETS])
     parser.add_argument("--options", nargs="*", choices=[*OPTIONS], default=[*OPTIONS])

@@ -42,7 +42,7 @@ class Questions:
     unseen_unanswerable: Sequence[str]
 
     def on(self, rows: Rows) -> "Questions":
-        """Leave out removed documents, and queries that these alone answer."""
+        """Remove documents, and the queries that only they answer."""
         there = {row["_id"] for row in rows}
         left = [
             {query: kept for query, ids in every.items() if (kept := [name for name in ids if name in there])}
@@ -85,7 +85,7 @@ class ChangingSet:
     def read(
         cls, folder: Path, split: str, queries: int, unanswerable: int, others: int, seed: int = 0
     ) -> "ChangingSet":
-        """Draw queries about different documents, and so many documents beside theirs.
+        """Draw queries about different documents, and further documents.
 
         If no query of the set is unanswerable, the documents of some are taken out.
         """
@@ -146,7 +146,7 @@ class ChangingSet:
 
 
 def _about_different(queries: Sequence[str], relevant: Mapping[str, list[str]], count: int) -> Iterator[str]:
-    """Yield so many queries that share no relevant document, so that each counts alone."""
+    """Yield `count` queries that share no relevant document, so that they are independent draws."""
     seen = set[str]()
     for query in queries:
         if count and not seen & {*relevant[query]}:

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.calibration.changed_documents import SETS, Asked, command
+from benchmarks.calibration.changed_documents import SETS, PromiseCheck, command
 from benchmarks.calibration.changing_sets import ChangingSet, Questions, Rows
 from benchmarks.encoding import encoded_queries, loaded_encoder
 from benchmarks.markdown import share, table
@@ -120,7 +120,9 @@ def _updated(work: Path, release: str, questions: Questions) -> tuple[list[str],
     opened = load(work / "releases" / release)
     try:
         replies = [
-            *Asked(opened, questions, (), {}).replies([questions.texts[query] for query in questions.unanswerable])
+            *PromiseCheck(opened, questions, (), {}).replies(
+                [questions.texts[query] for query in questions.unanswerable]
+            )
         ]
         record, withdrawn = opened.manifest.abstention, opened.manifest.withdrawn or ()
         answered = float(np.mean([bool(reply["results"]) for reply in replies]))
@@ -135,7 +137,7 @@ def _updated(work: Path, release: str, questions: Questions) -> tuple[list[str],
 
 
 def _calibrated(*words: object) -> float:
-    """Calibrate with the first limits that can be certified; returns that of the unanswerable questions."""
+    """Calibrate with the first limits that can be certified; returns the limit on unanswerable questions."""
     for answered, empty in _LIMITS:
         if command(*words, "--max-answered", answered, "--max-empty", empty, "--force")[0] == 0:
             return answered

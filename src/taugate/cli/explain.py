@@ -12,7 +12,7 @@ from taugate.registry.catalog import find
 if TYPE_CHECKING:
     from taugate.retrieval.explained import Explanation
 
-_COSINE = "similarity"
+_COSINE = "similarity"  # in what is printed; the kind of policy of this name is something else
 
 
 @click.command("explain", cls=Command)
