@@ -205,11 +205,8 @@ class Calibration(CalibrationStages):
         super().study()
         for warning in [] if self.studied.texts is None else self.studied.texts.query_set.warnings:
             self.job.report(f"warning: {warning}")
-        refusal = self.studied.refusal_record
-        if refusal is not None and refusal.left_out:
-            self.job.report(
-                f"off-topic questions left out because the documents seem to answer them: {refusal.left_out:,}"
-            )
+        if self.studied.refusal is not None and (left_out := self.studied.refusal.record.left_out):
+            self.job.report(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
         return self
 
     def _reusable_vectors(self, kind: EngineKind) -> ReusableVectors | None:

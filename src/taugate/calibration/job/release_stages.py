@@ -25,7 +25,7 @@ from taugate.retrieval.release.evidence import DriftRecord
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import DataFile, DataRecord, ReleaseManifest
 from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.records import AbstentionRecord, CalibrationRecord, CheckedAnswers, RefusalRecord
+from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers
 from taugate.retrieval.release.summary import summary_of
 
 ManifestT = TypeVar("ManifestT", bound=ReleaseManifest)
@@ -37,8 +37,6 @@ SearchT = TypeVar("SearchT", bound=StudiedSearch)
 class DecidedRelease(Decided):
     """The policy with what refuses queries, and the evidence for both. Fields are as in the manifest."""
 
-    abstention: AbstentionRecord | None
-    refusal: RefusalRecord | None
     calibration: CalibrationRecord | None
     checked: CheckedAnswers | None
     drift: DriftRecord
@@ -93,8 +91,6 @@ class ReleaseStages(ABC, Generic[ManifestT, InputsT, SearchT]):
         reference, adjusted = drift_reference(studied, decided.policy), settings.rule.tau is not None
         self.decided = DecidedRelease(
             **vars(decided),
-            abstention=studied.abstention_record,
-            refusal=studied.refusal_record,
             calibration=calibration_record(seen_hits(studied), evidence, chance, adjusted=adjusted),
             checked=checked_answers(studied, decided.policy),
             drift=sensitivity(reference, settings.overlap_percentile),

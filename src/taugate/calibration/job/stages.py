@@ -100,7 +100,7 @@ class CalibrationStages(ReleaseStages[Manifest, CalibrationInputs, CorpusSearch]
         else:
             accepted = accept_engine(self.inputs, self.encoders.queries, self.encoded, self.corpus, self.candidates)
             accepted = replace(accepted, documents=self.encoders.separate_document_encoder)
-        if self.settings.refusal or (self.inherited is not None and self.inherited.refusal is not None):
+        if self.settings.refusal or (self.inherited is not None and self.inherited.refuses_by_default):
             accepted = accepted.with_near_misses(dataset, self.settings.seed, self.job)
         self.accepted = accepted
         self.searching = self.first_search = CorpusSearch(self.inputs, accepted.encoded, accepted.index)

@@ -257,7 +257,7 @@ class Update(CalibrationStages):
     def _ask(self) -> None:
         """Ask the promises of the release, and withdraw those that do not hold from the records."""
         current, decided = self.current, self.decided
-        new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
+        new = StatedRecords(decided.policy, decided.refusal, current.strata)
         left, withdrawn = ask_promises(
             stated(current, current.strata), LabelledEvidence(self.studied, self.searching.queries, self.inputs), new
         )

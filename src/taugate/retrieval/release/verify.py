@@ -38,6 +38,7 @@ from taugate.retrieval.release.layout import (
     stored_files,
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
+from taugate.retrieval.release.refusal_records import refusal_of_schema_2
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
@@ -103,7 +104,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
             f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
         )
     try:
-        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(raw, strict=True)
+        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(_migrated(raw), strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
         field = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
@@ -117,6 +118,19 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         names = _shown(", ".join(sorted(different)))
         raise ReleaseError(f"{release / MANIFEST}: its list of files is not that of this version ({names}); {_REMEDY}")
     return manifest
+
+
+def _migrated(raw: dict[str, Json]) -> dict[str, Json]:
+    """Return a manifest with one record of refusals in place of three, in its first stage as well."""
+    if "abstention" not in raw:
+        return raw
+    names, second = ("abstention", "refusal", "no_answer"), raw.get("second_stage")
+    migrated = {name: value for name, value in raw.items() if name not in names}
+    migrated["refusal"] = refusal_of_schema_2(raw)
+    if isinstance(second, dict) and isinstance(first := second.get("first"), dict):
+        kept = {name: value for name, value in first.items() if name not in names}
+        migrated["second_stage"] = {**second, "first": {**kept, "refusal": refusal_of_schema_2(first)}}
+    return migrated
 
 
 def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
