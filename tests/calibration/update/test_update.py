@@ -234,7 +234,7 @@ def test_update_keeps_projection(
     options = ("--projection", "query-pca", "--retention", "0.5", "--margin", "0.3")
     code, before, _ = Capture(capfd)(sample, releases, encoder, *options)
     assert code == 0
-    assert before["projection"] is not None
+    assert before.get("projection") is not None
     code, _, error = update(newer(sample, tmp_path / "newer", mixed_changes), releases)
     assert code == 0, error
     manifest = manifest_of(releases)

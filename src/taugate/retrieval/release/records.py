@@ -1,13 +1,13 @@
 """Records of a manifest beside policy and search: abstention, the query set, and the state of the calibration."""
 
 from collections.abc import Collection
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 from taugate.retrieval.release.state import State
 
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]
@@ -27,11 +27,11 @@ class ErrorLimit(Record):
         evidence: Unit of evidence.
     """
 
-    asked: float | None
+    asked: float | None = None
     upper: float
     found: float
     queries: int
-    queries_needed: int | None
+    queries_needed: int | None = None
     evidence: EvidenceRecord
 
 
@@ -49,7 +49,7 @@ class ScoreCandidate(Record):
     name: str
     auroc: float
     answered: float
-    standard_error: Annotated[float | None, UNLESS_NONE] = None
+    standard_error: float | None = None
 
 
 class TradeOff(Record):
@@ -88,7 +88,7 @@ class AbstentionRecord(Record):
     empty_answerable: ErrorLimit
     confidence: float
     guarantee: str
-    least_empty: float | None
+    least_empty: float | None = None
     candidates: list[ScoreCandidate]
     tradeoff: list[TradeOff]
 
@@ -126,14 +126,14 @@ class RefusedQuestions(Record):
         refused: Number of these that get no result, whether refused as a whole or cut.
         lower: One-sided 95 % lower limit of the refused share.
         evidence: Unit of evidence; None if each question is its own unit.
-        uncertified: Number that would be refused if no loss were certified; None, and not written, if none is.
+        uncertified: Number that would be refused if no loss were certified; None if none is.
     """
 
     queries: int = Field(ge=1)
     refused: int = Field(ge=0)
     lower: float
     evidence: EvidenceRecord | None = None
-    uncertified: Annotated[int | None, UNLESS_NONE] = None
+    uncertified: int | None = None
 
 
 class RefusalRecord(Record):
@@ -159,7 +159,7 @@ class RefusalRecord(Record):
     rho: FiniteFloat
     provisional: bool
     off_topic: RefusedQuestions
-    request: Annotated[RefusedQuestions | None, UNLESS_NONE] = None
+    request: RefusedQuestions | None = None
     near_miss: RefusedQuestions | None = None
     unanswerable: RefusedQuestions | None = None
     lost: Interval
@@ -205,7 +205,7 @@ class EncoderFitRecord(Record):
     queries: int = Field(ge=0)
     truncated_queries: int = Field(ge=0)
     unreadable_queries: int = Field(ge=0)
-    trained_similarity: TrainedSimilarity | None
+    trained_similarity: TrainedSimilarity | None = None
 
     @property
     def is_notable(self) -> bool:
@@ -235,12 +235,12 @@ class QuerySetRecord(Record):
 
     clusters: int
     effective_sample_size: float
-    intra_cluster_correlation: float | None
+    intra_cluster_correlation: float | None = None
     accuracy_by_cluster: Interval
-    cosine_distance: float | None
-    topics: int | None
-    silhouette: float | None
-    topic_entropy: float | None
+    cosine_distance: float | None = None
+    topics: int | None = None
+    silhouette: float | None = None
+    topic_entropy: float | None = None
     duplicate_queries: int
     warnings: list[str]
 
@@ -261,7 +261,7 @@ class AgainstChance(Record):
     lower: float
     chance: float
     confidence: float
-    queries_needed: int | None
+    queries_needed: int | None = None
 
     @property
     def shown(self) -> bool:

@@ -4,7 +4,7 @@ const state = {
   search: null, reply: null, all: null, // the last search, its reply, and the reply with what the threshold dropped
   judged: new Map(), fields: new Set(), language: "curl", recent: [],
 };
-const policy = () => state.release?.manifest.policy ?? { kind: "similarity", tau: null };
+const policy = () => ({ kind: "similarity", tau: null, ...state.release?.manifest.policy }); // without a cut, no tau
 /** Return ρ in force with the name of the score that it is compared with, or null. */
 const refusal = () => state.release?.manifest.abstention
   ? { score: state.release.manifest.abstention.score, rho: state.release.manifest.abstention.tau }
