@@ -164,7 +164,7 @@ def _encoder(encoder: "MeasuredEncoder") -> dict[str, Any]:
         "intervals": {
             name: {"lower": estimate.lower, "upper": estimate.upper} for name, estimate in estimates.items() if estimate
         },
-        "measures": encoder.measures and encoder.measures.model_dump(),
+        "measures": encoder.measures and encoder.measures.model_dump(exclude_none=False),
         "kept": encoder.kept,
         "lexical_weight": encoder.lexical,
         "milliseconds": cost.milliseconds,

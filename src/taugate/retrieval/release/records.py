@@ -52,7 +52,7 @@ class EncoderFitRecord(Record):
     queries: int = Field(ge=0)
     truncated_queries: int = Field(ge=0)
     unreadable_queries: int = Field(ge=0)
-    trained_similarity: TrainedSimilarity | None
+    trained_similarity: TrainedSimilarity | None = None
 
     @property
     def is_notable(self) -> bool:
@@ -82,12 +82,12 @@ class QuerySetRecord(Record):
 
     clusters: int
     effective_sample_size: float
-    intra_cluster_correlation: float | None
+    intra_cluster_correlation: float | None = None
     accuracy_by_cluster: Interval
-    cosine_distance: float | None
-    topics: int | None
-    silhouette: float | None
-    topic_entropy: float | None
+    cosine_distance: float | None = None
+    topics: int | None = None
+    silhouette: float | None = None
+    topic_entropy: float | None = None
     duplicate_queries: int
     warnings: list[str]
 
@@ -108,7 +108,7 @@ class AgainstChance(Record):
     lower: float
     chance: float
     confidence: float
-    queries_needed: int | None
+    queries_needed: int | None = None
 
     @property
     def shown(self) -> bool:

@@ -1,13 +1,13 @@
 """The record of what refuses queries as a whole, and how many questions that no document answers get a result."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.release.evidence import UNLESS_NONE, EvidenceRecord, Interval, Record
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 from taugate.retrieval.release.methods import STATEMENTS
 from taugate.storage.json_values import Json
 
@@ -26,11 +26,11 @@ class ErrorLimit(Record):
         evidence: Unit of evidence.
     """
 
-    asked: Annotated[float | None, UNLESS_NONE] = None
+    asked: float | None = None
     upper: float
     found: float
     queries: int
-    queries_needed: Annotated[int | None, UNLESS_NONE] = None
+    queries_needed: int | None = None
     evidence: EvidenceRecord
 
     @property
@@ -53,7 +53,7 @@ class ScoreCandidate(Record):
     name: str
     auroc: float
     answered: float
-    standard_error: Annotated[float | None, UNLESS_NONE] = None
+    standard_error: float | None = None
 
 
 class TradeOff(Record):
@@ -86,7 +86,7 @@ class RequestedLimits(Record):
     refused: ErrorLimit
     confidence: float
     guarantee: str
-    least_empty: Annotated[float | None, UNLESS_NONE] = None
+    least_empty: float | None = None
     candidates: list[ScoreCandidate]
     tradeoff: list[TradeOff]
 
@@ -105,8 +105,8 @@ class RefusedQuestions(Record):
     queries: int = Field(ge=1)
     refused: int = Field(ge=0)
     lower: float
-    evidence: Annotated[EvidenceRecord | None, UNLESS_NONE] = None
-    uncertified: Annotated[int | None, UNLESS_NONE] = None
+    evidence: EvidenceRecord | None = None
+    uncertified: int | None = None
 
     @property
     def answered(self) -> float:
@@ -134,14 +134,14 @@ class RefusalRecord(Record):
         limits: The requested limits; None without any.
     """
 
-    score: Annotated[str | None, UNLESS_NONE] = None
-    rho: Annotated[FiniteFloat | None, UNLESS_NONE] = None
+    score: str | None = None
+    rho: FiniteFloat | None = None
     certified: bool = False
     provisional: bool = False
     evidence: dict[QuestionKind, RefusedQuestions] = Field(default_factory=dict)
-    lost: Annotated[Interval | None, UNLESS_NONE] = None
+    lost: Interval | None = None
     left_out: int = 0
-    limits: Annotated[RequestedLimits | None, UNLESS_NONE] = None
+    limits: RequestedLimits | None = None
 
     @model_validator(mode="after")
     def _rho_is_a_float32(self) -> Self:
