@@ -1,4 +1,4 @@
-"""One calibration, from a data set to a release; `measure` shows the stages in order."""
+"""One calibration, from a data set to a release; `run_stages` shows the stages in order."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import try_second_stage
-from taugate.calibration.job.stages import Accepted, Read, accept, check_fit, encode
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
@@ -110,21 +110,21 @@ def calibrate(
     """
     request = CalibrationRequest.check(data, releases, requested, settings, job)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool, calibration_lock(releases):
-        calibration = measure(request, Path(spool), job)
+        calibration = run_stages(request, Path(spool), job)
         return calibration.write(releases, calibration.manifest())
 
 
-def measure(request: CalibrationRequest, spool: Path, job: Job) -> Calibration:
+def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibration:
     """Run all stages of a calibration but the last, which writes the release; `spool` is an empty folder."""
     read = read_data(request, spool, job)
     dataset, encoders = read.inputs.dataset, read.encoders
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
-    encoded = encode(
+    encoded = encode_data(
         read,
         lambda: encode_dataset(dataset, encoders.queries, cache, job, encoders.separate_document_encoder),
         lambda engine: vectors_reusable_from_current(read.parent, encoders.documents, engine.kind, dataset, job),
     )
-    accepted = accept(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
+    accepted = accept_search(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
     calibration = Calibration.of(read, encoded, accept_second_stage(request, read, accepted))
     studied = calibration.studied
     for warning in [] if studied.texts is None else studied.texts.query_set.warnings:

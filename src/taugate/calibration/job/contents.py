@@ -58,8 +58,8 @@ def write_files(
     if stored_here:
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(spool / name, release / name)
-    elif accepted.lexical is not None:
-        accepted.lexical.words.save(release / LEXICAL)
+    elif accepted.lexical_part is not None:
+        accepted.lexical_part.words.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
     questions.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))

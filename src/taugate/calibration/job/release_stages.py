@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.job.contents import write_files
-from taugate.calibration.job.stages import Accepted, Encoded, Read
+from taugate.calibration.job.stages import Accepted, EncodedData, Read
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.progress import Job
@@ -87,13 +87,13 @@ class Calibration:
     """A calibration of a corpus, stage by stage, before anything is written."""
 
     read: Read
-    encoded: Encoded
+    encoded: EncodedData
     accepted: Accepted
     studied: Study
     decided: DecidedRelease
 
     @classmethod
-    def of(cls, read: Read, encoded: Encoded, accepted: Accepted) -> "Calibration":
+    def of(cls, read: Read, encoded: EncodedData, accepted: Accepted) -> "Calibration":
         """Study the queries by the accepted search, and decide.
 
         Raises:
@@ -129,7 +129,7 @@ class Calibration:
             query_set=texts.query_set,
             encoder_fit=read.fit,
             engine=search.engine,
-            lexical=None if search.lexical is None else LexicalRecord.of(*search.lexical),
+            lexical=None if search.lexical_part is None else LexicalRecord.of(*search.lexical_part),
             gate=list(search.gate),
             skipped=list(search.skipped) or None,
             second_stage=None if second is None else second.record,
