@@ -11,9 +11,9 @@ from taugate.calibration.abstention.choose import LabelledGroups, QueryGroup
 from taugate.calibration.abstention.refusal import (
     MAX_LOST,
     LostShares,
-    Refusal,
     RefusalEvidence,
     ScoredQuestions,
+    StudiedRefusal,
     can_limit,
 )
 from taugate.calibration.metrics.clusters import ClusterIds
@@ -136,7 +136,7 @@ def refuse_by_default(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     kept: RefusalRecord | None,
-) -> Refusal:
+) -> StudiedRefusal:
     """Choose ρ, or keep that of an earlier release, and measure what it refuses.
 
     Args:
@@ -167,7 +167,7 @@ def refuse_by_default(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
     )
     rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
-    return Refusal(rule_served, evidence.record(provisional=provisional, uncertified=uncertified), answering)
+    return StudiedRefusal(rule_served, evidence.record(provisional=provisional, uncertified=uncertified), answering)
 
 
 def _unanswerable(

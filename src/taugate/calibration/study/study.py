@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
-from taugate.calibration.abstention.refusal import Refusal
+from taugate.calibration.abstention.refusal import StudiedRefusal
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName
 from taugate.calibration.metrics.ranking import ScoredQueries
@@ -38,7 +38,7 @@ class Study:
     parts: dict[PartName, ScoredPart]
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
-    refusal: Refusal | None
+    refusal: StudiedRefusal | None
     few_labels: FewLabels | None
     texts: DescribedTexts | None
 
@@ -102,7 +102,7 @@ def _refusal(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     inherited: Inherited | None,
-) -> Refusal | None:
+) -> StudiedRefusal | None:
     """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
 
     Args:
