@@ -166,7 +166,7 @@ def _encoder(encoder: "MeasuredEncoder") -> dict[str, Json]:
             for name, _, estimate in _figures(encoder)
             if estimate
         },
-        "measures": None if encoder.measures is None else encoder.measures.model_dump(),
+        "measures": None if encoder.measures is None else encoder.measures.model_dump(exclude_none=False),
         "kept": encoder.kept,
         "lexical_weight": encoder.lexical,
         "milliseconds": cost.milliseconds,

@@ -129,7 +129,7 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
     studied = calibration.studied
     for warning in [] if studied.texts is None else studied.texts.query_set.warnings:
         job.report(f"warning: {warning}")
-    if studied.refusal_record is not None and (left_out := studied.refusal_record.left_out):
+    if studied.refusal is not None and (left_out := studied.refusal.record.left_out):
         job.report(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
     return calibration
 

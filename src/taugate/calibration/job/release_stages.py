@@ -38,7 +38,7 @@ from taugate.retrieval.release.manifest import (
     RunManifest,
 )
 from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.records import AbstentionRecord, CalibrationRecord, CheckedAnswers, RefusalRecord
+from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers
 from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.summary import summary_of
 
@@ -49,8 +49,6 @@ M = TypeVar("M", bound=ReleaseManifest)
 class DecidedRelease(Decided):
     """The policy with what refuses queries, and the evidence for both. Fields are as in the manifest."""
 
-    abstention: AbstentionRecord | None
-    refusal: RefusalRecord | None
     calibration: CalibrationRecord | None
     checked: CheckedAnswers | None
     drift: DriftRecord
@@ -74,8 +72,6 @@ def decide_release(
     reference, adjusted = drift_reference(studied, decided.policy), settings.rule.tau is not None
     return DecidedRelease(
         **vars(decided),
-        abstention=studied.abstention_record,
-        refusal=studied.refusal_record,
         calibration=calibration_record(seen_hits(studied), evidence, chance, adjusted=adjusted),
         checked=checked_answers(studied, decided.policy),
         drift=sensitivity(reference, settings.overlap_percentile),

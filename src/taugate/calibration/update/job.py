@@ -305,7 +305,7 @@ def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
     with inputs.job.stage("check"):
         check = _check_thresholds(newer, measured)
     _warn(check, inputs.job)
-    new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
+    new = StatedRecords(decided.policy, decided.refusal, current.strata)
     evidence = LabelledEvidence(measured.studied, accepted.searching.queries, inputs)
     left, withdrawn = ask_promises(stated(current, current.strata), evidence, new)
     second = accepted.second

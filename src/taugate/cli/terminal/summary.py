@@ -132,7 +132,8 @@ def result(manifest: ReleaseManifest) -> dict[str, str]:
     if cost is not None:
         rows["Cost"] = cost
     tau = "no τ" if policy.tau is None else POLICIES[policy.kind].tau.format(tau=policy.tau)
-    rho = "" if manifest.refusal is None else f"; ρ = {manifest.refusal.rho:.3f}"
+    refusal = manifest.refusal
+    rho = f"; ρ = {refusal.rho:.3f}" if refusal is not None and refusal.is_default else ""
     return rows | {"Cut": tau + rho}
 
 
