@@ -38,6 +38,7 @@ from taugate.registry.writer import without_equal
 from taugate.retrieval.encoder.own_vectors import VECTORS
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.manifest import ReleaseManifest
+from taugate.storage.json_values import Json
 
 if TYPE_CHECKING:  # needs the extra `calibration`
     from taugate.calibration.progress import Job
@@ -172,10 +173,14 @@ def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
 
 def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> int:
     """Print a release, and what became of it; returns the exit code."""
-    value = {"release": release.path.name, "path": str(release.path), "manifest": release.manifest.model_dump()}
+    value: dict[str, Json] = {
+        "release": release.path.name,
+        "path": str(release.path),
+        "manifest": release.manifest.model_dump(),
+    }
     if release.request.rule is not None:
         value["promotion"] = promotion_json(release.request.rule, release.ending)
-    printed = value if options.as_json else release.path
+    printed: Path | dict[str, Json] = value if options.as_json else release.path
     return print_release(printed, release.rows() | release.next_rows(), release.ending, release.ending.sentences)
 
 

@@ -57,7 +57,7 @@ def test_rho_is_used_as_given(sample: Path, encoder: Path, tmp_path: Path, capsy
     assert cli.main([*given, "--policy", "similarity", "--tau", "0.4", "--rho", "0.3", "--json"]) == 0
     manifest = orjson.loads(capsys.readouterr().out)["manifest"]
     assert (manifest["policy"]["tau"], manifest["refusal"]["rho"]) == (0.4, 0.3)
-    assert manifest["refusal"]["off_topic"]["queries"] == 150
+    assert manifest["refusal"]["evidence"]["off_topic"]["queries"] == 150
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def test_threshold_on_separate_scale(browser: Browser, service: ServiceProcess, 
         policy = {"kind": kind, "tau": 0.25}
         if "manifest" in told:
             told["manifest"]["policy"] |= policy
-            told["manifest"]["abstention"] = {"tau": 0.5}
+            told["manifest"]["refusal"] = {"score": "model", "rho": 0.5}
         else:
             curve = [{"tau": 0.1, "kept": 1, "loss": 0}, {"tau": 0.25, "kept": 0.61, "loss": 0.018}]
             told |= {"policy": kind, "threshold": 0.25, "curve": curve}

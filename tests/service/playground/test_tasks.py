@@ -109,7 +109,8 @@ def test_threshold_that_refuses_off_topic_questions_is_chosen_and_made(
     assert cli.main([*arguments, "--no-promote", "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)["manifest"]
     assert manifest["refusal"]["rho"] == pytest.approx(rho)
-    assert manifest["refusal"]["off_topic"] == manifest["refusal"]["off_topic"] | {"queries": 150, "refused": 150}
+    counted = manifest["refusal"]["evidence"]["off_topic"]
+    assert (counted["queries"], counted["refused"]) == (150, 150)
     (lost,) = re.findall(r"\d+ of \d+ held-out answers lost", playground["effect"].text_content() or "")
     assert f"Checked     {lost}; 150 of 150 off-topic" in manifest["summary"]
 

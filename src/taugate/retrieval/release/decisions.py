@@ -64,7 +64,7 @@ def load_second_stage(
     if manifest.answer_threshold is not None:
         score, threshold = manifest.answer_threshold
         loaded = AnswerScore.load(release / ABSTENTION, score, 0, ())
-        abstention = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
+        abstention = AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
     rule = SecondStageRule(record.candidates, read_policy(manifest), relevance, abstention, record.first_stage_weight)
     if record.kind == "endpoint":
         reranker: Reranker = TextReranker(open_reranker(record.model), corpus.documents)
@@ -105,7 +105,12 @@ def load_abstention(release: Path, path: Path, manifest: Manifest, corpus: Corpu
     elif LEXICAL in manifest.files:
         lexical = LexicalIndex.load(release / LEXICAL, len(index))
     loaded = AnswerScore.load(path, score, index.dimension, corpus.documents, lexical)
-    return AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
+    return AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
+
+
+def _within_filters(manifest: Manifest) -> bool:
+    """Return whether queries are refused within filters, too: certified limits are of whole searches."""
+    return manifest.refusal is not None and manifest.refusal.is_default
 
 
 def read_policy(manifest: Manifest) -> Policy:

@@ -38,6 +38,7 @@ from taugate.retrieval.release.layout import (
     stored_files,
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest, ReleaseManifest, RunManifest
+from taugate.retrieval.release.schema_2 import SCHEMA_2, migrated
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
 from taugate.retrieval.rerank.late_interaction import TOKEN_VECTORS
 from taugate.storage.files import open_regular, read_bounded
@@ -97,13 +98,10 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
     if trusted is not None:
         check_signature(release, content, trusted)
     raw = _parsed(release / MANIFEST, content)
-    if raw.get("schema_version") != SCHEMA_VERSION:
-        raise ReleaseError(
-            f"{release / MANIFEST}: schema version {_shown(raw.get('schema_version'))}, this taugate reads "
-            f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
-        )
     try:
-        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(raw, strict=True)
+        manifest = (RunManifest if "retriever" in raw else Manifest).model_validate(
+            _migrated(release, raw), strict=True
+        )
     except ValidationError as error:
         detail = error.errors()[0]
         field = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
@@ -117,6 +115,22 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         names = _shown(", ".join(sorted(different)))
         raise ReleaseError(f"{release / MANIFEST}: its list of files is not that of this version ({names}); {_REMEDY}")
     return manifest
+
+
+def _migrated(release: Path, raw: dict[str, Json]) -> dict[str, Json]:
+    """Return a manifest in this schema version."""
+    version = raw.get("schema_version")
+    if version == SCHEMA_2:
+        return migrated(raw, SCHEMA_VERSION)
+    if version == SCHEMA_VERSION:
+        return raw
+    remedy = "calibrate with this version, or install the one that wrote it"
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        remedy = "upgrade the services first, then the machines that calibrate"
+    raise ReleaseError(
+        f"{release / MANIFEST}: schema version {_shown(version)}, this taugate reads {SCHEMA_2} and {SCHEMA_VERSION}; "
+        f"{remedy}"
+    )
 
 
 def _files_differ(manifest: ReleaseManifest) -> frozenset[str]:
