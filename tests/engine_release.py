@@ -91,7 +91,7 @@ def _write(
     lexical = {}
     if hybrid is not None:
         hybrid.lexical.save(staging / LEXICAL)
-        lexical = {"lexical": LexicalRecord.of(hybrid)}
+        lexical = {"lexical": LexicalRecord.of(hybrid.lexical, hybrid.weight)}
         golden.write_golden(staging / GOLDEN, [_searched(source, hybrid, query) for query in source.golden])
     if engine:
         for name in IN_ENGINE:

@@ -348,7 +348,9 @@ def _draft(before: Release, erasure: ErasureRecord, retriever: Retriever, kept: 
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(kept)}),
         "index": manifest.index.model_copy(update={"documents": len(kept)}),
-        "lexical": LexicalRecord.of(retriever.index) if isinstance(retriever.index, HybridIndex) else None,
+        "lexical": LexicalRecord.of(retriever.index.lexical, retriever.index.weight)
+        if isinstance(retriever.index, HybridIndex)
+        else None,
         "erasure": erasure,
     }
     return draft.model_copy(update=changes)

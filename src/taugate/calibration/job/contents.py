@@ -16,7 +16,6 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
-from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release import questions
 from taugate.retrieval.release.golden import GoldenQuery
@@ -59,8 +58,8 @@ def write_files(
     if stored_here:
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(spool / name, release / name)
-    elif isinstance(accepted.index, HybridIndex):
-        accepted.index.lexical.save(release / LEXICAL)
+    elif accepted.lexical is not None:
+        accepted.lexical.words.save(release / LEXICAL)
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
     questions.write_calibration_questions(release / QUESTIONS, calibration_questions(calibrated))

@@ -75,8 +75,8 @@ class Inherited:
         Raises:
             ReleaseError: If the release cannot be read.
         """
-        manifest = verify(release)
-        if not isinstance(manifest, Manifest) or manifest.second_stage is not None:
+        manifest = verify(release).searchable
+        if manifest is None or manifest.second_stage is not None:
             return None
         encoder = manifest.float32_encoder or manifest.answering
         if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):

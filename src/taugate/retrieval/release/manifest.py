@@ -186,6 +186,11 @@ class ReleaseManifest(Record):
         """Upper limit of scores, as numbers without a sign."""
 
     @property
+    def searchable(self) -> "Manifest | None":
+        """This manifest if the release has a corpus to search, None for that of a run."""
+        return None
+
+    @property
     def documents_over_certified(self) -> float:
         """How far the corpus has grown since the thresholds were chosen; NaN for a store that cannot be counted."""
         return math.nan
@@ -261,6 +266,11 @@ class Manifest(ReleaseManifest):
     second_stage: SecondStageRecord | None = None
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
+
+    @property
+    def searchable(self) -> Self:
+        """This manifest."""
+        return self
 
     @property
     def reads_texts(self) -> bool:

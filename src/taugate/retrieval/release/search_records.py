@@ -9,7 +9,7 @@ from taugate.retrieval.index.names import MAX_WEIGHT
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 if TYPE_CHECKING:  # loads FAISS
-    from taugate.retrieval.index.hybrid import HybridIndex
+    from taugate.retrieval.index.lexical import LexicalIndex
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # The unit whose mean loss was shown to be below the margin. For the average document, this limits each document's
@@ -51,11 +51,10 @@ class LexicalRecord(Record):
     sha256: str
 
     @classmethod
-    def of(cls, index: "HybridIndex") -> Self:
+    def of(cls, words: "LexicalIndex", weight: float) -> Self:
         """Record the lexical part of a search."""
-        words = index.lexical
         return cls(
-            weight=index.weight,
+            weight=weight,
             k1=words.statistics.k1,
             b=words.statistics.b,
             terms=len(words.vocabulary),
