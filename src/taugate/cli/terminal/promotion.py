@@ -12,6 +12,7 @@ from taugate.cli.terminal.command import OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option
 from taugate.cli.terminal.output import say
 from taugate.errors import InputError
+from taugate.registry.history import NAMED
 from taugate.registry.signing import signing_key, trusted_keys
 
 PROMOTION = OptionGroup("promotion", "by default, a release with a threshold is promoted")
@@ -20,10 +21,23 @@ FORCE_HELP = (
     "also promote a provisional release over a calibrated one, a release no better than chance, or one whose adapted "
     "encoder was not accepted"
 )
+BY_HELP = "your name, or that of a job, for the history, which has user and host as well"
+_MAX_NAME = 200  # the name of a Kubernetes job has at most 63 characters
 _LIMITS = "--max-accuracy-drop and --max-kept-increase"
 _Limit = Annotated[
     float | Literal["auto"] | None, Appearance("X|auto", type=number_or("auto", example="a share such as 0.01"))
 ]
+
+
+def act_as(name: str | None) -> None:
+    """Record a name in the history with what this process does from now on.
+
+    Raises:
+        InputError: If it is no name.
+    """
+    if name is not None and not 0 < len(name.strip()) <= _MAX_NAME:
+        raise InputError(f"--by: give a name of 1 to {_MAX_NAME} characters")
+    NAMED.set(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +59,7 @@ class PromotionOptions(Options):
     no_promote: bool = option(False, "leave the current release as it is")
     force: bool = option(False, FORCE_HELP)
     sign_with: Path | None = option(None, "Ed25519 private key to sign the release with", "PEM")
+    by: str | None = option(None, BY_HELP, "NAME")
 
     def promotion(self, *, new_encoder: bool = False, signs: bool = True) -> Promotion:
         """Return the requested promotion; `signs` if the command writes the release, which services may require signed.
@@ -52,6 +67,7 @@ class PromotionOptions(Options):
         Raises:
             InputError: If options contradict each other, or the rule or a key cannot be read.
         """
+        act_as(self.by)
         rules = {
             self.sentence_option: self.promote_if,
             "--max-accuracy-drop": self.max_accuracy_drop,
