@@ -164,8 +164,7 @@ def publish_calibrated(
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = specified(values)
-    own_values = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
-    options = CalibrateOptions(**own_values)
+    options = CalibrateOptions.taken_from(requested)
     if options.settings is not None:
         requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
@@ -192,7 +191,28 @@ NO_REFUSAL = Option(
     "questions about other subjects; not with --tau)",
 )
 NO_REFUSAL.group = _THRESHOLD
+_COUNT = Appearance("N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more"))
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
+
+
+def threshold_parameters(*more: str) -> list[click.Parameter]:
+    """Return the options that decide the threshold; `more` names further fields of its rule."""
+    names = ("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty")
+    return [
+        *parameters(
+            ThresholdRule,
+            *(*names, *more, "count_at_most", "tau"),
+            group=_THRESHOLD,
+            optional=True,
+            max_loss=Appearance("X[,X…]", type=shares),
+            confidence=Appearance("P"),
+            strata=Appearance("metadata.FIELD"),
+            count_at_most=_COUNT,
+        ),
+        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+    ]
+
+
 command = Command(
     "calibrate",
     callback=_run,
@@ -207,20 +227,7 @@ command = Command(
             relevant_from=Appearance("GRADE"),
             labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
-        *parameters(
-            ThresholdRule,
-            *("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty", "strata"),
-            *("count_at_most", "tau"),
-            group=_THRESHOLD,
-            optional=True,
-            max_loss=Appearance("X[,X…]", type=shares),
-            confidence=Appearance("P"),
-            strata=Appearance("metadata.FIELD"),
-            count_at_most=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
-        ),
-        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *threshold_parameters("strata"),
         *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
         NO_REFUSAL,
         *parameters(
@@ -230,9 +237,7 @@ command = Command(
             lexical=LEXICAL,
             retention=Appearance("R"),
             rerank=Appearance("MODEL"),
-            rerank_candidates=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
+            rerank_candidates=_COUNT,
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),
