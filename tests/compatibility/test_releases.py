@@ -36,7 +36,7 @@ def test_fixtures_cover_every_kind() -> None:
     manifest = json.loads(next((RELEASES / "schema-2-everything").rglob(MANIFEST)).read_bytes())
     assert (manifest["index"]["kind"], manifest["policy"]["kind"]) == ("hnsw", "relative")
     assert manifest["projection"] is not None
-    assert manifest["refusal"]["limits"] is not None
+    assert manifest["abstention"] is not None
 
 
 def test_golden_queries_keep_recorded_scores(releases: Path) -> None:
