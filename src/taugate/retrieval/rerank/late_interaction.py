@@ -7,13 +7,15 @@ documents. A stored vector has one byte per component and one scale.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
+from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.largest_products import CodedTokens, StoredTokens, largest_products
 from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
@@ -147,6 +149,10 @@ class LateInteraction:
         except EncoderError as error:
             raise RerankerUnavailable(str(error)) from error
         return checked_scores(self.vectors.similarities(encoded, positions), len(positions), name)
+
+    def reading(self, candidates: Mapping[int, Candidate]) -> Self:
+        """See `Reranker`; token vectors are in this process."""
+        return self
 
     def forget(self) -> None:
         """Do nothing: every score is computed again."""
