@@ -12,7 +12,6 @@ from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.explained import Explanation, Rule, UnknownDocument
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
-from taugate.retrieval.index.hybrid import HybridIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import POLICIES
 from taugate.retrieval.query import Query
@@ -156,11 +155,10 @@ class _Search:
 
     def _parts(self, position: int, score: np.float32) -> PartFields | None:
         """Return the fields `parts` and `matched_words` of an explanation; None if the score has no lexical part."""
-        index = self._retriever.index
-        if not isinstance(index, HybridIndex):
+        words, scores = self._retriever.words, np.array([score])
+        if words is None:
             return None
-        scores = np.array([score])
-        return score_parts(index, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
+        return score_parts(words, self._query.text, self._vector[0], np.array([position]), scores).fields(0)
 
     def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
         """Choose the passage to explain: the first that the search returns, else the most similar."""
@@ -242,8 +240,8 @@ class _Search:
 
     def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
         """Return the outcome as a sentence without its full stop, with the margin."""
-        hybrid = isinstance(self._retriever.index, HybridIndex)
-        name, nearer = ("score", "a better match") if hybrid else ("similarity", "more similar")
+        similar = self._retriever.words is None
+        name, nearer = ("similarity", "more similar") if similar else ("score", "a better match")
         score_name, tau = POLICIES[self._answer.policy].compared.format(score=name), self._answer.threshold
         margin = "no threshold is in force"
         if tau is not None:

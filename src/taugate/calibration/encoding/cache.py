@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from taugate.retrieval.encoder.bert import processor_path
+from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.gpu import onnxruntime_version
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.folders import cache_folder
@@ -58,15 +59,12 @@ class EmbeddingCache:
             self._give_up(f"{path}: {error}")
 
     @classmethod
-    def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
-        """Open the cache of an encoder on this machine: the runtime and the processor decide the last bits of a vector.
-
-        Args:
-            encoder_sha256: Digest of the encoder's files.
-            dimension: d, length of its vectors.
-        """
+    def of(cls, encoder: ExportedEncoder) -> Self:
+        """Open the cache of an encoder on this machine: runtime and processor decide the last bits of a vector."""
         machine = sha256(f"{onnxruntime_version()} {processor_path('float32')} {_processor()}".encode()).hexdigest()
-        return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
+        return cls(
+            cache_folder() / "embeddings" / f"{encoder.sha256[:32]}-{machine[:12]}.sqlite", encoder.config.dimension
+        )
 
     @staticmethod
     def key(text: str) -> bytes:

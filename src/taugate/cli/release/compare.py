@@ -10,7 +10,7 @@ from taugate.cli.terminal.output import aligned, print_result, printable, say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.correlations import MIN_RELEASES, correlations
-from taugate.retrieval.release.manifest import Manifest, RunManifest
+from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
 
 
@@ -34,7 +34,7 @@ def show_differences(releases: Path, names: tuple[str, ...]) -> int:
     rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     print_result("\n".join(aligned(changed, right=(1, 2, 3))) or "no difference")
-    if all(isinstance(manifest, RunManifest) for manifest in (old, new)):
+    if old.searchable is None and new.searchable is None:
         from taugate.calibration.comparison.upgrade import Upgrade  # needs scipy, which the service does without
 
         upgrade = Upgrade.between(*folders)

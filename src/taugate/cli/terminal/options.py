@@ -102,7 +102,7 @@ def command_of(
 
 def part(declared: type[T], options: T) -> T:
     """Return the settings that options of a command extend, without the command's own fields."""
-    return declared(**{name: getattr(options, name) for name in declared.fields()})
+    return declared.taken_from({**vars(options)})
 
 
 def specified(values: Mapping[str, Any]) -> dict[str, Any]:

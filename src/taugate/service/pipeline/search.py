@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from taugate.errors import EncoderUnavailable, TextRefused
 from taugate.retrieval.explained import Explanation
-from taugate.retrieval.index.passages import FoundPassages, Observe, unobserved
+from taugate.retrieval.index.passages import Observe, unobserved
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
@@ -255,9 +255,9 @@ class SearchPipeline:
             top = TopK(index.score(compared, positions), positions)
             # By the queries' own deadlines, because their replies wait for this.
             limits = [self._two_stages.deadline(group[row].arrived) for row in rows]
-            ranked = second.rank([group[row].query.text for row in rows], FoundPassages(top), limits)
-            for row, outcome in zip(rows, ranked, strict=True):
-                random[row] = none if isinstance(outcome, str) else outcome.scores
+            ranked, _ = second.rank([group[row].query.text for row in rows], top, limits)
+            for place, ranking in ranked.items():
+                random[rows[place]] = ranking.scores
         return random
 
 
