@@ -17,7 +17,7 @@ from taugate.retrieval.index.passages import Passages
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.abstention import needs_words
 from taugate.retrieval.policy.background import Read, ReadDocuments
-from taugate.retrieval.release.contents import ReleaseFolder, FileNames
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder
 from taugate.retrieval.release.layout import LEXICAL, MANIFEST, METADATA
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.rerank.stage import SecondStage

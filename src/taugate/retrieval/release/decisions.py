@@ -14,7 +14,7 @@ from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
-from taugate.retrieval.release.contents import ReleaseFolder, FileNames
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder
 from taugate.retrieval.release.corpus import Corpus
 from taugate.retrieval.release.layout import (
     ABSTENTION,

@@ -14,7 +14,7 @@ from taugate.retrieval.encoder.endpoint_record import EndpointAccess
 from taugate.retrieval.encoder.loading import load_encoder
 from taugate.retrieval.encoder.own_vectors import OwnVectors
 from taugate.retrieval.encoder.tokenizer import TOKENIZER
-from taugate.retrieval.release.contents import ReleaseFolder, FileNames, disagreement
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder, disagreement
 from taugate.retrieval.release.layout import ENCODER_FOLDER, ENCODER_FOLDERS, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.manifest import Manifest
 from taugate.storage.folders import link_or_copy

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from taugate.retrieval.release import golden
-from taugate.retrieval.release.contents import ReleaseFolder, FileNames
+from taugate.retrieval.release.contents import FileNames, ReleaseFolder
 from taugate.retrieval.release.corpus import CorpusFolder
 from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
 from taugate.retrieval.release.encoders import EncoderFolder
