@@ -217,7 +217,7 @@ class Served:
         filters: list[dict[str, Any] | None] = [None]
         if self.manifest.get("strata"):
             filters += [{"part": "a"}, {"part": "b"}]
-        refused = self.manifest.get("refusal") is not None or self.manifest.get("abstention") is not None
+        refused = (self.manifest.get("refusal") or {}).get("rho") is not None
         margin = (self.manifest.get("update") or {}).get("margin") or 0.0
         for query_filter in filters:
             more = {} if query_filter is None else {"filter": query_filter}

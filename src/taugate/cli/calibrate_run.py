@@ -4,12 +4,20 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.cli.calibrate import NO_REFUSAL, CalibratedOptions, print_calibrated, publish_calibrated, shares
+from taugate.cli.calibrate import (
+    NO_REFUSAL,
+    CalibratedOptions,
+    print_calibrated,
+    publish_calibrated,
+    shares,
+    with_refuse,
+)
 from taugate.cli.terminal.command import Command, OptionGroup
 from taugate.cli.terminal.options import Appearance, number_or, option, parameters, specified
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
@@ -51,7 +59,7 @@ class CalibrateRunOptions(CalibratedOptions):
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
 
-    requested = specified(values)
+    requested = with_refuse(specified(values))
     own_values = {name: requested.pop(name) for name in CalibrateRunOptions.fields() if name in requested}
     options = CalibrateRunOptions(**own_values)
     settings = CalibrationSettings.from_options(requested)
@@ -94,6 +102,12 @@ command = Command(
             ),
         ),
         *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(
+            CalibrationSettings,
+            "refuse",
+            group=_THRESHOLD,
+            refuse=Appearance(type=click.Choice(["auto", "off"])),
+        ),
         NO_REFUSAL,
         *parameters(PromotionOptions, group=PROMOTION),
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),

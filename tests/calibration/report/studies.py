@@ -8,7 +8,7 @@ from typing import Any
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import RequestedEncoder
-from taugate.calibration.job.calibration import CalibrationRequest, measure
+from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.progress import Job
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import ThresholdRule
@@ -48,7 +48,7 @@ def studied(
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     encoder = RequestedEncoder(str(encoder_folder), new=True)
     request = CalibrationRequest.check(str(data), spool / "releases", encoder, asked, Job())
-    calibration = measure(request, spool, Job())
+    calibration = run_stages(request, spool, Job())
     return Studied(Calibrated(**vars(calibration.studied), manifest=calibration.manifest()))
 
 

@@ -114,8 +114,8 @@ def decide_promotion(releases: Path, name: str, rule: PromotionRule, trusted: Tr
             f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
             "labelled queries"
         )
-    refusals = new.manifest.abstention
-    if refusals is not None and not refusals.certified:
+    refusal = new.manifest.refusal
+    if refusal is not None and refusal.limits is not None and not refusal.certified:
         raise NotPromoted(
             f"{name}: its refusals are not certified within the limits asked for, so no rule can promote it; "
             "calibrate with larger limits, or promote it without a rule",

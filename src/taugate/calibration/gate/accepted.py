@@ -41,7 +41,7 @@ class AcceptedSearch:
         encoded: The data set as it is searched, by this encoder and through the projection.
         index: Index that serves.
         index_record: Record of the index in the manifest.
-        lexical: Lexical part of the score; None if the score is the cosine.
+        lexical_part: Lexical part of the score; None if the score is the cosine.
         projection: None without a projection.
         float32: Encoder that a cheaper encoder of queries was made from, None without one.
         documents: Encoder of documents, None if it is that of queries.
@@ -55,7 +55,7 @@ class AcceptedSearch:
     encoded: EncodedTexts
     index: Index
     index_record: IndexRecord
-    lexical: LexicalPart | None = None
+    lexical_part: LexicalPart | None = None
     projection: RecordedProjection | None = None
     float32: ExportedEncoder | None = None
     documents: ExportedEncoder | None = None
@@ -67,7 +67,7 @@ class AcceptedSearch:
     def with_near_misses(self, dataset: Dataset, seed: int, job: Job) -> Self:
         """Make near misses from the answerable queries, and encode them; parameters as for `encode_near_misses`."""
         projection = None if self.projection is None else self.projection.projection
-        rule = None if self.lexical is None else self.lexical.words.statistics.rule
+        rule = None if self.lexical_part is None else self.lexical_part.words.statistics.rule
         questions = encode_near_misses(dataset, self.encoder, projection, seed, job, rule=rule)
         return replace(self, encoded=replace(self.encoded, near_misses=questions))
 

@@ -180,7 +180,7 @@ class GateState:
     def with_lexical(self, lexical: LexicalPart) -> Self:
         """Add a lexical part to the score; the queries have their words already."""
         trial = replace(self.trial, lexical=lexical)
-        return replace(self, accepted=replace(self.accepted, index=trial.exact, lexical=lexical), trial=trial)
+        return replace(self, accepted=replace(self.accepted, index=trial.exact, lexical_part=lexical), trial=trial)
 
     def with_queries(self, encoder: ExportedEncoder, encoded: EncodedTexts) -> Self:
         """Encode queries with another encoder, with the same documents.

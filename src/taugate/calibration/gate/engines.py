@@ -76,7 +76,7 @@ def accept_engine(
         IndexRecord(
             kind="hnsw", metric="cosine", documents=record.rows, breadth=record.breadth, recall=share, depth=depth
         ),
-        lexical=lexical,
+        lexical_part=lexical,
         gate=tuple(tried),
         engine=record,
     )

@@ -1,4 +1,4 @@
-"""One calibration, from a data set to a release; `measure` shows the stages in order."""
+"""One calibration, from a data set to a release; `run_stages` shows the stages in order."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ from taugate.calibration.job.candidates import most_candidates
 from taugate.calibration.job.reading import check_sizes, read_labelled, sampling_units, without_encoder
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.job.reranking import try_second_stage
-from taugate.calibration.job.stages import Accepted, Read, accept, check_fit, encode
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Job
@@ -110,26 +110,26 @@ def calibrate(
     """
     request = CalibrationRequest.check(data, releases, requested, settings, job)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool, calibration_lock(releases):
-        calibration = measure(request, Path(spool), job)
+        calibration = run_stages(request, Path(spool), job)
         return calibration.write(releases, calibration.manifest())
 
 
-def measure(request: CalibrationRequest, spool: Path, job: Job) -> Calibration:
+def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibration:
     """Run all stages of a calibration but the last, which writes the release; `spool` is an empty folder."""
     read = read_data(request, spool, job)
     dataset, encoders = read.inputs.dataset, read.encoders
     cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
-    encoded = encode(
+    encoded = encode_data(
         read,
         lambda: encode_dataset(dataset, encoders.queries, cache, job, encoders.separate_document_encoder),
         lambda engine: vectors_reusable_from_current(read.parent, encoders.documents, engine.kind, dataset, job),
     )
-    accepted = accept(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
+    accepted = accept_search(read, encoded, lambda: accept_candidates(read.inputs, encoders.queries, encoded.texts))
     calibration = Calibration.of(read, encoded, accept_second_stage(request, read, accepted))
     studied = calibration.studied
     for warning in [] if studied.texts is None else studied.texts.query_set.warnings:
         job.report(f"warning: {warning}")
-    if studied.refusal_record is not None and (left_out := studied.refusal_record.left_out):
+    if studied.refusal is not None and (left_out := studied.refusal.record.left_out):
         job.report(f"off-topic questions left out because the documents seem to answer them: {left_out:,}")
     return calibration
 
@@ -239,7 +239,7 @@ def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
     """Yield the texts of all queries that a calibration encodes."""
     yield from chain.from_iterable(query_texts(dataset).values())
     yield from dataset.off_topic_texts
-    if settings.refusal:
+    if settings.refuses:
         yield from (question.text for question in near_misses(dataset, settings.seed))
 
 

@@ -10,7 +10,7 @@ from taugate.calibration.comparison.encoders import EncoderComparison, EncoderCo
 from taugate.calibration.comparison.measures import EncoderMeasures, ParaphrasedQueries, encode_with, measure_encoder
 from taugate.calibration.encoding.source import RequestedEncoder
 from taugate.calibration.gate.baseline import RankingOutcomes, SearchTrial
-from taugate.calibration.job.calibration import CalibrationRequest, measure
+from taugate.calibration.job.calibration import CalibrationRequest, run_stages
 from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -53,7 +53,7 @@ def compare_encoders(
             spool = Path(folder) / "spool"
             spool.mkdir()
             request = CalibrationRequest.check(data, Path(folder) / "releases", requested, settings, job)
-            calibration = measure(request, spool, job)
+            calibration = run_stages(request, spool, job)
             measured.append(_measured(name, calibration, _measures(calibration) if measures else (None, None)))
             units = calibration.read.inputs.units
     if units is None:
@@ -75,7 +75,7 @@ def _measures(calibration: Calibration) -> tuple[EncoderMeasures, RankingOutcome
 def _measured(
     name: str, calibration: Calibration, measures: tuple[EncoderMeasures | None, RankingOutcomes | None]
 ) -> MeasuredEncoder:
-    inputs, decided, lexical = calibration.read.inputs, calibration.decided, calibration.accepted.search.lexical
+    inputs, decided, lexical = calibration.read.inputs, calibration.decided, calibration.accepted.search.lexical_part
     judged, dataset = calibration.studied.scored.judged, inputs.dataset
     queries = [query.text for query in dataset.answerable[:_LONE]]
     texts = [dataset.documents[row].encoded_text for row in range(min(_BATCH, len(dataset.documents)))]

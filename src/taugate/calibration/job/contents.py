@@ -64,8 +64,8 @@ def write_files(
     if accepted.engine is None:
         documents = DocumentStore(spool)
         corpus.write(vector_index(accepted.index), documents, Metadata.of(documents))
-    if accepted.lexical is not None:
-        corpus.write_words(accepted.lexical.words)
+    if accepted.lexical_part is not None:
+        corpus.write_words(accepted.lexical_part.words)
     ModelsFolder(release).write(
         None if calibrated.estimated is None else calibrated.estimated.relevance,
         None if calibrated.answer_rule is None else calibrated.answer_rule.score,

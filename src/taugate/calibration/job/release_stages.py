@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from taugate.calibration.encoding.endpoint_source import REPLY_TOLERANCE
 from taugate.calibration.job.contents import write_files
-from taugate.calibration.job.stages import Accepted, Encoded, Read
+from taugate.calibration.job.stages import Accepted, EncodedData, Read
 from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.progress import Job
@@ -38,7 +38,7 @@ from taugate.retrieval.release.manifest import (
     RunManifest,
 )
 from taugate.retrieval.release.outcome_records import BootstrapRecord
-from taugate.retrieval.release.records import AbstentionRecord, CalibrationRecord, CheckedAnswers, RefusalRecord
+from taugate.retrieval.release.records import CalibrationRecord, CheckedAnswers
 from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.summary import summary_of
 
@@ -49,8 +49,6 @@ M = TypeVar("M", bound=ReleaseManifest)
 class DecidedRelease(Decided):
     """The policy with what refuses queries, and the evidence for both. Fields are as in the manifest."""
 
-    abstention: AbstentionRecord | None
-    refusal: RefusalRecord | None
     calibration: CalibrationRecord | None
     checked: CheckedAnswers | None
     drift: DriftRecord
@@ -74,8 +72,6 @@ def decide_release(
     reference, adjusted = drift_reference(studied, decided.policy), settings.rule.tau is not None
     return DecidedRelease(
         **vars(decided),
-        abstention=studied.abstention_record,
-        refusal=studied.refusal_record,
         calibration=calibration_record(seen_hits(studied), evidence, chance, adjusted=adjusted),
         checked=checked_answers(studied, decided.policy),
         drift=sensitivity(reference, settings.overlap_percentile),
@@ -87,13 +83,13 @@ class Calibration:
     """A calibration of a corpus, stage by stage, before anything is written."""
 
     read: Read
-    encoded: Encoded
+    encoded: EncodedData
     accepted: Accepted
     studied: Study
     decided: DecidedRelease
 
     @classmethod
-    def of(cls, read: Read, encoded: Encoded, accepted: Accepted) -> "Calibration":
+    def of(cls, read: Read, encoded: EncodedData, accepted: Accepted) -> "Calibration":
         """Study the queries by the accepted search, and decide.
 
         Raises:
@@ -129,7 +125,7 @@ class Calibration:
             query_set=texts.query_set,
             encoder_fit=read.fit,
             engine=search.engine,
-            lexical=None if search.lexical is None else LexicalRecord.of(*search.lexical),
+            lexical=None if search.lexical_part is None else LexicalRecord.of(*search.lexical_part),
             gate=list(search.gate),
             skipped=list(search.skipped) or None,
             second_stage=None if second is None else second.record,

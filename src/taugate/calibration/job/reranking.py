@@ -156,8 +156,7 @@ def study_first_stage(
     return studied, FirstStageRecord(
         policy=decided.policy,
         relevance=decided.relevance,
-        abstention=studied.abstention_record,
-        refusal=studied.refusal_record,
+        refusal=None if studied.refusal is None else studied.refusal.record,
         metrics=decided.metrics,
     )
 

@@ -110,10 +110,11 @@ def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release
 def _unanswerable_golden(inputs: RunInputs, calibrated: Calibrated) -> list[GoldenResults]:
     """Return golden questions without an answer, of a kind of which it is promised how many get a result."""
     run, ids, asked = inputs.dataset, list[str](), inputs.off_topic
-    if calibrated.abstention is not None and calibrated.abstention.record.certified:
-        certifying = calibrated.abstention.chosen.certify_unanswerable
+    refusal = calibrated.refusal
+    if refusal is not None and refusal.certifying is not None and refusal.record.certified:
+        certifying = refusal.certifying[1]
         asked, ids = run.run, [run.unanswerable[row].id for row in golden_rows(certifying).tolist()]
-    elif calibrated.refusal is not None and asked is not None:
+    elif refusal is not None and refusal.record.is_default and asked is not None:
         names = [name for name in asked.queries if name not in run.run.queries]
         ids = [names[row] for row in golden_rows(np.arange(len(names))).tolist()]
     return [] if asked is None else _golden(asked, ids, inputs.settings.k, unanswerable=True)

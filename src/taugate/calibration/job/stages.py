@@ -60,7 +60,7 @@ class Read:
     @property
     def refuses(self) -> bool:
         """Whether queries may be refused by default, which takes near misses to choose or to measure ρ."""
-        return self.inputs.settings.refusal or (self.inherited is not None and self.inherited.refusal is not None)
+        return self.inputs.settings.refuses or (self.inherited is not None and self.inherited.refuses_by_default)
 
 
 def check_fit(
@@ -77,7 +77,7 @@ def check_fit(
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedData:
     """The vectors of a data set.
 
     Attributes:
@@ -89,9 +89,9 @@ class Encoded:
     corpus: UploadedCorpus | None = None
 
 
-def encode(
+def encode_data(
     read: Read, in_memory: Callable[[], EncodedTexts], reusable: Callable[[Engine], ReusableVectors | None]
-) -> Encoded:
+) -> EncodedData:
     """Encode the data set in memory, or with an engine to disk, and upload it unless the engine has it.
 
     Args:
@@ -115,9 +115,9 @@ def encode(
         warning = truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)
         job.report(f"warning: {warning}")
     if read.engine is None or stored is None:
-        return Encoded(texts)
+        return EncodedData(texts)
     with job.stage("upload"):
-        return Encoded(texts, UploadedCorpus.upload(read.engine, read.spool, stored, job))
+        return EncodedData(texts, UploadedCorpus.upload(read.engine, read.spool, stored, job))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Accepted:
         return self.first if self.second is None else self.second.searching
 
 
-def accept(read: Read, encoded: Encoded, in_memory: Callable[[], AcceptedSearch]) -> Accepted:
+def accept_search(read: Read, encoded: EncodedData, in_memory: Callable[[], AcceptedSearch]) -> Accepted:
     """Choose the search for the release: exact, or what is accepted in place of it.
 
     Args:

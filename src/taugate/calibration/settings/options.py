@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from taugate.errors import InputError
+
+T = TypeVar("T")
 
 
 @plain_dataclass(frozen=True)
@@ -65,6 +67,11 @@ class Options:
         return declared
 
 
+def annotated(field: FieldInfo, kind: type[T]) -> T | None:
+    """Return the part of a field's annotation that is of a kind, such as its Advice; None without one."""
+    return next((part for part in field.metadata if isinstance(part, kind)), None)
+
+
 def option_of(name: str) -> str:
     """Return the command-line option of a field, such as --sample-size for sample_size."""
     return f"--{name.replace('_', '-')}"
@@ -74,9 +81,7 @@ def _message(fields: Mapping[str, FieldInfo], error: ValidationError) -> str:
     detail = error.errors()[0]
     place = detail["loc"][0]  # a name, or the index of a positional argument
     name = [*fields][place] if isinstance(place, int) else place
-    advice = next(
-        (metadata for metadata in fields[name].metadata if isinstance(metadata, Advice)), Advice(detail["msg"])
-    )
+    advice = annotated(fields[name], Advice) or Advice(detail["msg"])
     value = detail["input"]
     if isinstance(value, tuple):
         value = ",".join(map(str, value))

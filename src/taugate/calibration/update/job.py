@@ -25,7 +25,7 @@ from taugate.calibration.job.reranking import (
     study_first_stage,
     token_vectors_record,
 )
-from taugate.calibration.job.stages import Accepted, Read, accept, check_fit, encode
+from taugate.calibration.job.stages import Accepted, Read, accept_search, check_fit, encode_data
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.inputs import CalibrationInputs
 from taugate.calibration.metrics.measure import DrawnQueries
@@ -136,13 +136,13 @@ def update(
         if newer is None:
             return None
         read, changes = newer.read, newer.changes
-        encoded = encode(
+        encoded = encode_data(
             read,
             lambda: encode_changes(read.inputs.dataset, changes, release, encoders, job),
             lambda _: ReusableVectors(changes.sources, _collection(release).vectors),
         )
-        accepted = accept(read, encoded, lambda: accept_index(read.inputs, release, encoders, encoded.texts))
-        measured = Calibration.of(read, encoded, accept_second_stage(newer, accepted))
+        accepted = accept_search(read, encoded, lambda: accept_index(read.inputs, release, encoders, encoded.texts))
+        measured = Calibration.of(read, encoded, accept_same_reranker(newer, accepted))
         checked = check_promises(newer, measured)
         holds = checked.check.holds and not checked.withdrawn
         name = ""
@@ -270,7 +270,7 @@ def read_newer(
     return NewerCorpus(release, requested, read, before, changes)
 
 
-def accept_second_stage(newer: NewerCorpus, accepted: Accepted) -> Accepted:
+def accept_same_reranker(newer: NewerCorpus, accepted: Accepted) -> Accepted:
     """Rank the candidates of the newer corpus by the release's reranker, and measure the first stage alone.
 
     Raises:
@@ -305,7 +305,7 @@ def check_promises(newer: NewerCorpus, measured: Calibration) -> CheckedUpdate:
     with inputs.job.stage("check"):
         check = _check_thresholds(newer, measured)
     _warn(check, inputs.job)
-    new = StatedRecords(decided.policy, decided.abstention, decided.refusal, current.strata)
+    new = StatedRecords(decided.policy, decided.refusal, current.strata)
     evidence = LabelledEvidence(measured.studied, accepted.searching.queries, inputs)
     left, withdrawn = ask_promises(stated(current, current.strata), evidence, new)
     second = accepted.second

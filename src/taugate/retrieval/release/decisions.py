@@ -56,7 +56,7 @@ class ModelsFolder(ReleaseFolder):
         return FileNames(optional=frozenset(recorded), recorded=recorded)
 
     def write(self, relevance: Relevance | ScoreRelevance | None, answer_score: AnswerScore | None) -> None:
-        """Write the models that there are; with the words of refusals; raises OSError if that fails."""
+        """Write the models that there are, with the words of refusals; raises OSError if that fails."""
         if relevance is not None or answer_score is not None:
             self.path.mkdir(exist_ok=True)
         if relevance is not None:
@@ -84,7 +84,7 @@ class ModelsFolder(ReleaseFolder):
         if words is None and LEXICAL in manifest.files:
             words = LexicalIndex.load(self._release / LEXICAL, len(corpus.index))
         loaded = AnswerScore.load(self.path / ABSTENTION, score, dimension, corpus.documents, words)
-        return relevance, AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
+        return relevance, AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
 
     def open_of_scores(
         self, manifest: ReleaseManifest, features: tuple[str, ...], components: tuple[str, ...]
@@ -102,7 +102,7 @@ class ModelsFolder(ReleaseFolder):
         if manifest.answer_threshold is not None:
             score, threshold = manifest.answer_threshold
             loaded = AnswerScore.load(self.path / ABSTENTION, score, 0, (), components=components)
-            rule = AnswerRule(loaded, threshold, within_filters=manifest.abstention is None)
+            rule = AnswerRule(loaded, threshold, within_filters=_within_filters(manifest))
         return relevance, rule
 
 
@@ -130,7 +130,7 @@ class RerankerFolder(ReleaseFolder):
         """Write the files.
 
         Args:
-            model: ReleaseFolder that a model is copied from; None for an endpoint.
+            model: Folder that a model is copied from; None for an endpoint.
             known: Pairs to check the reranker.
             token_vectors: Token vectors of late interaction; None for other kinds.
             documents: Positions of the documents whose token vectors are kept; None for all.
@@ -188,6 +188,11 @@ class RerankerFolder(ReleaseFolder):
     def _check_digest(self, sha256: str, record: SecondStageRecord) -> None:
         if sha256 != record.sha256:
             raise ReleaseError(f"{self.path}: its files are not the reranker in the manifest; calibrate again")
+
+
+def _within_filters(manifest: ReleaseManifest) -> bool:
+    """Return whether queries are refused within filters, too: certified limits are of whole searches."""
+    return manifest.refusal is not None and manifest.refusal.is_default
 
 
 def read_policy(manifest: Manifest) -> Policy:

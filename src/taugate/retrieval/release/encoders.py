@@ -91,7 +91,7 @@ def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPreci
     """Return the folders of the encoders that may encode queries, the preferred one first.
 
     Args:
-        release: ReleaseFolder of the release.
+        release: Folder of the release.
         manifest: Manifest of the release.
         precision: See `reader.load`.
 

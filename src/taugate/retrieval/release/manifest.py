@@ -30,14 +30,12 @@ from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, QUERY_FOLDER
 from taugate.retrieval.release.outcome_records import BootstrapRecord, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import (
-    AbstentionRecord,
     CalibrationRecord,
     CheckedAnswers,
     EncoderFitRecord,
-    NoAnswerRecord,
     QuerySetRecord,
-    RefusalRecord,
 )
+from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.search_records import GateRecord, LexicalRecord, ProjectionRecord, SkippedCandidate
 from taugate.retrieval.release.second_stage import SecondStageRecord
 from taugate.retrieval.release.state import CertifiedLoss, State, certified_loss, state_in_words
@@ -133,12 +131,11 @@ class ReleaseManifest(Record):
         parent: Id of the previously current release.
         evidence: Unit of evidence among all answerable queries.
         calibration: Amount of evidence behind the release.
-        abstention: Rule that refuses queries as a whole; None if there is none.
-        refusal: Rule that refuses queries by default; None without one.
+        refusal: What refuses queries as a whole, and how many questions without an answer get a result; None if neither
+            is known.
         checked: Answers that are lost; None in releases of older versions, and if no query finds an answer.
         summary: What is certified and what was checked, in two lines (`summary.py`); a sentence or None in
             releases of older versions.
-        no_answer: Share of queries without an answer that still get a result; None if `refusal` counts them.
         drift: Smallest shift of the traffic that an alarm detects.
         update: None unless an update made the release.
         labels: None unless labels were combined with a machine's scores.
@@ -162,11 +159,9 @@ class ReleaseManifest(Record):
     evidence: EvidenceRecord | None = None
     strata: StrataRecord | None = None
     calibration: CalibrationRecord | None = None
-    abstention: AbstentionRecord | None = None
     refusal: RefusalRecord | None = None
     checked: CheckedAnswers | None = None
     summary: str | None = None
-    no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
     update: UpdateRecord | None = None
     labels: LabelsRecord | None = None
@@ -198,9 +193,7 @@ class ReleaseManifest(Record):
     @property
     def answer_threshold(self) -> tuple[str, float] | None:
         """The name of the score that refuses queries as a whole, and its threshold; None if none is refused."""
-        if self.abstention is not None:
-            return self.abstention.score, self.abstention.tau
-        return None if self.refusal is None else (self.refusal.score, self.refusal.rho)
+        return None if self.refusal is None else self.refusal.threshold
 
     @property
     def state(self) -> State:

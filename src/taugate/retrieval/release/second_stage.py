@@ -13,7 +13,7 @@ from taugate.retrieval.encoder.bert import Precision
 from taugate.retrieval.policy.scales import RerankerScale
 from taugate.retrieval.release.evidence import Record, RelevanceRecord
 from taugate.retrieval.release.outcome_records import MetricsRecord, PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, RefusalRecord
+from taugate.retrieval.release.refusal_records import RefusalRecord
 from taugate.retrieval.release.search_records import PairedLoss
 from taugate.retrieval.rerank.late_interaction import TokenVectors
 from taugate.retrieval.rerank.reranker import KnownPair, RerankerKind
@@ -29,14 +29,12 @@ class FirstStageRecord(Record):
     Attributes:
         policy: Its cut, by its own scores.
         relevance: Its model of relevance.
-        abstention: Certified rule that refuses queries.
-        refusal: Default rule that refuses queries.
+        refusal: What refuses queries as a whole.
         metrics: What its cut keeps and loses.
     """
 
     policy: PolicyRecord
     relevance: RelevanceRecord | None = None
-    abstention: AbstentionRecord | None = None
     refusal: RefusalRecord | None = None
     metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
 

@@ -31,7 +31,7 @@ def verify(release: Path, trusted: TrustedKeys | None = None) -> ReleaseManifest
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
     Args:
-        release: ReleaseFolder of the release, named by its id.
+        release: Folder of the release, named by its id.
         trusted: Keys of which one must have signed the manifest; None requires no signature.
 
     Returns:
