@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import click
+import helm_python
 import pytest
 
 from taugate.cli.main import load_command
@@ -128,14 +129,16 @@ def test_promotion_always_or_by_rule() -> None:
         ),
         ("Accuracy  not lower by more than 1e-3 ", ["--max-accuracy-drop", "1e-3"]),
         ("kept share not higher", ["--max-kept-increase", "auto"]),
-        ("NDCG not lower", ["--promote-if", "NDCG not lower"]),  # which has no limit
-        ("accuracy not higher", ["--promote-if", "accuracy not higher"]),
-        ("accuracy not lower and", ["--promote-if", "accuracy not lower and"]),  # the command says what is wrong
     ],
 )
 def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:
     given = arguments(PROMOTED, at("recalibration.promotion.rule", rule))
     assert given[given.index("/releases") + 1 :] == options
+
+
+def test_rule_without_limits_is_refused() -> None:
+    with pytest.raises(helm_python.HelmError, match="maxAccuracyDrop and maxKeptIncrease"):
+        arguments(PROMOTED, at("recalibration.promotion.rule", "NDCG not lower"))
 
 
 def test_data_claim_is_read_only() -> None:
