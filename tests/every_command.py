@@ -272,7 +272,7 @@ def _runs_on_releases(folder: Path, releases: Path, document: str) -> Iterator[C
     at = ["--releases", str(releases)]
     for action in ("list", "show", "verify", "history"):
         yield CommandRun(f"release {action}", at)
-    yield CommandRun("release correlations", at, status=2)  # it needs releases of three encoders
+    yield CommandRun("release correlations", at, status=2)  # it has moved to `compare`
     current = (releases / "current").read_text(encoding="utf-8").strip()
     (previous,) = {path.parent.name for path in releases.glob("*/manifest.json")} - {current}
     yield CommandRun("release diff", [previous, current, *at])

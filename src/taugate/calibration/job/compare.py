@@ -14,6 +14,7 @@ from taugate.calibration.job.calibration import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import require_in_memory
 
@@ -82,7 +83,8 @@ def _measured(
     with calibration.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
     manifest = calibration.draft
-    metrics, lexical = manifest.metrics, manifest.lexical
+    metrics, lexical, policy = manifest.metrics, manifest.lexical, manifest.policy
+    thresholds = {each.method: each.tau for each in manifest.alternatives} | {policy.method: policy.tau}
     return MeasuredEncoder(
         name=name,
         k=calibration.settings.k,
@@ -92,6 +94,8 @@ def _measured(
         certified=manifest.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
+        isotropy=manifest.isotropy,
+        papers_tau=next((tau for method, tau in thresholds.items() if METHODS[method].of_papers), None),
         measures=measures[0],
         everyday=measures[1],
     )
