@@ -77,6 +77,7 @@ def test_off_topic_run_gives_rho_of_corpus(
     of_run = manifest(calibrate_run(copy, sample, tmp_path / "b", *rule), capfd)
     near_miss = of_corpus["refusal"]["evidence"].pop("near_miss")
     assert near_miss["queries"]
+    assert of_corpus["refusal"].pop("doubled")["documents"] == 1006  # a run has no documents to forecast by
     assert of_run["refusal"] == of_corpus["refusal"]
     assert of_run["policy"]["tau"] == of_corpus["policy"]["tau"]
     gate = Gate.load(find(tmp_path / "b"))
