@@ -136,8 +136,8 @@ def _plain(calibrated: Calibrated) -> list[tuple[float, float]]:
 
 def _corpus(calibrated: Calibrated) -> dict[str, Any]:
     """Return what the page says about the documents, the texts of the queries, and other ways to search."""
-    manifest, texts = calibrated.manifest, calibrated.texts
-    if not isinstance(manifest, Manifest) or texts is None:
+    manifest, texts = calibrated.manifest.searchable, calibrated.texts
+    if manifest is None or texts is None:
         return {"corpus": None}
     queries, k = len(calibrated.parts["calibration"].members), calibrated.policy.k
     answering = manifest.answering
@@ -204,7 +204,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
-    corpus = manifest if isinstance(manifest, Manifest) else None
+    corpus = manifest.searchable
     if corpus is not None:
         warnings += _text_warnings(corpus)
     if (refusal := manifest.refusal) is not None and refusal.limits is not None:
