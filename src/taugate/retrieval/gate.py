@@ -15,7 +15,8 @@ from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, RefusalScore
 from taugate.retrieval.policy.component_signals import Components, component_means
-from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, PolicyKind, keep_answered
+from taugate.retrieval.policy.names import PolicyKind
+from taugate.retrieval.policy.policy import POLICIES, Mask, Policy, keep_answered
 from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.release.decisions import ModelsFolder
