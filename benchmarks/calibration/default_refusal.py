@@ -50,7 +50,7 @@ def section(experiment: Experiment) -> str:
             for weight in dict.fromkeys((0.0, _WEIGHTS.get(name, 0.0))):
                 index = HybridIndex(cosine.index, words, weight) if weight else cosine.index
                 indexed = IndexedSet(cosine.dataset, encoded if weight else plain, index)
-                study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refusal=True))
+                study, _ = indexed.studied(CalibrationSettings(seed=experiment.seed, refuse="auto"))
                 if study.refusal is None:
                     raise AssertionError(f"{name}: the documents answer every off-topic question")
                 record, refused = study.refusal.record, []

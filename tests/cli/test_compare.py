@@ -40,7 +40,7 @@ def test_compare_measures_what_calibrate_measures_and_chooses_the_best(
     assert (own["milliseconds"], own["bytes"]) == (None, 0)
     lower = {(pair["first"], pair["second"]): pair["accuracy"]["lower"] for pair in compared["differences"]}
     assert lower[str(encoder), str(worse)] > 0 > lower[first["encoder"], second["encoder"]]
-    options = ["--encoder", str(encoder), "--lexical", "off", "--no-refusal", "--max-loss", "0.02"]
+    options = ["--encoder", str(encoder), "--lexical", "off", "--refuse", "off", "--max-loss", "0.02"]
     assert cli.main(["calibrate", str(data), "--releases", str(tmp_path), *options]) == 0
     metrics = verify_searchable(find(tmp_path)).metrics["heldout"]
     row = next(row for row in compared["encoders"] if row["encoder"] == str(encoder))

@@ -95,7 +95,7 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "policy": lambda m, v: v == "auto" or _policy(m, "kind") in {v, "none"},
     "method": lambda m, v: _policy(m, "method") == v,
     "tau": lambda m, v: _policy(m, "tau") == float(v),
-    "rho": lambda m, v: m["refusal"]["rho"] == float(v),
+    "refuse": lambda m, v: (m.get("refusal") or {}).get("rho") == (None if v == "off" else float(v)),
     "max_loss": lambda m, v: _policy(m, "max_loss") == float(v.split(",")[0])
     and ("," not in v or _policy(m, "kind") == "none" or len(_policy(m, "levels")) == 2),
     "metric": lambda m, v: _policy(m, "metric") == v,
@@ -108,7 +108,6 @@ RECORDED: dict[str, Callable[[Mapping[str, Any], str], bool]] = {
     "count_at_most": lambda m, v: v in map(str, _certificates(m, "count_at_most"))
     or (v == "auto" and (any(_certificates(m, "count_at_most")) or "query" in _certificates(m, "unit"))),
     "max_answered": lambda m, v: _limits(m)["answered"]["asked"] == float(v),
-    "no_refusal": lambda m, v: (m.get("refusal") or {}).get("rho") is None,
     "labels": lambda m, v: m["labels"]["splits"] == v.split(","),
     "split": lambda m, v: m["data"]["split"] == v,
     "relevant_from": lambda m, v: m["data"]["relevant_from"] == int(v),

@@ -1,7 +1,7 @@
 """`taugate calibrate`: settings from the command line, progress to stderr, the result to stdout."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +30,10 @@ from taugate.cli.terminal.options import (
     part,
     specified,
 )
+from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion import PROMOTION, PromotionOptions
 from taugate.cli.terminal.summary import CalibratedRelease, print_release
+from taugate.errors import InputError
 from taugate.ingestion.dataset.vectors import has_vectors
 from taugate.registry.catalog import pointed_id
 from taugate.registry.writer import without_equal
@@ -48,7 +50,7 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 _COMMON = (
     "data", "releases", "k", "encoder", "max_loss", "max_answered", "precision", "max_accuracy_drop", "no_promote",
 )  # fmt: skip
-_THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
+THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
 _ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
@@ -162,8 +164,25 @@ def publish_calibrated(
     return CalibratedRelease(data, manifest, path, request, ending, previous)
 
 
+def with_refuse(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options with --refuse in place of its deprecated names, and print a notice of these.
+
+    Raises:
+        InputError: If several are given.
+    """
+    values = {**requested}
+    deprecated = {"--no-refusal": "off" if values.pop("no_refusal", None) else None, "--rho": values.pop("rho", None)}
+    for name, value in deprecated.items():
+        if value is not None:
+            say(f"warning: {name} is deprecated and will be removed in version 0.4; use --refuse {value}")
+            if "refuse" in values:
+                raise InputError(f"{name}: --refuse {values['refuse']} is given as well; leave out one of the two")
+            values["refuse"] = value
+    return values
+
+
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
-    requested = specified(values)
+    requested = with_refuse(specified(values))
     options = CalibrateOptions.taken_from(requested)
     if options.settings is not None:
         requested["accept"] = accepted_in(options.settings)
@@ -183,14 +202,7 @@ def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> 
     return print_release(printed, release.rows() | release.next_rows(), release.ending, release.ending.sentences)
 
 
-NO_REFUSAL = Option(
-    ["--no-refusal"],
-    is_flag=True,
-    default=None,
-    help="refuse no query as a whole (default: a query is refused if its best similarity is below ρ, which refuses "
-    "questions about other subjects; not with --tau)",
-)
-NO_REFUSAL.group = _THRESHOLD
+NO_REFUSAL = Option(["--no-refusal"], is_flag=True, default=None, hidden=True)
 _COUNT = Appearance("N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more"))
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
 
@@ -202,14 +214,14 @@ def threshold_parameters(*more: str) -> list[click.Parameter]:
         *parameters(
             ThresholdRule,
             *(*names, *more, "count_at_most", "tau"),
-            group=_THRESHOLD,
+            group=THRESHOLD,
             optional=True,
             max_loss=Appearance("X[,X…]", type=shares),
             confidence=Appearance("P"),
             strata=Appearance("metadata.FIELD"),
             count_at_most=_COUNT,
         ),
-        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *parameters(AbstentionRule, "max_answered", group=THRESHOLD, optional=True),
     ]
 
 
@@ -228,8 +240,14 @@ command = Command(
             labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
         *threshold_parameters("strata"),
-        *parameters(CalibrationSettings, "rho", group=_THRESHOLD, optional=True),
+        *parameters(
+            CalibrationSettings,
+            "refuse",
+            group=THRESHOLD,
+            refuse=Appearance("auto|off|RHO", type=number_or("auto", "off", example="a threshold ρ such as 0.4")),
+        ),
         NO_REFUSAL,
+        Option(["--rho"], type=float, hidden=True),
         *parameters(
             CandidateSettings,
             *("lexical", "projection", "retention", "precision", "index", "rerank", "rerank_candidates"),

@@ -4,16 +4,19 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.cli.calibrate import (
     NO_REFUSAL,
+    THRESHOLD,
     CalibratedOptions,
     print_calibrated,
     publish_calibrated,
     threshold_parameters,
+    with_refuse,
 )
 from taugate.cli.terminal.command import Command
 from taugate.cli.terminal.options import Appearance, option, parameters, specified
@@ -55,7 +58,7 @@ class CalibrateRunOptions(CalibratedOptions):
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     from taugate.cli.terminal.display import ProgressDisplay  # needs the extra `calibration`
 
-    requested = specified(values)
+    requested = with_refuse(specified(values))
     options = CalibrateRunOptions.taken_from(requested)
     settings = CalibrationSettings.from_options(requested)
     written = off_topic_run(options.run)
@@ -86,6 +89,9 @@ command = Command(
             relevant_from=Appearance("GRADE"),
         ),
         *threshold_parameters(),
+        *parameters(
+            CalibrationSettings, "refuse", group=THRESHOLD, refuse=Appearance(type=click.Choice(["auto", "off"]))
+        ),
         NO_REFUSAL,
         *parameters(PromotionOptions, group=PROMOTION),
         *parameters(CalibrateRunOptions, "new_encoder", group=PROMOTION),

@@ -105,7 +105,7 @@ def data_of(answerable: int, unanswerable: int) -> DataRecord:
 def test_named_remedy_certifies() -> None:
     rng = np.random.default_rng(0)
     answerable, unanswerable = alone(normal(rng, 0, 400)), alone(normal(rng, 0, 300))
-    record, found = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
+    _, found = certified(AbstentionRule(0.5, 0.10), answerable, unanswerable)
     message = limits_remedy(found, data_of(400, 300))
     assert percent_at_most(found.answered.upper) in message and len(message) <= 300
     larger, other = (

@@ -157,7 +157,7 @@ def test_no_unanswerable_queries_are_refused(
 
 def test_off_topic_estimate_is_named(plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = plain
-    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--no-refusal")
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--refuse", "off")
     assert code == 0
     ((kind, record),) = manifest["refusal"]["evidence"].items()
     (tmp_path / "spool").mkdir()

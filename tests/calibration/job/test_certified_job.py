@@ -196,7 +196,7 @@ NAMED = [
 def test_named_policy_is_certified(
     sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:
-    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options, "--no-refusal")
+    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options, "--refuse", "off")
     policy = manifest["policy"]
     assert code == 0
     assert (policy["kind"], policy["certificates"][0]["queries"]) == (options[1], certifying)
@@ -243,7 +243,7 @@ def test_auto_policy_respects_max_empty(sample: Path, encoder: Path, tmp_path: P
 
     By --max-loss alone another policy is the best. What counts is what is kept under both limits.
     """
-    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--no-refusal"]
+    limits = ["--max-loss", "0.3", "--max-empty", "0.02", "--refuse", "off"]
     kept = {}
     for policy in ("auto", "relative"):
         code, manifest, _ = calibrate(sample, tmp_path, encoder, *limits, "--policy", policy)
@@ -271,7 +271,7 @@ def test_duplicate_hits_count_once(tmp_path: Path, calibrate: Capture) -> None:
     """
     data, encoder = small(tmp_path, 60, copies=6)
     options = ["--method", "non-inferiority", "--policy", "similarity", "--max-loss", "0.05", "--holdout", "0"]
-    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--no-refusal", "--k", "3")
+    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--refuse", "off", "--k", "3")
     assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
     assert manifest["query_set"]["clusters"] == 60
     (certificate,) = manifest["policy"]["certificates"]

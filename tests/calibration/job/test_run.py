@@ -24,7 +24,7 @@ from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import failure
 from tests.runs import dense_results, fused_with_cosine, write_json, write_trec
 
-CORPUS_OPTIONS = ("--no-refusal", "--lexical", "off")  # a run has neither
+CORPUS_OPTIONS = ("--refuse", "off", "--lexical", "off")  # a run has neither
 
 
 @pytest.fixture(scope="session")
@@ -86,12 +86,12 @@ def test_off_topic_run_gives_rho_of_corpus(
     assert sum(question.unanswerable for question in golden) == 32  # off-topic questions, as ρ is stated to refuse them
 
 
-@pytest.mark.parametrize("option", ["absent", "--no-refusal"])
+@pytest.mark.parametrize("option", ["absent", "--refuse=off"])
 def test_run_without_rho_says_that_nothing_is_refused(
     run: Path, sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str
 ) -> None:
     copy = shutil.copy(run, tmp_path / "dense.jsonl")
-    if option == "--no-refusal":
+    if option == "--refuse=off":
         off_topic_run_of(copy, run.parent / "releases")
     options = [] if option == "absent" else [option]
     assert cli.main(calibrate_run(copy, sample, tmp_path / "releases", *options)) == 0

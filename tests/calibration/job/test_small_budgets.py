@@ -15,7 +15,7 @@ from taugate.retrieval.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")
-EVERY_QUERY = ("--holdout", "0", "--no-refusal")
+EVERY_QUERY = ("--holdout", "0", "--refuse", "off")
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ CASES = [
         3,
         "calibrated",
         "59 are needed",
-        "Label 34 more queries with `taugate judge` (9 with --holdout 0 --no-refusal)",
+        "Label 34 more queries with `taugate judge` (9 with --holdout 0 --refuse off)",
     ),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
-    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "Give --holdout 0 --no-refusal, or label "),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "Give --holdout 0 --refuse off, or label "),
     (300, ("--max-loss", "0.01", *EVERY_QUERY), 0, "calibrated", "at most 1 %", ""),
 ]
 

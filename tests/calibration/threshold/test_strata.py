@@ -54,7 +54,7 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 
 @pytest.fixture
 def stratified(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> tuple[dict, Release]:
-    asked = (*ASKED, "--no-refusal", "--strata", "metadata.kind")
+    asked = (*ASKED, "--refuse", "off", "--strata", "metadata.kind")
     _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *asked)
     (name,) = release_ids(tmp_path / "releases")
     return manifest, load(tmp_path / "releases" / name)

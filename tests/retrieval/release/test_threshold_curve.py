@@ -8,7 +8,7 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.names import PolicyKind
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.threshold_curve import quantiles, threshold_curve
@@ -93,7 +93,7 @@ def test_quantiles_equal_percentiles() -> None:
 
 def test_curve_contains_release_figures(sample: Path, encoder: Path, tmp_path: Path) -> None:
     """Without refusals, which the curve does not count."""
-    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--no-refusal"]
+    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder), "--refuse", "off"]
     assert cli.main(command) == 0
     release = load(find(tmp_path), 1)
     manifest = release.manifest

@@ -239,7 +239,7 @@ def _queries(dataset: Dataset, settings: CalibrationSettings) -> Iterator[str]:
     """Yield the texts of all queries that a calibration encodes."""
     yield from chain.from_iterable(query_texts(dataset).values())
     yield from dataset.off_topic_texts
-    if settings.refusal:
+    if settings.refuses:
         yield from (question.text for question in near_misses(dataset, settings.seed))
 
 

@@ -16,9 +16,10 @@ from taugate.calibration.study.decide import decide
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.reranked import RerankedSearch, score_pairs
 from taugate.calibration.study.study import Study, study
-from taugate.registry.writer import SecondStageContents
 from taugate.retrieval.policy.scales import SCALES
+from taugate.retrieval.release.decisions import ModelsFolder, RerankerFolder
 from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
@@ -59,7 +60,8 @@ class AcceptedSecondStage:
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         score = None if self.first.answer_rule is None else self.first.answer_rule.score
         tokens = token_vectors_of(self.searching.reranker)
-        SecondStageContents(self.folder, self.known, relevance, score, tokens).write(release)
+        RerankerFolder(release / RERANKER_FOLDER).write(self.folder, self.known, tokens)
+        ModelsFolder(release / FIRST_STAGE_FOLDER).write(relevance, score)
 
 
 def try_second_stage(

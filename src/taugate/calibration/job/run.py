@@ -25,7 +25,8 @@ from taugate.retrieval import golden_results
 from taugate.retrieval.gate import ScoredResult
 from taugate.retrieval.golden_results import GoldenResults
 from taugate.retrieval.policy.scales import SCALES, ScoreScale
-from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, OUTCOMES, REFERENCE, RELEVANCE, REPORT
+from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.layout import GOLDEN, OUTCOMES, REFERENCE, REPORT
 from taugate.retrieval.release.manifest import RetrieverRecord, RunManifest
 from taugate.storage.files import sha256_json
 
@@ -96,10 +97,10 @@ def _write_files(inputs: RunInputs, calibrated: Calibrated, report: str, release
     """Write every file of the release except its manifest into an empty folder."""
     drift_reference(calibrated, calibrated.policy).save(release / REFERENCE)
     query_outcomes(calibrated, calibrated.policy).save(release / OUTCOMES)
-    if calibrated.estimated is not None:
-        calibrated.estimated.relevance.save(release / RELEVANCE)
-    if calibrated.answer_rule is not None:
-        calibrated.answer_rule.score.save(release / ABSTENTION)
+    ModelsFolder(release).write(
+        None if calibrated.estimated is None else calibrated.estimated.relevance,
+        None if calibrated.answer_rule is None else calibrated.answer_rule.score,
+    )
     run, rows = inputs.dataset, golden_rows(calibrated.parts["calibration"].members)
     golden = _golden(run.run, [run.answerable[row].id for row in rows.tolist()], inputs.settings.k)
     golden_results.write_golden_results(release / GOLDEN, golden + _unanswerable_golden(inputs, calibrated))

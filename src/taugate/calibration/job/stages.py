@@ -60,7 +60,7 @@ class Read:
     @property
     def refuses(self) -> bool:
         """Whether queries may be refused by default, which takes near misses to choose or to measure ρ."""
-        return self.inputs.settings.refusal or (self.inherited is not None and self.inherited.refuses_by_default)
+        return self.inputs.settings.refuses or (self.inherited is not None and self.inherited.refuses_by_default)
 
 
 def check_fit(

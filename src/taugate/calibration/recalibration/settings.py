@@ -45,7 +45,7 @@ def inherited_settings(manifest: Manifest) -> CalibrationSettings:
         **manifest.bootstrap.model_dump(),
         rule=_rule(manifest),
         abstention=_abstention(manifest),
-        refusal=manifest.refusal is not None and manifest.refusal.is_default,
+        refuse="auto" if manifest.refusal is not None and manifest.refusal.is_default else "off",
         candidates=_candidates(manifest),
         labels=(HUMAN, *before[1:]) if before else (),
         engine="faiss" if manifest.engine is None else manifest.engine.kind,

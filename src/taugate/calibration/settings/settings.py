@@ -32,6 +32,10 @@ LexicalChoice = Annotated[
     Literal["off", "auto"] | Annotated[float, Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)],
     Advice(f"give off, auto, or a weight above 0 and at most {MAX_WEIGHT:g}"),
 ]
+RefuseChoice = Annotated[
+    Literal["auto", "off"] | Annotated[float, Field(allow_inf_nan=False)],
+    Advice("give auto, off, or the threshold ρ as a number"),
+]
 DrawnChoice = Literal["auto", Drawn]
 Accepted = Literal["projection"]
 _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
@@ -202,15 +206,10 @@ class CalibrationSettings(Options):
     abstention: AbstentionRule | None = Field(
         default=None, description="when queries are refused as a whole, with certified limits; None for never"
     )
-    refusal: bool = Field(
-        default=False,
-        description="refuse queries that score below a threshold ρ, chosen by questions that no document answers",
-    )
-    rho: float | None = Field(
-        default=None,
-        allow_inf_nan=False,
-        description="refuse a query as a whole if its best similarity is below this threshold, instead of none; needs "
-        "--tau",
+    refuse: RefuseChoice = Field(
+        default="off",
+        description="refuse a query as a whole if its best similarity is below ρ: auto, the default, chooses a ρ that "
+        "refuses questions about other subjects, except with --tau or --max-answered; RHO is a given one, with --tau",
     )
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="cheaper ways to search that are tried"
@@ -279,6 +278,16 @@ class CalibrationSettings(Options):
             yield from ((option, other, why, remedy) for option, also, why in excluded if given and also)
 
     @property
+    def refuses(self) -> bool:
+        """Whether queries are refused below a default or given ρ."""
+        return self.refuse != "off"
+
+    @property
+    def rho(self) -> float | None:
+        """The given ρ; None without one."""
+        return self.refuse if isinstance(self.refuse, float) else None
+
+    @property
     def labelled_splits(self) -> tuple[str, ...]:
         """The splits that few labels are read from, the release's own first; empty without --labels."""
         return (self.split or HUMAN, *self.labels[1:]) if self.labels else ()
@@ -303,23 +312,23 @@ class CalibrationSettings(Options):
         gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
         candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
         values = of(cls)
-        values["refusal"] = _refuses(options, rule, abstention)
+        values["refuse"] = _refuse_choice(options.get("refuse", "auto"), rule, abstention)
         if values.get("labels"):
             values.setdefault("holdout", 0.0)  # few labels leave none to hold out
         return cls(**values, rule=rule, abstention=abstention, candidates=candidates)
 
 
-def _refuses(options: Mapping[str, Any], rule: ThresholdRule, abstention: AbstentionRule | None) -> bool:
-    """Return whether the default refusal is set: unless other options decide it, or name the threshold."""
-    rho = options.get("rho")
-    if rho is not None and rule.tau is None:
-        raise InputError(f"--rho {rho:g}: a chosen threshold would depend on it; give --tau and --policy as well")
-    if rho is not None and options.get("no_refusal"):
-        raise InputError(f"--no-refusal: --rho {rho:g} asks for refusals; leave out one of the two")
-    if options.get("no_refusal") and abstention is not None:
+def _refuse_choice(
+    choice: RefuseChoice, rule: ThresholdRule, abstention: AbstentionRule | None
+) -> Literal["auto", "off"] | float:
+    """Return what is refused by default: with auto, nothing if other options decide it, or name the threshold."""
+    if choice == "auto":
+        return "off" if abstention is not None or rule.tau is not None else choice
+    if abstention is not None:
         raise InputError(
-            f"--no-refusal: --max-answered {abstention.max_answered:g} asks for refusals; leave out one of the two"
+            f"--refuse {choice}: --max-answered {abstention.max_answered:g} decides what is refused; leave out one of "
+            "the two"
         )
-    if options.get("no_refusal") or abstention is not None:
-        return False
-    return rho is not None or rule.tau is None
+    if choice != "off" and rule.tau is None:
+        raise InputError(f"--refuse {choice}: a chosen threshold would depend on it; give --tau and --policy as well")
+    return choice

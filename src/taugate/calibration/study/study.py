@@ -77,7 +77,7 @@ def study(inputs: StudyInputs, searching: StudiedSearch, inherited: Inherited | 
             for name, part in inputs.drawn.parts.items()
         }
     members = parts["calibration"].members
-    refuses = settings.refusal or (inherited is not None and inherited.refuses_by_default)
+    refuses = settings.refuses or (inherited is not None and inherited.refuses_by_default)
     with job.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         modelled = searching.relevance(parts, roles, inherited, refuses=refuses)
@@ -119,7 +119,7 @@ def _refusal(
         refusal = refuse_within_limits(settings.abstention, searching.groups(members, None))
         searching.check_refusals(refusal.rule.score)
         return refusal
-    if not settings.refusal and kept is None:
+    if not settings.refuses and kept is None:
         return None
     divided = divide_queries(parts, roles, settings.rule)
     questions = searching.questions(divided)
