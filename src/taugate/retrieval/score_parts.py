@@ -1,7 +1,7 @@
 """The two parts of a score, the cosine and the lexical share, and the words behind the second."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,6 @@ class Parts(BaseModel):
     )
 
 
-class PartFields(TypedDict):
-    """Fields of a result, or of an explanation."""
-
-    parts: dict[str, float]
-    matched_words: NotRequired[list[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
     """The parts of the scores of n documents for one query.
@@ -49,15 +42,10 @@ class ScoreParts:
     lexical: Float32 | None = None
     matched_words: list[list[str]] | None = None
 
-    def fields(self, row: int) -> PartFields:
-        """Return the fields `parts` and, if the score has a lexical part, `matched_words` of one document."""
+    def of(self, row: int) -> dict[str, float]:
+        """Return the parts of the score of one document, by the names of `Parts`."""
         parts = {"cosine": shortest_decimal(self.cosines[row])}
-        if self.lexical is None or self.matched_words is None:
-            return {"parts": parts}
-        return {
-            "parts": {**parts, "lexical": shortest_decimal(self.lexical[row])},
-            "matched_words": self.matched_words[row],
-        }
+        return parts if self.lexical is None else parts | {"lexical": shortest_decimal(self.lexical[row])}
 
 
 def score_parts(
