@@ -20,7 +20,7 @@ from taugate_client import Gate as ClientGate
 from taugate_client import InvalidConfiguration, InvalidRequest
 from tests.runs import dense_results, fused_with_cosine, write_json
 
-CORPUS_OPTIONS = ("--no-refusal", "--lexical", "off")
+CORPUS_OPTIONS = ("--refuse", "off", "--lexical", "off")
 
 
 @pytest.fixture(scope="module")

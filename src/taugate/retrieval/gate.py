@@ -16,17 +16,18 @@ from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.comparability import NotComparable
 from taugate.retrieval.cut import cut
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.component_signals import component_means
-from taugate.retrieval.policy.policy import POLICIES, Policy
+from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.policy.scales import SCALES
 from taugate.retrieval.policy.score_relevance import ScoreRelevance
 from taugate.retrieval.query import Answer, Query
-from taugate.retrieval.release.layout import ABSTENTION, REFERENCE, RELEVANCE
+from taugate.retrieval.release.decisions import ModelsFolder
+from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.manifest import RunManifest
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.release.verify import verify
+from taugate.retrieval.release.verify import check_optional_files, verify
 from taugate.retrieval.vectors.similarity import Float32
 
 # Far more than any retriever lists, and few enough to check in milliseconds.
@@ -122,21 +123,15 @@ class Gate:
             raise ReleaseError(
                 f"{release}: has a corpus, so a service searches it; name a release of `taugate calibrate-run`"
             )
+        check_optional_files(release, manifest)
         record, components = manifest.policy, tuple(manifest.retriever.components)
-        has_model = RELEVANCE in manifest.files
-        if has_model != (manifest.relevance is not None) or (POLICIES[record.kind].needs_model and not has_model):
-            raise ReleaseError(f"{release}: its files do not fit its manifest; calibrate again")
-        abstention = None
-        if manifest.answer_threshold is not None:
-            name, threshold = manifest.answer_threshold
-            score = AnswerScore.load(release / ABSTENTION, name, 0, (), components=components)
-            abstention = AnswerRule(score, threshold)
+        relevance, rule = ModelsFolder(release).open_of_scores(manifest, components, components)
         return cls(
             manifest,
             Policy(record.kind, record.tau, record.k, record.metric, provisional=manifest.state != "calibrated"),
             Reference.load(release / REFERENCE),
-            ScoreRelevance.load(release / RELEVANCE, components) if has_model else None,
-            abstention,
+            relevance,
+            rule,
         )
 
     def cut(self, results: Sequence[ScoredResult], k: int | None = None) -> GateReply:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from taugate.errors import EncoderError, ReleaseError, RerankerUnavailable
 from taugate.retrieval.index.top_k import Candidate
 from taugate.retrieval.rerank.largest_products import CodedTokens, StoredTokens, largest_products
-from taugate.retrieval.rerank.reranker import checked_scores
+from taugate.retrieval.rerank.reranker import Reranker, checked_scores
 from taugate.retrieval.rerank.token_encoder import EncodedTokens, TokenEncoder
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import Arrays, map_tensors, write_tensors
@@ -159,3 +159,8 @@ class LateInteraction:
 
     def close(self) -> None:
         """Do nothing: files are unmapped with this object."""
+
+
+def token_vectors_of(reranker: Reranker) -> TokenVectors | None:
+    """Return the stored token vectors of late interaction; None of other kinds."""
+    return reranker.vectors if isinstance(reranker, LateInteraction) else None
