@@ -64,8 +64,6 @@ class ActiveRelease:
     """A release that serves requests: it is searched, or cuts results of another retriever.
 
     Attributes:
-        watched: What both kinds of releases have: manifest, reference and, if they are searched, documents.
-        pipeline: The search pipeline; None if the release has no documents.
         drift: The watch over its traffic, None if traffic is not watched.
         reference: Its calibration, for charts.
         in_flight: Its requests in flight.
@@ -74,15 +72,28 @@ class ActiveRelease:
     """
 
     def __init__(
-        self, opened: Opened, search: CachedSearch | None, drift: DriftWatch | None, memory_warning: str | None
+        self,
+        serves: Opened,
+        drift: DriftWatch | None,
+        search: CachedSearch | None = None,
+        memory_warning: str | None = None,
     ) -> None:
         """Start serving searches, or a gate if `search` is None."""
-        self.watched: WatchedRelease = opened.release
-        self.pipeline, self.drift, self.memory_warning = opened.pipeline, drift, memory_warning
-        self._opened, self._search = opened, search
+        self._serves, self._search = serves, search
+        self.drift, self.memory_warning = drift, memory_warning
         self.loaded_at = datetime.now(UTC)
         self.reference = ComputedOnce(lambda: reference_report(self.watched))
         self.in_flight = InFlight()
+
+    @property
+    def watched(self) -> WatchedRelease:
+        """What both kinds of releases have: manifest, reference and, if they are searched, documents."""
+        return self._serves.release
+
+    @property
+    def pipeline(self) -> "SearchPipeline | None":
+        """The search pipeline; None if the release has no documents."""
+        return self._serves.pipeline
 
     @property
     def search(self) -> CachedSearch:
@@ -97,12 +108,12 @@ class ActiveRelease:
     @property
     def gate(self) -> GateRelease:
         """The gate; raises UnsupportedByRelease if the release has documents of its own."""
-        if self._opened.gate is None:
+        if self._serves.gate is None:
             raise UnsupportedByRelease(
                 "the release in service has documents of its own, which /search searches; to cut results of another "
                 "retriever, serve a release of `taugate calibrate-run`"
             )
-        return self._opened.gate
+        return self._serves.gate
 
     @property
     def release(self) -> "Release":
@@ -130,4 +141,4 @@ class ActiveRelease:
             await asyncio.to_thread(self.pipeline.close)
         if self.drift is not None:
             await self.drift.close(forget=replaced)
-        await asyncio.to_thread(self._opened.release.close)
+        await asyncio.to_thread(self._serves.release.close)

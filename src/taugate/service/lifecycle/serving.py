@@ -237,7 +237,7 @@ class Serving:
             kind = {"retriever": opened.gate.manifest.retriever.name}
         if self._settings.drift.enabled:
             drift = DriftWatch(release, canary, self._settings, metrics.new_release_registry())
-        active = ActiveRelease(opened, search, drift, warning)
+        active = ActiveRelease(opened, drift, search, warning)
         metrics.set_release(release.manifest, active.loaded_at.timestamp())
         self._state = self._state.then(Ready(active))
         _log.info("ready", extra={"fields": {"release": active.release_id, **kind}})
