@@ -52,7 +52,7 @@ class ResultScorer:
         if roles is None:
             return similarity
         fitted = estimate_relevance(judged, encoded.generated, roles, encoded.documents, encoded.lengths)
-        return cls(fitted.relevance) if fitted and isinstance(fitted.relevance, Relevance) else similarity
+        return cls(fitted.of_vectors) if fitted and fitted.of_vectors else similarity
 
     @property
     def name(self) -> Machine:
