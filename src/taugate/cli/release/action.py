@@ -28,7 +28,7 @@ _MODULES = {
 
 
 class _Actions(Group):
-    """The group of all actions. Their names are known without their modules, of which some take half a second to load."""
+    """The group of all actions. Their modules, some of which load for half a second, are not needed for the list."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return an action, from the module that declares it."""
