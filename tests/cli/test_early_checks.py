@@ -169,11 +169,12 @@ def test_path_is_checked_before_command_if_options_are_uncertain(
 
 
 def options(command: click.Command) -> Iterator[click.Option]:
-    context = click.Context(command)
-    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
-        action = command.get_command(context, name)
-        assert action is not None, name
-        yield from options(action)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            action = command.get_command(context, name)
+            assert action is not None, name
+            yield from options(action)
     yield from (parameter for parameter in command.params if isinstance(parameter, click.Option))
 
 
