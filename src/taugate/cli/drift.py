@@ -131,8 +131,8 @@ def baseline(options: LogOptions) -> int:
         if not all(map(allowed[signal].contain, ordinary)):
             say(
                 f"warning: {signal}: the traffic in this log differs from the calibration's; with this baseline it "
-                "raises no alarm, but the release's guarantees do not hold for it: recalibrate if it persists (`taugate drift "
-                "replay` shows when it happened)"
+                "raises no alarm, but the release's guarantees do not hold for it: recalibrate if it persists "
+                "(`taugate drift replay` shows when it happened)"
             )
     say(f"to use it, set TAUGATE_DRIFT_BASELINE={path.absolute()} for the service")
     return 0
