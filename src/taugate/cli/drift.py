@@ -23,6 +23,7 @@ from taugate.drift.rules import (
 )
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
+from taugate.storage.json_values import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +86,11 @@ def replay(options: ReplayOptions) -> int:
     questions = new_questions(answered, replayed, options.logs)
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.blocks)
     if options.as_json:
-        moments = [
+        moments: list[Json] = [
             {"signal": change.signal, "at": change.at, "after": change.after, "alarm": change.on}
             for change in replayed.moments
         ]
-        printed = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
+        printed: dict[str, Json] = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
         printed |= {"baseline": path is not None, "moments": moments}
         print_result(printed | {"questions": None if questions is None else [*map(asdict, questions)]})
         return 0

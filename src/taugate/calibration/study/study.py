@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.abstention.certify import keep_refusal, refuse_within_limits
 from taugate.calibration.abstention.choose import LabelledGroups
-from taugate.calibration.abstention.refusal import Refusal
+from taugate.calibration.abstention.refusal import StudiedRefusal
 from taugate.calibration.metrics.inputs import StudyInputs
 from taugate.calibration.metrics.measure import PartName
 from taugate.calibration.metrics.ranking import ScoredQueries
@@ -45,7 +45,7 @@ class Study:
     parts: dict[PartName, ScoredPart]
     roles: QueryRoles | None
     estimated: AppliedRelevance | None
-    refusal: Refusal | None
+    refusal: StudiedRefusal | None
     few_labels: FewLabels | None
     texts: DescribedTexts | None
     corpus: LabelledSearch | None
@@ -103,7 +103,7 @@ def study(inputs: StudyInputs, searching: Search, inherited: Inherited | None = 
             search.judged, search.unanswerable, of_answerable, of_unanswerable, answering, shares=search.shares
         )
     with job.stage("labels"):
-        few_labels = searching.vectors and searching.vectors.few_labels()
+        few_labels = None if searching.vectors is None else searching.vectors.few_labels()
     with job.stage("query set"):
         texts = searching.describe and searching.describe(parts)
     return Study(search, scored, parts, roles, estimated, refusal, few_labels, texts, searching.corpus)
@@ -115,7 +115,7 @@ def _refusal(
     roles: QueryRoles | None,
     settings: CalibrationSettings,
     inherited: Inherited | None,
-) -> Refusal | None:
+) -> StudiedRefusal | None:
     """Decide what refuses queries as a whole: the inherited rule, requested limits, or the default; None for nothing.
 
     Args:
