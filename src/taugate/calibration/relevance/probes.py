@@ -19,7 +19,7 @@ from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.relevance.unanswered import UnansweredQuestions
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.hybrid import HybridIndex
+from taugate.retrieval.index.hybrid import words_of
 from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.policy.policy import Mask
 from taugate.retrieval.vectors.similarity import Float32
@@ -51,7 +51,8 @@ class LabelledSearch(SearchedQueries):
     @property
     def score_name(self) -> str:
         """What the index compares documents by."""
-        shared = f" + {self.index.weight:g} · shared words" if isinstance(self.index, HybridIndex) else ""
+        hybrid = words_of(self.index)
+        shared = "" if hybrid is None else f" + {hybrid.weight:g} · shared words"
         return f"cosine similarity{shared}"
 
     def document(self, number: int) -> Document:
