@@ -57,7 +57,7 @@ def render(calibrated: Calibrated, parent: ReleaseManifest | None, command: str 
     manifest, policy, shown = calibrated.manifest, calibrated.policy, shown_queries(calibrated)
     rules, bootstraps = rule_standings(calibrated, shown), calibrated.parts["calibration"].resamples.rows
     decision, relevance, texts = POLICIES[policy.kind], manifest.relevance, calibrated.texts
-    corpus = manifest if isinstance(manifest, Manifest) and texts is not None else None
+    corpus = None if texts is None else manifest.searchable
     members = {name: len(calibrated.parts[name].members) for name in calibrated.parts}
     judged = [calibrated.scored.judged.take(calibrated.parts[name].members) for name in manifest.metrics]
     html: str = template("taugate.calibration.report", _TEMPLATE, of_law).render(
@@ -162,7 +162,7 @@ def page_warnings(calibrated: Calibrated) -> list[PageWarning]:
         warnings.append(PageWarning("Updated", update_words(update)))
     if record is not None and (chance_warning := record.chance_warning(k)):
         warnings.append(PageWarning("No better than chance", _sentence(chance_warning)))
-    corpus = manifest if isinstance(manifest, Manifest) else None
+    corpus = manifest.searchable
     if corpus is not None:
         warnings += _text_warnings(corpus)
     if (refusal := manifest.refusal) is not None and refusal.limits is not None:
