@@ -71,7 +71,10 @@ class TextRefused(EncoderError):
 
     Attributes:
         text: The text as it was sent.
+        replied: See EncoderUnavailable.
     """
+
+    replied = True
 
     def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)

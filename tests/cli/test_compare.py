@@ -116,7 +116,9 @@ def test_compare_measures_prints_what_papers_measure(
     assert change["after"] == by_name[str(encoder)]["everyday"]
     assert cli.main(command) == 0
     tables = capsys.readouterr().out.strip().split("\n\n")
+    assert [*compared["correlations"]][:2] == ["accuracy and COE", "accuracy and ROE"]
     assert [table.splitlines()[0].split("  ")[0] for table in tables[2:]] == [
+        "correlation over the encoders",
         "accuracy; I_A, I_B, if vectors are",
         "encoder",
         "difference",

@@ -76,7 +76,7 @@ def test_calibration_continues_from_earlier_release(
     assert load(find(releases)).manifest.parent == before
     if (releases / str(before) / "outcomes.safetensors").exists():
         command = ["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder), "--seed", "1"]
-        assert cli.main([*command, "--promote-if", "accuracy not lower by more than 0.5"]) == 0
+        assert cli.main([*command, "--max-accuracy-drop", "0.5"]) == 0
 
 
 def test_schema_1_is_refused_with_remedy(capfd: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ UNCHANGING = {
     "encoder_key_file": "who may use the endpoint",
     "no_promote": "moves no result", "force": "moves no result; given always", "sign_with": "adds a file",
     "max_accuracy_drop": "decides on the promotion alone", "max_kept_increase": "decides on the promotion alone",
-    "promote_if": "decides on the promotion alone",
+    "promote_if": "an old form of the two above",
     "engine": "needs a server; tests/calibration/engines, tests/service/engines", "embeddings": "needs an engine",
     "no_refusal": "a deprecated name of refuse", "rho": "a deprecated name of refuse",
     "settings": "accepts a projection that the gate refuses",

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # needs the extra `calibration`
 _COMMON = (
     "data", "releases", "k", "encoder", "max_loss", "max_answered", "precision", "max_accuracy_drop", "no_promote",
 )  # fmt: skip
-_THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
+THRESHOLD = OptionGroup("threshold", "by default, the papers' rule; with --max-loss alone, a certified threshold")
 _GATE = OptionGroup("gate", "a cheaper option is used if it is shown to lose less than a margin")
 _ENDPOINT = OptionGroup("endpoint", "an encoder that another machine runs, if --encoder is openai:URL or tei:URL")
 _ENGINE = OptionGroup("engine", "an external store for a corpus that does not fit on one machine")
@@ -183,8 +183,7 @@ def with_refuse(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(**values: Any) -> int:  # noqa: ANN401 (of the types of the settings)
     requested = with_refuse(specified(values))
-    own_values = {name: requested.pop(name) for name in CalibrateOptions.fields() if name in requested}
-    options = CalibrateOptions(**own_values)
+    options = CalibrateOptions.taken_from(requested)
     if options.settings is not None:
         requested["accept"] = accepted_in(options.settings)
     return print_calibrated(calibrate_and_publish(options, CalibrationSettings.from_options(requested)), options)
@@ -204,7 +203,28 @@ def print_calibrated(release: CalibratedRelease, options: CalibratedOptions) -> 
 
 
 NO_REFUSAL = Option(["--no-refusal"], is_flag=True, default=None, hidden=True)
+_COUNT = Appearance("N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more"))
 _gate_confidence = Appearance("P", ("--gate-confidence", "gate_confidence"))
+
+
+def threshold_parameters(*more: str) -> list[click.Parameter]:
+    """Return the options that decide the threshold; `more` names further fields of its rule."""
+    names = ("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty")
+    return [
+        *parameters(
+            ThresholdRule,
+            *(*names, *more, "count_at_most", "tau"),
+            group=THRESHOLD,
+            optional=True,
+            max_loss=Appearance("X[,X…]", type=shares),
+            confidence=Appearance("P"),
+            strata=Appearance("metadata.FIELD"),
+            count_at_most=_COUNT,
+        ),
+        *parameters(AbstentionRule, "max_answered", group=THRESHOLD, optional=True),
+    ]
+
+
 command = Command(
     "calibrate",
     callback=_run,
@@ -219,24 +239,11 @@ command = Command(
             relevant_from=Appearance("GRADE"),
             labels=Appearance("SPLITS", type=lambda text: tuple(text.split(","))),
         ),
-        *parameters(
-            ThresholdRule,
-            *("method", "policy", "max_loss", "metric", "guarantee", "confidence", "max_empty", "strata"),
-            *("count_at_most", "tau"),
-            group=_THRESHOLD,
-            optional=True,
-            max_loss=Appearance("X[,X…]", type=shares),
-            confidence=Appearance("P"),
-            strata=Appearance("metadata.FIELD"),
-            count_at_most=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
-        ),
-        *parameters(AbstentionRule, "max_answered", group=_THRESHOLD, optional=True),
+        *threshold_parameters("strata"),
         *parameters(
             CalibrationSettings,
             "refuse",
-            group=_THRESHOLD,
+            group=THRESHOLD,
             refuse=Appearance("auto|off|RHO", type=number_or("auto", "off", example="a threshold ρ such as 0.4")),
         ),
         NO_REFUSAL,
@@ -248,9 +255,7 @@ command = Command(
             lexical=LEXICAL,
             retention=Appearance("R"),
             rerank=Appearance("MODEL"),
-            rerank_candidates=Appearance(
-                "N|auto", type=number_or("auto", number=int, example="a whole number of 1 or more")
-            ),
+            rerank_candidates=_COUNT,
         ),
         *parameters(GateSettings, "margin", group=_GATE),
         *parameters(GateSettings, "confidence", group=_GATE, confidence=_gate_confidence),

@@ -138,6 +138,8 @@ def run(options: CompareOptions) -> int:
 
 def comparison_json(comparison: "EncoderComparison") -> dict[str, Json]:
     """Return a comparison as JSON: the encoders, the best first, the differences, and the choice."""
+    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+
     return {
         "choice": comparison.choice,
         "sentence": comparison.sentence,
@@ -153,6 +155,7 @@ def comparison_json(comparison: "EncoderComparison") -> dict[str, Json]:
             }
             for difference in comparison.differences
         ],
+        "correlations": correlations(comparison.encoders),
     }
 
 
@@ -204,6 +207,14 @@ def _print_tables(comparison: "EncoderComparison", options: CompareOptions) -> N
         (f"{pair.first} − {pair.second}", _points(pair.accuracy), _points(pair.ndcg)) for pair in comparison.differences
     ]
     print_result("\n".join(aligned(lines, right=(1, 2))))
+    from taugate.calibration.comparison.correlations import correlations  # needs the extra `calibration`
+
+    correlated = correlations(comparison.encoders)
+    if correlated:
+        rows = [("correlation over the encoders", "r")]
+        rows += [(pair, "–" if value is None else f"{value:+.3f}") for pair, value in correlated.items()]
+        print_result("")
+        print_result("\n".join(aligned(rows, right=(1,))))
     for table in _measure_tables(comparison):
         print_result("")
         print_result("\n".join(aligned(table, right=range(1, len(table[0])))))

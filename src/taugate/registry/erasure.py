@@ -54,7 +54,7 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.search_records import LexicalRecord
 from taugate.retrieval.release.second_stage import TokenVectorsRecord, read_pairs
 from taugate.retrieval.release.signature import TrustedKeys
-from taugate.retrieval.rerank.late_interaction import LateInteraction, TokenVectors
+from taugate.retrieval.rerank.late_interaction import TokenVectors, token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair
 from taugate.retrieval.rerank.stage import SecondStageRule
 from taugate.retrieval.retriever import Retriever
@@ -308,7 +308,7 @@ def _known_pairs(source: Path, manifest: Manifest, documents: Sequence[Document]
 def _token_vectors(retriever: Retriever) -> TokenVectors | None:
     """Return the token vectors of late interaction; None of other kinds."""
     reranker = None if retriever.second is None else retriever.second.reranker
-    return reranker.vectors if isinstance(reranker, LateInteraction) else None
+    return None if reranker is None else token_vectors_of(reranker)
 
 
 def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:

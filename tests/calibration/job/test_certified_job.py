@@ -319,4 +319,4 @@ def test_diff_of_policies_has_no_difference(
     assert cli.main(["release", "diff", "--releases", str(folder), old, old]) == 0
     assert capfd.readouterr().out == "no difference\n"
     assert cli.main(["release", "correlations", "--releases", str(folder)]) == 2
-    assert "3 different encoders" in capfd.readouterr().err
+    assert "now a table of `taugate compare`" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -106,7 +107,7 @@ def test_first_stage_answers_with_its_own_threshold_when_no_time_is_left(two_sta
     stages: list[str] = []
     (late,) = retriever.answer([query], vectors, lambda stage, *_: stages.append(stage), deadlines=[0.0])
     assert stages == ["search", "filter"], "it does not search for candidates that nobody scores"
-    (first,) = retriever._answer_once([Query(query.text, 5)], vectors, lambda *_: None)
+    (first,) = replace(retriever, second=None).answer([Query(query.text, 5)], vectors)
     assert (late.stage, late.skipped, late.threshold, late.policy) == (
         "first",
         "deadline",

@@ -157,7 +157,7 @@ def test_provisional_release_does_not_replace_calibrated(
     assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
     for part in (third["release_id"], f"the current release {calibrated['release_id']} is calibrated", "label 1 more"):
         assert part in message(error)
-    rule = ("--promote-if", "accuracy not lower by more than 0.9")
+    rule = ("--max-accuracy-drop", "0.9")
     code, _, error = calibrate(few, tmp_path / "r", encoder, "--seed", "2", *rule)
     assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
     assert "label 1 more" in message(error)
@@ -170,7 +170,7 @@ def test_provisional_release_does_not_replace_calibrated(
 
 CONTRADICTIONS = [
     (["--force", "--no-promote"], "--force: --no-promote promotes nothing"),
-    (["--force", "--promote-if", "accuracy not lower"], "--force: overrides --promote-if"),
+    (["--force", "--max-accuracy-drop", "auto"], "--force: overrides --max-accuracy-drop"),
 ]
 
 

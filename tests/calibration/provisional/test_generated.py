@@ -121,7 +121,7 @@ def test_calibrated_release_omits_bias(tmp_path: Path, calibrate: Capture) -> No
 
 
 @pytest.mark.usefixtures("measured")
-@pytest.mark.parametrize("rule", [(), ("--promote-if", "accuracy not lower by more than 0.5")], ids=["none", "rule"])
+@pytest.mark.parametrize("rule", [(), ("--max-accuracy-drop", "0.5")], ids=["none", "rule"])
 def test_provisional_release_replaces_no_calibrated(
     tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str], rule: tuple[str, ...]
 ) -> None:

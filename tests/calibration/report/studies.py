@@ -55,7 +55,7 @@ def studied(
 def encode_with(encoder_folder: Path, dataset: Dataset) -> EncodedDataset:
     """Encode a data set by the encoder in a folder."""
     encoder = ExportedEncoder.load(encoder_folder)
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     return encode_dataset(dataset, encoder, cache, Job())
 
 

@@ -60,7 +60,7 @@ class Promotion:
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current
 
-            check_current(releases, self.rule, k)
+            check_current(releases, k)
 
 
 @dataclass(frozen=True)

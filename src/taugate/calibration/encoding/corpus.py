@@ -230,7 +230,7 @@ def encode_dataset(
     if document_encoder is None:
         document_encoder = encoder
     else:
-        document_cache = EmbeddingCache.for_encoder(document_encoder.sha256, document_encoder.config.dimension)
+        document_cache = EmbeddingCache.of(document_encoder)
     names = ((document.id, document.encoded_text) for document in dataset.documents)
     with naming_refused(document_encoder.config, "document", names):
         documents = encode(document_encoder, texts, len(dataset.documents), "document", document_cache, job)
@@ -303,7 +303,7 @@ def encode_near_misses(
     """
     questions = near_misses(dataset, seed)
     texts = [question.text for question in questions]
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     vectors = encode(encoder, texts, len(questions), "query", cache, job).vectors
     sources = np.array([question.source for question in questions], dtype=np.int64)
     searched = vectors if projection is None else projection.apply(vectors)

@@ -8,7 +8,7 @@ from taugate.calibration.progress import Job
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import ExportedEncoder
 from taugate.retrieval.engines.record import EngineRecord
-from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.lexical import LexicalIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.release.golden import TOLERANCE
@@ -80,7 +80,6 @@ def index_record(index: AnyIndex, recall: float | None = None, depth: int | None
         recall: Share of the exact top `depth` that the index finds, None for exact search.
         depth: Number of results at which recall was measured, None for exact search.
     """
-    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
     return IndexRecord(
-        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
+        kind=index.kind, metric="cosine", documents=len(index), breadth=index.breadth, recall=recall, depth=depth
     )

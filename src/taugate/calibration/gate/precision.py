@@ -93,7 +93,7 @@ def _judged(
     inputs: CalibrationInputs, baseline: SearchTrial, state: GateState, encoder: ExportedEncoder, gate: GateSettings
 ) -> tuple[GateRecord, GateState]:
     """Encode the queries by `encoder`, and judge their results; other parameters as for `try_precisions`."""
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     queries = cast("dict[str, Float32]", encode_queries(inputs.dataset, encoder, cache, inputs.job).vectors)
     encoded = state.accepted.encoded.with_queries(lambda kind, vectors: map_dense(vectors, lambda _: queries[kind]))
     with inputs.job.stage("gate"):

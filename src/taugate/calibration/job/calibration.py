@@ -118,7 +118,7 @@ def run_stages(request: CalibrationRequest, spool: Path, job: Job) -> Calibratio
     """Run all stages of a calibration but the last, which writes the release; `spool` is an empty folder."""
     read = read_data(request, spool, job)
     dataset, encoders = read.inputs.dataset, read.encoders
-    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    cache = EmbeddingCache.of(encoders.queries)
     encoded = encode_data(
         read,
         lambda: encode_dataset(dataset, encoders.queries, cache, job, encoders.separate_document_encoder),

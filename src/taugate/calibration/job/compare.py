@@ -15,6 +15,7 @@ from taugate.calibration.job.release_stages import Calibration
 from taugate.calibration.progress import Job
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.encoder.encoder import FILES, ExportedEncoder, Role
+from taugate.retrieval.release.methods import METHODS
 from taugate.retrieval.vectors.queries import dense_of
 from taugate.retrieval.vectors.similarity import require_in_memory
 
@@ -83,6 +84,8 @@ def _measured(
     encoder, reads_texts = calibration.read.encoders.queries, dataset.vectors is None
     with inputs.job.task("timing the encoder"):
         cost = _cost(encoder, queries, texts, vectors) if reads_texts else EncoderCost(None, None, 0, vectors)
+    manifest, policy = calibration.manifest(), decided.policy
+    thresholds = {each.method: each.tau for each in decided.alternatives} | {policy.method: policy.tau}
     return MeasuredEncoder(
         name=name,
         k=inputs.settings.k,
@@ -92,6 +95,8 @@ def _measured(
         certified=decided.policy.tau is not None,
         lexical=None if lexical is None else lexical.weight,
         cost=cost,
+        isotropy=manifest.isotropy,
+        papers_tau=next((tau for method, tau in thresholds.items() if METHODS[method].of_papers), None),
         measures=measures[0],
         everyday=measures[1],
     )

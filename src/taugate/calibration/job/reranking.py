@@ -23,7 +23,7 @@ from taugate.retrieval.release.layout import FIRST_STAGE_FOLDER, RERANKER_FOLDER
 from taugate.retrieval.release.reranker_adaptation import RerankerAdaptation
 from taugate.retrieval.release.search_records import GateRecord
 from taugate.retrieval.release.second_stage import FirstStageRecord, SecondStageRecord, TokenVectorsRecord
-from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.late_interaction import token_vectors_of
 from taugate.retrieval.rerank.reranker import KnownPair, Reranker
 from taugate.storage.files import sha256_json
 
@@ -59,8 +59,7 @@ class AcceptedSecondStage:
         """
         relevance = None if self.first.estimated is None else self.first.estimated.relevance
         score = None if self.first.answer_rule is None else self.first.answer_rule.score
-        reranker = self.searching.reranker
-        tokens = reranker.vectors if isinstance(reranker, LateInteraction) else None
+        tokens = token_vectors_of(self.searching.reranker)
         RerankerFolder(release / RERANKER_FOLDER).write(self.folder, self.known, tokens)
         ModelsFolder(release / FIRST_STAGE_FOLDER).write(relevance, score)
 
@@ -206,6 +205,5 @@ def _record(
 
 def token_vectors_record(reranker: Reranker) -> TokenVectorsRecord | None:
     """Describe the stored token vectors; None of other kinds than late interaction."""
-    if not isinstance(reranker, LateInteraction):
-        return None
-    return TokenVectorsRecord.of(reranker.vectors, range(len(reranker.vectors)))
+    vectors = token_vectors_of(reranker)
+    return None if vectors is None else TokenVectorsRecord.of(vectors, range(len(vectors)))

@@ -309,8 +309,7 @@ def _finish(request: RecalibrationRequest, state: RecalibrationState, result: Re
     """Have the services load the promoted release, and remove the record of finished steps."""
     if result.manifest is not None:
         _end_trial(request.releases, result.manifest.release_id)
-    for url in request.trial.urls:
-        ask_to_reload(url, request.trial.key)
+    ask_to_reload(request.trial)
     state.finish()
     return result
 

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from taugate.calibration.recalibration.request import Learned, Written
 from taugate.calibration.recalibration.trial import TrialResult
 from taugate.errors import InputError
 from taugate.storage.files import atomic_write, read_bounded
-from taugate.storage.json_values import Json
 
 STATE = "recalibration.json"
 Step = Literal["traffic", "calibrate", "shadow"]
@@ -24,7 +23,7 @@ class _Done(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     inputs: str
-    outcome: dict[str, Json]
+    outcome: dict[str, JsonValue]
 
 
 class _State(BaseModel):

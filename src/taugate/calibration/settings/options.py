@@ -66,6 +66,11 @@ class Options:
         declared: Mapping[str, FieldInfo] = cls.__pydantic_fields__  # type: ignore[attr-defined]  # set by the decorator
         return declared
 
+    @classmethod
+    def taken_from(cls, values: dict[str, Any]) -> Self:
+        """Build the settings from the values that are named after a field, and take these values away."""
+        return cls(**{name: values.pop(name) for name in cls.fields() if name in values})
+
 
 def annotated(field: FieldInfo, kind: type[T]) -> T | None:
     """Return the part of a field's annotation that is of a kind, such as its Advice; None without one."""

@@ -117,7 +117,7 @@ class CorpusSearch(StudiedSearch):
 
     def questions(self, parts: LabelledParts) -> RefusalQuestions | None:
         """See `StudiedSearch.questions`."""
-        return RefusalQuestions.of_corpus(self.queries, parts)
+        return RefusalQuestions.of_corpus(self.queries, parts, self.inputs.settings.seed)
 
     def few_labels(self) -> FewLabels | None:
         """Estimate from few labels and a machine; None if labels are used alone."""

@@ -24,6 +24,7 @@ from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.probes import LabelledSearch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.growth import Best, Growth
 from taugate.ingestion.dataset.off_topic import OffTopicQuestion, off_topic_table
 from taugate.ingestion.runs.run import Run
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
@@ -71,27 +72,32 @@ class RefusalQuestions(NamedTuple):
     Attributes:
         kinds: The questions by kind, at least those about other subjects; near misses never choose ρ.
         left_out: Number of off-topic questions and requests that the documents seem to answer, which do not count.
+        growth: Forecasts what becomes of ρ if the corpus doubles; None if nothing is known of the corpus.
     """
 
     kinds: Mapping[QuestionKind, ScoredQuestions]
     left_out: int
+    growth: Growth | None = None
 
     @classmethod
-    def of_corpus(cls, search: LabelledSearch, parts: LabelledParts) -> Self | None:
+    def of_corpus(cls, search: LabelledSearch, parts: LabelledParts, seed: int) -> Self | None:
         """Take the questions of a searched data set; None if the documents seem to answer all about other subjects."""
         scores, found = search.judged.top.scores[:, 0], np.flatnonzero(search.judged.accuracy() > 0)
         remains = search.off_topic_remaining(scores[found][parts.limits[found]])
-        shipped = _shipped(
-            search.off_topic.top.scores[remains, 0],
-            [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left],
-        )
+        asked = [question for question, left in zip(search.dataset.off_topic, remains, strict=True) if left]
+
+        def choosing(best: Best) -> dict[QuestionKind, ScoredQuestions]:
+            unanswerable = _unanswerable(search, best(search.own.top), search.own.clusters, parts)
+            kinds = {**_shipped(best(search.off_topic.top)[remains], asked), "unanswerable": unanswerable}
+            return {kind: questions for kind, questions in kinds.items() if questions is not None}
+
         near = [kind for kind, _ in search.near_misses]
         near_scores = np.concatenate([kind.top.scores[:, 0] for kind in near])
         near_miss = ScoredQuestions.of(
             near_scores, np.concatenate([kind.clusters for kind in near]), np.zeros(len(near_scores), dtype=np.bool_)
         )
-        unanswerable = _unanswerable(search, search.own.top.scores[:, 0], search.own.clusters, parts)
-        return cls._of({**shipped, "near_miss": near_miss, "unanswerable": unanswerable}, int((~remains).sum()))
+        kinds = {**choosing(lambda top: top.scores[:, 0]), "near_miss": near_miss}
+        return cls._of(kinds, int((~remains).sum()), Growth(search, choosing, seed))
 
     @classmethod
     def of_run(cls, search: SearchedQueries, off_topic: Run, parts: LabelledParts) -> Self | None:
@@ -108,9 +114,11 @@ class RefusalQuestions(NamedTuple):
         return cls._of({**shipped, "unanswerable": unanswerable}, 0)
 
     @classmethod
-    def _of(cls, kinds: Mapping[QuestionKind, ScoredQuestions | None], left_out: int) -> Self | None:
+    def _of(
+        cls, kinds: Mapping[QuestionKind, ScoredQuestions | None], left_out: int, growth: Growth | None = None
+    ) -> Self | None:
         present = {kind: questions for kind, questions in kinds.items() if questions is not None}
-        return cls(present, left_out) if "off_topic" in present else None
+        return cls(present, left_out, growth) if "off_topic" in present else None
 
 
 def scored_groups(search: SearchedQueries, calibration: NDArray[np.int64], seed: int) -> LabelledGroups:
@@ -156,7 +164,7 @@ def refuse_by_default(
     # certified for them.
     limits = parts.limits[found] & (not provisional or rule.statement is not None)
     right = ScoredQuestions(scores[found], search.units.take(found), limits) if len(found) else None
-    evidence = RefusalEvidence(right, *questions, lost=LostShares.under(rule), kept=rho)
+    evidence = RefusalEvidence(right, questions.kinds, questions.left_out, LostShares.under(rule), rho)
     uncertified = None
     if right is not None and rule.statement is not None and rho is None:
         usual = parts.certifies if settings.holdout else parts.limits | parts.certifies
@@ -167,7 +175,10 @@ def refuse_by_default(
         scores, search.unanswerable.scores[:, 0], np.float32(evidence.rho), certified=True, fitted=fitted
     )
     rule_served = AnswerRule(AnswerScore("best_similarity", Signals(search.judged.top.scores.shape[1])), evidence.rho)
-    return Refusal(rule_served, evidence.record(provisional=provisional, uncertified=uncertified), answering)
+    record = evidence.record(provisional=provisional, uncertified=uncertified)
+    if questions.growth is not None and rho is None:
+        record = record.model_copy(update={"doubled": questions.growth.doubled(evidence)})
+    return Refusal(rule_served, record, answering)
 
 
 def _unanswerable(

@@ -61,7 +61,7 @@ from taugate.retrieval.release.promises.asking import (
 )
 from taugate.retrieval.release.promises.promise import StatedRecords
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.rerank.late_interaction import LateInteraction
+from taugate.retrieval.rerank.late_interaction import token_vectors_of
 
 
 class CheckRecord(Record):
@@ -281,9 +281,8 @@ def accept_same_reranker(newer: NewerCorpus, accepted: Accepted) -> Accepted:
     if record is None or second is None:
         return accepted
     second.check()
-    requested, earlier = RequestedReranker.of(second.reranker, record.model), None
-    if isinstance(second.reranker, LateInteraction):
-        earlier = EarlierTokens(second.reranker.vectors, newer.changes.sources)
+    requested, tokens = RequestedReranker.of(second.reranker, record.model), token_vectors_of(second.reranker)
+    earlier = None if tokens is None else EarlierTokens(tokens, newer.changes.sources)
     with read.job.stage("rerank"):
         reranker = requested.over(read.inputs.dataset.documents, read.spool, read.job, earlier)
         searching = RerankedSearch.score(accepted.first, requested, reranker, record.candidates)

@@ -50,7 +50,7 @@ def encode_changes(
         warn_of_longer(dataset.vectors.documents, encoders.documents.config, job)
         return _own_vectors(own_dataset(dataset, dataset.vectors, job), changes, release)
     documents, texts = _documents(dataset, changes, release, encoders.documents, job)
-    cache = EmbeddingCache.for_encoder(encoders.queries.sha256, encoders.queries.config.dimension)
+    cache = EmbeddingCache.of(encoders.queries)
     queries = encode_queries(dataset, encoders.queries, cache, job).vectors
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
     counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
@@ -101,7 +101,7 @@ def _documents(
         sources = np.full_like(sources, UNKNOWN)
     new = np.flatnonzero(sources == UNKNOWN)
     texts = [dataset.documents[position].encoded_text for position in new.tolist()]
-    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.of(encoder)
     encoded = encode(encoder, texts, len(texts), "document", cache, job)
     projection, reusable = release.retriever.projection, np.flatnonzero(sources != UNKNOWN)
     vectors = np.empty((len(sources), index.dimension), dtype=np.float32)

@@ -28,12 +28,14 @@ class Appearance:
             value, if that is not the field's.
         type: What Click parses the value with: a type of it, or a function that raises click.BadParameter.
         positional: Whether it is an argument without a name.
+        hidden: Whether help leaves it out.
     """
 
     metavar: str | None = None
     names: tuple[str, ...] | None = None
     type: click.ParamType[Any] | Callable[[str], Any] | None = None
     positional: bool = False
+    hidden: bool = False
 
 
 def option(default: Any, text: str, metavar: str | None = None) -> Any:  # noqa: ANN401 (of the field's type)
@@ -102,7 +104,7 @@ def command_of(
 
 def part(declared: type[T], options: T) -> T:
     """Return the settings that options of a command extend, without the command's own fields."""
-    return declared(**{name: getattr(options, name) for name in declared.fields()})
+    return declared.taken_from({**vars(options)})
 
 
 def specified(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def _parameter(name: str, field: FieldInfo, appearance: Appearance) -> Option | 
     names = appearance.names or (option_of(name),)
     if all(part.startswith("--") for part in names):
         names = (*names, name)
-    return Option([*names], multiple=repeated, **attributes)
+    return Option([*names], multiple=repeated, hidden=appearance.hidden, **attributes)
 
 
 def setting_parameters() -> list[click.Parameter]:

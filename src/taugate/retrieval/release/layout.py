@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,14 @@ def digest_of(name: str) -> str:
 def release_id(created_at: datetime, digest: str) -> str:
     """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release, from its time in UTC and the digest of its content."""
     return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"
+
+
+def creation_time(identifier: str) -> datetime | None:
+    """Return the time in a release's id, None if it is not a date."""
+    try:
+        return datetime.strptime(identifier.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def is_release_id(name: str) -> bool:

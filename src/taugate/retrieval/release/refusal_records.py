@@ -114,6 +114,20 @@ class RefusedQuestions(Record):
         return (self.queries - self.refused) / self.queries
 
 
+class DoubledCorpus(Record):
+    """What is expected of ρ if the corpus doubles with documents like those of today; a forecast, without a limit.
+
+    Attributes:
+        documents: Number of documents then.
+        rho: ρ that a calibration would choose.
+        refused: Share of the questions about other subjects that the present ρ refuses.
+    """
+
+    documents: int
+    rho: float
+    refused: float
+
+
 class RefusalRecord(Record):
     """A query whose score is below rho, compared in float32, gets no result.
 
@@ -132,6 +146,7 @@ class RefusalRecord(Record):
             None if limits were requested, and if nothing is refused.
         left_out: Number of off-topic questions that the documents seem to answer, and that do not count.
         limits: The requested limits; None without any.
+        doubled: What is expected if the corpus doubles; None if ρ was not chosen by default for a corpus.
     """
 
     score: str | None = None
@@ -142,6 +157,7 @@ class RefusalRecord(Record):
     lost: Interval | None = None
     left_out: int = 0
     limits: RequestedLimits | None = None
+    doubled: DoubledCorpus | None = None
 
     @model_validator(mode="after")
     def _rho_is_a_float32(self) -> Self:
