@@ -12,34 +12,62 @@ _CONTENT: list[Content] = [
     Row("Summary"),
     firing(),
     number(
+        "Available",
+        "Objective of 28 days: 99.8 % of requests without a 5xx, in the worst of the selected installations.",
+        f"min({selected('job:taugate_available:ratio_rate28d')})",
+        {None: "red", 0.998: "green"},
+        "percentunit",
+    ),
+    number(
+        "Within a second",
+        "Objective of 28 days: 99.8 % of searches take at most a second.",
+        f"min({selected('job:taugate_fast_searches:ratio_rate28d')})",
+        {None: "red", 0.998: "green"},
+        "percentunit",
+    ),
+    number(
+        "Calibrated",
+        "Objective: at most 35 days since the release was made, or since the chart's CronJob found nothing to do.",
+        f"max({selected('job:taugate_calibration_age_seconds:max')})",
+        {None: "green", 35 * 86400: "red"},
+        "s",
+    ),
+    number(
+        "Judged",
+        "Objective: one query in a hundred of the last seven days has judgements.",
+        f"min({selected('job:taugate_judged:ratio_rate7d')})",
+        {None: "yellow", 0.01: "green"},
+        "percentunit",
+    ),
+    number(
         "Replicas up",
         "Instances that Prometheus reaches.",
         f"sum({selected('up')})",
         {None: "red", 1: NEUTRAL},
     ),
-    number("Searches", "Per second.", f"sum({_SEARCHES})", {None: NEUTRAL}, "reqps"),
+    Row("What users see"),
+    number("Searches", "Per second.", f"sum({_SEARCHES})", {None: NEUTRAL}, "reqps").span(6),
     number(
         "Slowest of 100",
         "99th percentile of the time to the reply of a search.",
         f"max({selected('job:taugate_request_duration_seconds:p99_5m')})",
-        {None: "green", 1: "yellow"},  # as TaugateLatency
+        {None: "green", 1: "yellow"},
         "s",
-    ),
+    ).span(6),
     number(
         "Errors",
         "Share of requests that end with a 5xx.",
         f"max({selected('job:taugate_errors:ratio_rate5m')})",
-        {None: "green", 0.01: "red"},  # as TaugateErrors
+        {None: "green", 0.012: "red"},  # as TaugateErrors
         "percentunit",
-    ),
+    ).span(6),
     number(
         "No result",
         "Share of searches in the live windows; the dashboard on drift compares it with the calibration.",
         f"max({_EMPTY})",
         {None: NEUTRAL},
         "percentunit",
-    ),
-    Row("What users see"),
+    ).span(6),
     lines("Requests", "Per second, by route and status.", rates("taugate_requests_total", "route", "code"), "reqps"),
     limited(
         lines(
@@ -52,7 +80,22 @@ _CONTENT: list[Content] = [
             ),
             "s",
         ),
-        {1: "orange"},  # as TaugateLatency
+        {1: "orange"},  # what TaugateLatency counts as slow
+    ),
+    limited(
+        lines(
+            "Budget burnt",
+            "Errors, slow searches and refusals of an hour, divided by what their objectives allow in the long run.",
+            {
+                f"{{{{namespace}}}} {{{{job}}}} {what}": f"{selected(f'job:{record}:ratio_rate1h')} / {allowed}"
+                for what, record, allowed in (
+                    ("5xx", "taugate_errors", 0.002),
+                    ("slow", "taugate_slow_searches", 0.002),
+                    ("429", "taugate_refused", 0.01),
+                )
+            },
+        ),
+        {6: "orange", 14.4: "red"},  # as TaugateErrors, TaugateLatency and TaugateOverloaded
     ),
     limited(
         lines(
@@ -64,7 +107,7 @@ _CONTENT: list[Content] = [
             },
             "percentunit",
         ),
-        {0.01: "red", 0.05: "orange"},  # as TaugateErrors and TaugateOverloaded
+        {0.012: "red", 0.06: "orange"},  # as TaugateErrors and TaugateOverloaded, over six hours
     ),
     lines(
         "Results kept and dropped",

@@ -65,6 +65,14 @@ class Toleration(Group):
     toleration_seconds: int | None = value(None, "time until eviction, for NoExecute; null: never")
 
 
+class Scheduled(Group):
+    """Pods whose nodes can be chosen."""
+
+    node_selector: Texts = value({}, "labels of the nodes that it may run on")
+    tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")
+    affinity: AsInKubernetes = value({}, "its affinity, as in Kubernetes")
+
+
 class Account(Group):
     """A service account. Its token is not mounted, because service and calibration do not use the Kubernetes API."""
 

@@ -37,7 +37,7 @@ class ChartValues(Group):
     image_pull_secrets: list[Name] = value([], "Secrets for pulling images")
     common_labels: Texts = value({}, "labels of all objects and pods")
     replicas: int | None = value(
-        2, "number of pods, so that one may fail; null: what autoscaling or somebody else's scaler sets", ge=1
+        2, "number of pods, so that one may fail; null: what autoscaling or another scaler sets", ge=0
     )
 
     keys: Keys = group(Keys())
@@ -67,6 +67,11 @@ class ChartValues(Group):
     listen: Listen = group(Listen())
     service: Service = group(Service())
     ingress: Ingress = group(Ingress())
+    http_route: AsInKubernetes = value(
+        {},
+        "spec of an HTTPRoute of the Gateway API, such as {parentRefs: [{name: public}], hostnames: "
+        "[search.example.com]}; without rules it routes /search and /feedback; empty: none",
+    )
     network_policy: NetworkPolicy = group(NetworkPolicy())
     service_account: Account = value(Account(), "service account of the service's pods")
 
@@ -88,20 +93,15 @@ class ChartValues(Group):
         None, "runtime class, such as nvidia, if a GPU needs one; null: the node's default"
     )
     pod_security_context: AsInKubernetes = value(
-        {
-            "runAsNonRoot": True,
-            "runAsUser": 10001,
-            "runAsGroup": 10001,
-            "fsGroup": 10001,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "of all pods; the images run as any user, so null removes a number that a cluster such as OpenShift assigns; "
-        "fsGroup gives its group a volume that one node mounts, while most drivers of ReadWriteMany leave it as it is",
+        {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001},
+        "of all pods, on top of the restricted Pod Security Standard; the images run as any user, so null removes a "
+        "number that a cluster such as OpenShift assigns; fsGroup gives its group a volume that one node mounts, while "
+        "most drivers of ReadWriteMany leave it as it is",
     )
     container_security_context: AsInKubernetes = value(
-        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
-        "of all containers: the restricted Pod Security Standard, and a read-only root file system",
+        {},
+        "of all containers, in place of the restricted Pod Security Standard's fields and of a read-only root file "
+        "system",
     )
     pod_annotations: Texts = value({}, "annotations of the service's pods")
     pod_labels: Texts = value({}, "labels of the service's pods")

@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from helm.values.base import AsInKubernetes, Group, Image, Port, Resources, SecretEntry, value
+from helm.values.base import AsInKubernetes, Image, Port, Resources, Scheduled, SecretEntry, value
 from helm.values.network import HostName
 
 
-class Mcp(Group):
+class Mcp(Scheduled):
     """An MCP server for agents (docs/how-to/mcp.md). Any client that reaches it searches with its key."""
 
     enabled: bool = value(False, "off: it allows searches without a key")

@@ -1,12 +1,15 @@
 """Monitoring: the rules and dashboards of deploy/ for Prometheus and Grafana in a cluster."""
 
+from typing import Literal
+
 from helm.values.base import Group, Name, SecretEntry, Texts, group, value
 
 
 class ServiceMonitor(Group):
-    """A ServiceMonitor, by which the Prometheus operator scrapes the pods."""
+    """A ServiceMonitor or PodMonitor, by which the Prometheus operator scrapes the pods."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
+    kind: Literal["ServiceMonitor", "PodMonitor"] = value("ServiceMonitor", "PodMonitor: without the Service")
     key: SecretEntry = value(
         SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
     )

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from helm.values.base import (
     Account,
     Group,
@@ -9,9 +11,8 @@ from helm.values.base import (
     Name,
     Quantity,
     Resources,
+    Scheduled,
     SecretEntry,
-    Texts,
-    Toleration,
     Variables,
     group,
     value,
@@ -52,8 +53,8 @@ class CronJob(Group):
     )
     arguments: list[str] = value(
         [],
-        "further arguments of `taugate recalibrate`, such as [--url, 'http://…:8000', --shadow, '500']; not --log, "
-        "because the data set is mounted read-only",
+        "further arguments of `taugate recalibrate`, such as [--url, 'http://taugate-pods:8000'] for a trial on the "
+        "pods of the installation taugate; not --log, because the data set is mounted read-only",
     )
     suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
     starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
@@ -66,7 +67,7 @@ class Job(Group):
     """One run of `taugate calibrate`, for the first release or new settings. Another one needs other values."""
 
     enabled: bool = value(False, "whether the chart has this Job")
-    run: str = value("", "any text, such as a date: a new one starts another run of the same values")
+    run: str = value("", "any text, such as a date and your name: a new one starts another run of the same values")
     arguments: list[str] = value(
         [], "another `taugate` command to run on the volume, such as [release, promote, ID, --releases, /releases]"
     )
@@ -92,11 +93,25 @@ class Cache(Group):
     size: Quantity = value("4Gi", "size of the pod's own volume; 500,000 embeddings of 384 dimensions are 0.8 GB")
 
 
-class Recalibration(Group):
-    """Recalibration (docs/calibration.md) by a CronJob or a Job; both are off."""
+class Prune(Group):
+    """A CronJob that runs `taugate release prune`."""
+
+    schedule: str = Field(description="such as 0 5 * * 6", min_length=9)
+    arguments: list[str] = value([], "further arguments, such as [--keep, '20']")
+    time_zone: str | None = value(None, "see recalibration.cronJob.timeZone")
+    suspend: bool = value(False, "see recalibration.cronJob.suspend")
+
+
+class Recalibration(Scheduled):
+    """Recalibration (docs/calibration.md) by a CronJob or a Job, and pruning; all are off."""
 
     cron_job: CronJob = group(CronJob())
     job: Job = group(Job())
+    prune: Prune | None = value(
+        None,
+        "a CronJob for `taugate release prune`, such as {schedule: '0 5 * * 6', arguments: [--keep, '20']}; null: "
+        "nothing removes old releases",
+    )
     data: Data = group(Data())
     arguments: list[str] = value(
         [],
@@ -134,5 +149,3 @@ class Recalibration(Group):
         ge=1,
     )
     env: Variables = value({}, "further environment variables of its containers, or {valueFrom: …}")
-    node_selector: Texts = value({}, "labels of the nodes that it may run on")
-    tolerations: list[Toleration] = value([], "taints of nodes that it tolerates")

@@ -1,9 +1,9 @@
 """The Redis that replicas share: an existing one, or a simple one from the chart."""
 
-from helm.values.base import Group, Image, Name, Resources, SecretEntry, value
+from helm.values.base import Image, Name, Resources, Scheduled, SecretEntry, value
 
 
-class Redis(Group):
+class Redis(Scheduled):
     """Cache and rates shared by replicas (docs/serving.md, docs/access.md). Without it, every process has its own."""
 
     url: str | None = value(

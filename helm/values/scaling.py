@@ -52,25 +52,23 @@ class Rollout(Group):
     )
 
 
-class Probe(Group):
-    """The interval and the limits of a probe."""
-
-    period_seconds: int = value(10, "time between two requests", ge=1)
-    timeout_seconds: int = value(5, "timeout of a request: as long as a search may take", ge=1)
-    failure_threshold: int = value(3, "consecutive failures until the probe counts as failed", ge=1)
-
-
 class Probes(Group):
-    """Probes, without a key. /readyz is 200 once a release is loaded, verified, and passes its golden queries."""
+    """Probes, without a key; fields as in Kubernetes replace the chart's. Timeouts are as long as a search may take."""
 
-    startup: Probe = value(
-        Probe(period_seconds=2, failure_threshold=300),
-        "GET /readyz; the first 200 takes 1.6 to 3.6 s; ten minutes leave time to download a release",
+    startup: AsInKubernetes = value(
+        {},
+        "GET /readyz; {periodSeconds: 2, timeoutSeconds: 5, failureThreshold: 300}: the first 200 takes 1.6 to 3.6 s; "
+        "ten minutes leave time to download a release",
     )
-    liveness: Probe = value(Probe(), "GET /livez: the process responds, with or without a release")
-    readiness: Probe = value(
-        Probe(period_seconds=5, failure_threshold=2),
-        "GET /readyz; a failing pod is removed from the endpoints within ten seconds",
+    liveness: AsInKubernetes = value(
+        {},
+        "GET /livez: the process responds, with or without a release; {periodSeconds: 10, timeoutSeconds: 5, "
+        "failureThreshold: 3}",
+    )
+    readiness: AsInKubernetes = value(
+        {},
+        "GET /readyz: a release is loaded, verified, and passes its golden queries; {periodSeconds: 5, timeoutSeconds: "
+        "5, failureThreshold: 2}: a failing pod is removed from the endpoints within ten seconds",
     )
 
 

@@ -68,6 +68,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
         until(lambda: server.query("job:taugate_empty:ratio_rate5m"))
         until(lambda: server.query("job:taugate_drift_alarm:pooled"))
         until(lambda: server.query("job:taugate_overlap_above:ratio_rate1h"))
+        until(lambda: server.query("job:taugate_available:ratio_rate28d and job:taugate_judged:ratio_rate7d"))
         yield server
 
 
@@ -142,18 +143,43 @@ def test_overlaps_are_in_first_row_with_intervals(measure: str) -> None:
 @pytest.mark.parametrize(
     ("title", "alert"),
     [
-        ("Time to the reply of a search", "TaugateLatency"),
         ("Errors and refusals", "TaugateErrors"),
         ("Errors and refusals", "TaugateOverloaded"),
         ("Queries not analyzed", "TaugateDriftObservationsLost"),
     ],
 )
 def test_limit_lines_equal_alerts(title: str, alert: str) -> None:
+    *_, (burn, share) = re.findall(r"job:\S+ > (?:([\d.]+) \* )?([\d.]+)", ALERTS[alert]["expr"])
+    assert round(float(burn or 1) * float(share), 6) in limits(title)
+
+
+@pytest.mark.parametrize("alert", ["TaugateErrors", "TaugateLatency", "TaugateOverloaded"])
+def test_burn_of_budgets_is_that_of_alerts(alert: str) -> None:
+    burns = re.findall(r"(job:\w+:ratio_rate)\w+ > ([\d.]+) \* ([\d.]+)", ALERTS[alert]["expr"])
+    ((record, budget),) = {(record, budget) for record, _, budget in burns}
+    assert {float(burn) for _, burn, _ in burns} == limits("Budget burnt")
+    (panel,) = (panel for panel in panels(BOARDS["serving"]) if panel["title"] == "Budget burnt")
+    assert f"{record}1h{{" in str(panel["targets"])
+    assert any(record in target["expr"] and target["expr"].endswith(f"/ {budget}") for target in panel["targets"])
+
+
+def limits(title: str) -> set[float]:
+    """The dashed lines of a panel."""
     (panel,) = (panel for board in BOARDS.values() for panel in panels(board) if panel["title"] == title)
     assert panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"]["mode"] == "dashed"
-    limits = {step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]}
-    (limit,) = re.findall(r"^job:\S+ > ([\d.]+)", ALERTS[alert]["expr"])
-    assert float(limit) in limits
+    return {step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"] if step["value"]}
+
+
+def test_first_row_of_serving_shows_objectives() -> None:
+    shown = {panel["title"]: panel["targets"][0]["expr"] for panel in first_row("serving")}
+    objectives = (
+        "available:ratio_rate28d",
+        "fast_searches:ratio_rate28d",
+        "calibration_age_seconds:max",
+        "judged:ratio_rate7d",
+    )
+    for objective in objectives:
+        assert any(f"job:taugate_{objective}" in expression for expression in shown.values())
 
 
 def test_runbooks_open_at_address_of_compose(prometheus: Prometheus) -> None:
@@ -207,6 +233,11 @@ def test_number_panels_define_colours(title: str) -> None:
         ("Alerts firing", 0, "green"),
         ("Alerts firing", 1, "red"),
         ("Errors", 0.02, "red"),
+        ("Available", 0.997, "red"),
+        ("Available", 0.998, "green"),
+        ("Calibrated", 30 * 86400, "green"),
+        ("Calibrated", 36 * 86400, "red"),
+        ("Judged", 0.0, "yellow"),
         ("Next key expiry", -1, "red"),
         ("Next key expiry", 700_000, "green"),
         ("Queries in a block", 200, "text"),

@@ -1,4 +1,4 @@
-"""The parts of the Prometheus operator's CustomResourceDefinitions that the chart uses, written from its API reference.
+"""Parts of the definitions of the Prometheus operator and the Gateway API: those that the chart uses.
 
 The definitions themselves are 1 MB of YAML; a field that is not here is one that nobody has looked up.
 """
@@ -20,7 +20,41 @@ _RULE = _closed(
     ["expr"], alert=_TEXT, record=_TEXT, expr=_TEXT, labels=_TEXTS, annotations=_TEXTS, **{"for": _DURATION}
 ) | {"oneOf": [{"required": ["alert"]}, {"required": ["record"]}]}
 
+_ENDPOINTS = {
+    "type": "array",
+    "minItems": 1,
+    "items": _closed(
+        [],
+        port=_TEXT,
+        path=_TEXT,
+        interval=_DURATION,
+        authorization=_closed([], type=_TEXT, credentials=_closed(["key"], name=_TEXT, key=_TEXT)),
+        relabelings={"type": "array", "items": _closed([], targetLabel=_TEXT, replacement=_TEXT)},
+    ),
+}
+_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+_MATCH = _closed(["path"], path=_closed(["type", "value"], type={"enum": ["PathPrefix", "Exact"]}, value=_TEXT))
+_BACKEND = _closed(["name"], name=_TEXT, port=_PORT, weight={"type": "integer"})
+
 _SPECS = {
+    "HTTPRoute": _closed(
+        ["parentRefs", "rules"],
+        parentRefs={"type": "array", "minItems": 1, "items": _closed(["name"], name=_TEXT, namespace=_TEXT)},
+        hostnames={"type": "array", "items": _TEXT},
+        rules={
+            "type": "array",
+            "minItems": 1,
+            "items": _closed(
+                [],
+                matches={"type": "array", "items": _MATCH},
+                backendRefs={"type": "array", "items": _BACKEND},
+                timeouts=_closed([], request=_TEXT),
+            ),
+        },
+    ),
+    "PodMonitor": _closed(
+        ["selector", "podMetricsEndpoints"], selector=_closed([], matchLabels=_TEXTS), podMetricsEndpoints=_ENDPOINTS
+    ),
     "PrometheusRule": _closed(
         ["groups"],
         groups={
@@ -32,24 +66,13 @@ _SPECS = {
     "ServiceMonitor": _closed(
         ["selector", "endpoints"],
         selector=_closed([], matchLabels=_TEXTS),
-        endpoints={
-            "type": "array",
-            "minItems": 1,
-            "items": _closed(
-                [],
-                port=_TEXT,
-                path=_TEXT,
-                interval=_DURATION,
-                authorization=_closed([], type=_TEXT, credentials=_closed(["key"], name=_TEXT, key=_TEXT)),
-                relabelings={"type": "array", "items": _closed([], targetLabel=_TEXT, replacement=_TEXT)},
-            ),
-        },
+        endpoints=_ENDPOINTS,
     ),
 }
 
 
 def is_custom(resource: dict[str, Any]) -> bool:
-    return bool(resource["apiVersion"] == "monitoring.coreos.com/v1")
+    return resource["apiVersion"] in {"monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1"}
 
 
 def check_custom(resource: dict[str, Any]) -> None:

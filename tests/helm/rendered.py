@@ -55,7 +55,7 @@ class Rendered:
 
     @property
     def container(self) -> dict[str, Any]:
-        (container,) = self.pod["containers"]
+        (container,) = [item for item in self.pod["containers"] if item["name"] == "taugate"]
         return container
 
     @property

@@ -25,6 +25,40 @@ def test_probes_need_no_key(probe: str, path: str) -> None:
     assert render(KEYS, values).container[probe]["periodSeconds"] == 7
 
 
+def test_given_fields_replace_those_of_probe_and_context() -> None:
+    probe = render(KEYS, at("probes.liveness", {"failureThreshold": 6, "terminationGracePeriodSeconds": 10}))
+    fields = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6, "terminationGracePeriodSeconds": 10}
+    assert probe.container["livenessProbe"].items() >= fields.items()
+    writable = render(KEYS, at("containerSecurityContext", {"readOnlyRootFilesystem": False})).container
+    assert writable["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": False,
+    }
+    context = render(KEYS, at("podSecurityContext", {"fsGroup": None, "supplementalGroups": [7]})).pod[
+        "securityContext"
+    ]
+    assert context["supplementalGroups"] == [7]
+    assert "fsGroup" not in context
+    assert "fsGroupChangePolicy" not in context
+
+
+@pytest.mark.parametrize(("values", "room"), [({}, "256Mi"), (VARIANTS["object-storage"], "4Gi")])
+def test_service_reserves_room_for_its_copies(values: Values, room: str) -> None:
+    assert render(KEYS, values).container["resources"]["requests"]["ephemeral-storage"] == room
+    given = at("resources.requests", {"ephemeral-storage": "9Gi"})
+    assert render(KEYS, values, given).container["resources"]["requests"]["ephemeral-storage"] == "9Gi"
+
+
+@pytest.mark.parametrize("component", ["redis", "mcp"])
+def test_nodes_of_redis_and_agents_are_chosen(component: str) -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    chosen = {"nodeSelector": {"pool": "a"}, "tolerations": [{"operator": "Exists"}], "affinity": affinity}
+    pod = render(VARIANTS["minio"], {component: chosen}).one("Deployment", f"-{component}")["spec"]["template"]["spec"]
+    assert (pod["nodeSelector"]["pool"], pod["affinity"]) == ("a", affinity)
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+
+
 def test_startup_allows_ten_minutes() -> None:
     startup = render(KEYS).container["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 600

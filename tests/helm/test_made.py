@@ -17,7 +17,8 @@ from tests.helm.rendered import CHART, KEYS, ROOT, at, render
 # Kubernetes' own objects, which are handed on: rendered objects are checked, with what is in these.
 HANDED_ON = {
     "affinity", "behavior", "containerSecurityContext", "env", "extraEgress", "extraEnvFrom", "extraVolumeMounts",
-    "extraVolumes", "global", "ingressFrom", "initContainers", "podSecurityContext", "sidecars", "spec",
+    "extraVolumes", "global", "httpRoute", "ingressFrom", "initContainers", "liveness", "podSecurityContext",
+    "readiness", "sidecars", "spec", "startup",
 }  # fmt: skip
 
 

@@ -107,6 +107,15 @@ def test_prometheus_scrapes_with_key_and_job() -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
+def test_pod_monitor_scrapes_the_same() -> None:
+    rendered = render(VARIANTS["all"], at("metrics.serviceMonitor.kind", "PodMonitor"))
+    assert rendered.of("ServiceMonitor") == []
+    pods, service = rendered.one("PodMonitor")["spec"], ALL.one("ServiceMonitor")["spec"]
+    assert (pods["selector"], pods["podMetricsEndpoints"]) == (service["selector"], service["endpoints"])
+    labels = rendered.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert pods["selector"]["matchLabels"].items() <= labels.items()
+
+
 def test_prometheus_needs_no_key_without_keys() -> None:
     rendered = render(at("settings.allow_unauthenticated", True), at("metrics.serviceMonitor.enabled", True))
     assert "authorization" not in rendered.one("ServiceMonitor")["spec"]["endpoints"][0]

@@ -8,7 +8,7 @@ import pytest
 from taugate.service.access.authorization import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
-from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
+from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, plain, render
 
 POLICY = at("networkPolicy.enabled", True)
 MILVUS = merged(at("engine.url", "http://milvus:19530"), at("image.repository", "taugate/service-milvus"))
@@ -43,6 +43,39 @@ def test_ingress_routes_named_paths() -> None:
     assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-taugate"}
     assert spec["ingressClassName"] == "nginx"
     assert spec["tls"] == [{"hosts": ["search.example.org"], "secretName": "search-tls"}]
+
+
+def test_route_of_gateway_leads_to_service() -> None:
+    parents, hosts = [{"name": "public"}], ["search.example.com"]
+    rendered = render(KEYS, at("httpRoute", {"parentRefs": parents, "hostnames": hosts}), at("service.port", 8080))
+    spec = rendered.one("HTTPRoute")["spec"]
+    assert (spec["parentRefs"], spec["hostnames"]) == (parents, hosts)
+    (rule,) = spec["rules"]
+    assert [match["path"]["value"] for match in rule["matches"]] == ["/search", "/feedback"]
+    assert rule["backendRefs"] == [{"name": "shop-taugate", "port": 8080}]
+    assert "search.example.com" in rendered.environment["TAUGATE_ALLOWED_HOSTS"].split(",")
+    own = [{"matches": [{"path": {"type": "Exact", "value": "/gate"}}], "timeouts": {"request": "6s"}}]
+    (given,) = render(KEYS, at("httpRoute", {"parentRefs": parents, "rules": own})).one("HTTPRoute")["spec"]["rules"]
+    assert given == {**own[0], "backendRefs": [{"name": "shop-taugate", "port": 80}]}
+    assert render(KEYS).of("HTTPRoute") == []
+
+
+def test_policies_allow_what_a_private_store_needs_and_no_more() -> None:
+    rendered = render(VARIANTS["minio"])
+    egress = rendered.one("NetworkPolicy")["spec"]["egress"]
+    assert ports(egress) == [[53, 53], ["redis"], [8443], [9000]]
+    assert ports(rendered.one("NetworkPolicy", "-calibration")["spec"]["egress"]) == [
+        [53, 53],
+        [8443],
+        ["http"],
+        [9000],
+    ]
+    for pod in (rendered.pod, rendered.job["spec"]["template"]["spec"]):
+        (container,) = pod["containers"]
+        assert {"name": "authority", "mountPath": "/etc/ssl/private-authority", "readOnly": True} in (
+            container["volumeMounts"]
+        )
+        assert plain(container)["AWS_CA_BUNDLE"] == plain(container)["SSL_CERT_FILE"]
 
 
 def asked_for(*values: Values) -> list[str]:

@@ -28,8 +28,12 @@ def pod(*parts: Values) -> dict[str, Any]:
 
 def arguments(*parts: Values) -> list[str]:
     (container,) = pod(*parts)["containers"]
-    found: list[str] = container["args"]
-    return found
+    return unnamed(container["args"])
+
+
+def unnamed(arguments: list[str]) -> list[str]:
+    """Return the arguments of a command without the name that the history records."""
+    return arguments[:-2] if arguments[-2] == "--by" else arguments
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "Job"])
@@ -68,8 +72,8 @@ def test_disabled_job_keeps_its_resources() -> None:
 
 
 def test_cron_job_and_job_differ_in_command() -> None:
-    more = at("recalibration.cronJob.arguments", ["--url", "http://shop:8000"])
-    rendered = render(VARIANTS["recalibrate"], more)
+    more = at("recalibration.cronJob.arguments", ["--url", "http://shop-taugate-pods:8000"])
+    rendered = render(VARIANTS["recalibrate"], more, PROMOTED)
     by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
     now = rendered.job["spec"]
     (clock,), (once,) = (
@@ -80,7 +84,7 @@ def test_cron_job_and_job_differ_in_command() -> None:
     assert (clock.pop("name"), once.pop("name")) == ("recalibrate", "calibrate")
     again, first = clock.pop("args"), once.pop("args")
     assert clock == once
-    assert again[:6] == ["recalibrate", first[1], "--releases", "/releases", "--url", "http://shop:8000"]
+    assert again[:6] == ["recalibrate", first[1], "--releases", "/releases", "--url", "http://shop-taugate-pods:8000"]
     assert first[0] == "calibrate"
     assert "--url" not in first
 
@@ -128,9 +132,6 @@ def test_promotion_always_or_by_rule() -> None:
         ),
         ("Accuracy  not lower by more than 1e-3 ", ["--max-accuracy-drop", "1e-3"]),
         ("kept share not higher", ["--max-kept-increase", "auto"]),
-        ("NDCG not lower", ["--promote-if", "NDCG not lower"]),  # which has no limit
-        ("accuracy not higher", ["--promote-if", "accuracy not higher"]),
-        ("accuracy not lower and", ["--promote-if", "accuracy not lower and"]),  # the command says what is wrong
     ],
 )
 def test_deprecated_rule_becomes_limits(rule: str, options: list[str]) -> None:
@@ -193,6 +194,63 @@ def test_job_runs_other_command() -> None:
     assert "initContainers" not in pod(URL, PROMOTED, at("recalibration.job.arguments", promote))
 
 
+def test_history_gets_name_of_job_and_of_its_run() -> None:
+    (container,) = pod(at("recalibration.job.run", "Anna, 2026-12-01"))["containers"]
+    assert container["args"][-2:] == ["--by", "$(JOB_NAME) Anna, 2026-12-01"]
+    (variable,) = (item for item in container["env"] if item["name"] == "JOB_NAME")
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
+    (push,) = pod(URL, PROMOTED)["containers"]
+    assert "--by" not in push["args"]
+    (given,) = pod(
+        at("recalibration.job.arguments", ["release", "rollback", "--releases", "/releases", "--by", "Ben"])
+    )["containers"]
+    assert given["args"].count("--by") == 1
+
+
+def test_trial_reaches_all_pods_by_one_name() -> None:
+    trial = at("recalibration.cronJob.arguments", ["--url", "http://shop-taugate-pods:8000"])
+    rendered = render(KEYS, CRON, PROMOTED, trial)
+    service = rendered.one("Service", "-pods")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == rendered.one("Service")["spec"]["selector"]
+    assert service["spec"]["ports"][0]["port"] == rendered.container["ports"][0]["containerPort"]
+    assert len(render(KEYS).of("Service")) == 1
+    # Prometheus would otherwise see each pod twice.
+    monitored = render(VARIANTS["all"]).one("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert not monitored.items() <= service["metadata"]["labels"].items()
+
+
+def test_pruning_is_a_cron_job_of_its_own() -> None:
+    assert render(KEYS).of("CronJob") == []
+    prune = {"schedule": "0 5 * * 6", "arguments": ["--keep", "20"], "timeZone": "Europe/Vienna"}
+    for releases, claim in (({}, "shop-taugate-releases"), (URL, "shop-taugate-calibration")):
+        rendered = render(KEYS, releases, at("recalibration.prune", prune), at("networkPolicy.enabled", True))
+        spec = rendered.one("CronJob", "-prune")["spec"]
+        assert (spec["schedule"], spec["timeZone"], spec["concurrencyPolicy"]) == (
+            "0 5 * * 6",
+            "Europe/Vienna",
+            "Forbid",
+        )
+        pruning = spec["jobTemplate"]["spec"]["template"]["spec"]
+        (container,) = pruning["containers"]
+        assert container["args"] == [
+            *("release", "prune", "--releases", "/releases", "--keep", "20", "--by", "$(JOB_NAME)")
+        ]
+        assert {"name": "releases", "persistentVolumeClaim": {"claimName": claim}} in pruning["volumes"]
+        assert container["resources"]["requests"]["memory"] == "256Mi"  # it reads no data set
+        assert rendered.one("NetworkPolicy", "-calibration")
+        assert rendered.one("PersistentVolumeClaim", claim.removeprefix("shop-taugate"))
+
+
+def test_jobs_have_affinity() -> None:
+    term = {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["batch"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    assert pod(at("recalibration.affinity", affinity))["affinity"] == affinity
+    both = pod(at("recalibration.affinity", affinity), at("releases.volume.oneNode", True))["affinity"]
+    assert both["nodeAffinity"] == affinity["nodeAffinity"]
+    assert both["podAffinity"]
+
+
 def test_calibration_has_own_account_and_storage() -> None:
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/writer"}
     storage = {"existingSecret": "writer", "endpoint": "http://minio:9000", "region": "eu-central-1"}
@@ -223,7 +281,7 @@ def test_calibration_has_own_resources_and_cache() -> None:
     spec = pod(values)
     (container,) = spec["containers"]
     assert container["resources"] == {
-        "requests": {"cpu": "2", "memory": "2Gi"},
+        "requests": {"cpu": "2", "ephemeral-storage": "2Gi", "memory": "2Gi"},
         "limits": {"cpu": "2", "memory": "16Gi"},
     }
     assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [{"operator": "Exists"}])

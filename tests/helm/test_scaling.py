@@ -45,6 +45,10 @@ def test_null_replicas_leave_the_number_to_others() -> None:
     assert "replicas" not in render(KEYS, {"replicas": None}).one("Deployment")["spec"]
 
 
+def test_zero_replicas_are_written() -> None:
+    assert render(KEYS, {"replicas": 0}).one("Deployment")["spec"]["replicas"] == 0
+
+
 def test_queue_metric_exists_in_service() -> None:
     from taugate.service.metrics import Metrics
 

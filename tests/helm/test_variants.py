@@ -64,6 +64,8 @@ def test_pods_are_restricted(name: str) -> None:
         assert pod["enableServiceLinks"] is False
         assert [item["name"] for item in pod.get("imagePullSecrets", [])] == VARIANTS[name].get("imagePullSecrets", [])
         assert pod["securityContext"]["runAsNonRoot"] is True
+        own = {"runAsUser", "runAsGroup", "fsGroup"} & pod["securityContext"].keys()
+        assert (own == set()) == (name == "openshift")
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
             security = container["securityContext"]
@@ -72,6 +74,7 @@ def test_pods_are_restricted(name: str) -> None:
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["limits"]["memory"]
             assert container["resources"]["requests"]["cpu"]
+            assert "ephemeral-storage" in container["resources"]["requests"] or container["name"] in {"agent", "wait"}
 
 
 @variant
@@ -101,7 +104,11 @@ def test_selectors_match_their_pods(name: str) -> None:
     for deployment in rendered.of("Deployment"):
         own = deployment["spec"]["template"]["metadata"]["labels"]
         assert deployment["spec"]["selector"]["matchLabels"].items() <= own.items()
-        services = [item for item in rendered.of("Service") if item["spec"]["selector"].items() <= own.items()]
+        services = [
+            item
+            for item in rendered.of("Service")
+            if item["spec"]["selector"].items() <= own.items() and not item["metadata"]["name"].endswith("-pods")
+        ]
         assert [service["metadata"]["name"] for service in services] == [deployment["metadata"]["name"]]
     for kind in ("Job", "Pod"):
         for item in rendered.of(kind):

@@ -164,11 +164,35 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "recalibration.data.existingClaim",
         at("recalibration.data.existingClaim", "labelled"),
     ),
+    "a trial without a promotion": (
+        merged(CALIBRATES, at("recalibration.cronJob.arguments", ["--url", "http://shop-taugate-pods:8000"])),
+        "a trial before a promotion, while promotion is off",
+        "recalibration.promotion.enabled=true",
+        merged(at("recalibration.promotion.enabled", True), at("settings.reload_seconds", 60)),
+    ),
+    "a trial on pods that read a bucket": (
+        merged(PROMOTES, URL, at("recalibration.cronJob.arguments", ["--url", "http://shop-taugate-pods:8000"])),
+        "do not read the directory of the job",
+        "remove --url",
+        merged(at("recalibration.cronJob.arguments", []), at("settings.reload_seconds", 60)),
+    ),
+    "a route from nowhere": (
+        at("httpRoute.hostnames", ["search.example.com"]),
+        "belongs to no Gateway",
+        "httpRoute.parentRefs",
+        at("httpRoute.parentRefs", [{"name": "public"}]),
+    ),
     "a rule that decides nothing": (
         at("recalibration.promotion.rule", "accuracy not lower"),
         "has no effect while promotion is off",
         "recalibration.promotion.enabled=true",
         at("recalibration.promotion.enabled", True),
+    ),
+    "a rule without limits in its place": (
+        at("recalibration.promotion", {"enabled": True, "rule": "NDCG not lower"}),
+        "is no longer read",
+        "maxAccuracyDrop and maxKeptIncrease",
+        at("recalibration.promotion", {"rule": None, "maxAccuracyDrop": 0.01}),
     ),
     "a rule in both forms": (
         at("recalibration.promotion", {"enabled": False, "rule": "accuracy not lower", "maxAccuracyDrop": 0.01}),

@@ -41,6 +41,25 @@ def test_history_command_lists_events(copy: Path, first: str, three: list[str], 
     assert not any("interrupted" in line for line in out.splitlines())
 
 
+def test_given_name_is_recorded_beside_user(copy: Path, first: str, three: list[str], release: Release) -> None:
+    assert release("promote", three[0], "--by", "job nightly-29 of Anna")[0] == 0
+    assert release("rollback")[0] == 0
+    assert release("shadow", three[0], "--by", "Ben")[0] == 0
+    *_, promoted, rolled_back, shadowed = read(copy).events
+    assert [item.named for item in (promoted, rolled_back, shadowed)] == ["job nightly-29 of Anna", None, "Ben"]
+    assert promoted.by == rolled_back.by
+    assert "named" not in (copy / HISTORY).read_text(encoding="utf-8").splitlines()[-2]
+    assert f"by job nightly-29 of Anna, {promoted.by}" in release("history")[1]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 201])
+def test_name_that_is_none_is_refused(copy: Path, release: Release, name: str) -> None:
+    before = (copy / HISTORY).read_bytes() if (copy / HISTORY).exists() else b""
+    code, _, error = release("prune", "--by", name)
+    assert (code, "--by: give a name of 1 to 200 characters" in error) == (2, True)
+    assert ((copy / HISTORY).read_bytes() if (copy / HISTORY).exists() else b"") == before
+
+
 def test_interrupted_event_is_marked(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
     with change_lock(copy):

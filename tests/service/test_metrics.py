@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,8 @@ def test_release_metrics_describe_release(service: ServiceProcess) -> None:
     assert series["taugate_release_rho{}"] == pytest.approx(reply["refusal"]["rho"], abs=1e-7)
     assert series["taugate_release_psi{}"] == 100
     assert series["taugate_queue_depth{}"] == 0
+    created = datetime.strptime(reply["release"].partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert series["taugate_release_created_timestamp_seconds{}"] == created.timestamp()
     for overlap in ("coe", "roe"):
         bounds = [series[f"taugate_{overlap}_reference{{{bound}}}"] for bound in ("lower", "mean", "upper")]
         assert bounds == sorted(bounds)

@@ -1,4 +1,4 @@
-{{/* The pod of the CronJob and of the Job. */}}
+{{/* The pod of the CronJobs and of the Job. */}}
 
 {{/* A Job's spec: (list context command arguments). The command is calibrate or recalibrate; arguments, if any, replace it. */}}
 {{- define "taugate.jobSpec" -}}
@@ -34,7 +34,7 @@ template:
     {{- include "taugate.pod" $context | nindent 4 }}
     {{- if $arguments }}
     containers:
-      {{- include "taugate.calibrationContainer" (list $context "command" $arguments) | nindent 6 }}
+      {{- include "taugate.calibrationContainer" (list $context (ternary "prune" "command" (eq $command "prune")) $arguments) | nindent 6 }}
     {{- else if and $context.Values.releases.url $values.promotion.enabled }}
     # One after the other, each with its exit code: what was not promoted is not pushed.
     initContainers:
@@ -48,61 +48,22 @@ template:
     {{- end }}
     volumes:
       {{- include "taugate.calibrationVolumes" $context | nindent 6 }}
-    {{- with printf "%s%s" (include "taugate.affinity" (list $context dict)) (include "taugate.nodes" $values) | trim }}
+    {{- with printf "%s%s" (include "taugate.affinity" (list $context $values.affinity)) (include "taugate.nodes" (omit $values "affinity")) | trim }}
     {{- . | nindent 4 }}
     {{- end }}
-{{- end }}
-
-{{/* The arguments of calibrate or recalibrate, as a JSON array: (list context command). */}}
-{{- define "taugate.calibrate" -}}
-{{- $command := index . 1 }}
-{{- $values := (index . 0).Values.recalibration }}
-{{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
-{{- $own := ternary $values.arguments $values.cronJob.arguments (eq $command "calibrate") }}
-{{- $arguments := concat (list $command $data "--releases" "/releases") $own }}
-{{- if not $values.promotion.enabled }}
-{{- $arguments = append $arguments "--no-promote" }}
-{{- else if $values.promotion.rule }}
-{{- $arguments = concat $arguments (include "taugate.ruleArguments" $values.promotion.rule | fromJsonArray) }}
-{{- else }}
-{{- with $values.promotion.maxAccuracyDrop }}
-{{- $arguments = concat $arguments (list "--max-accuracy-drop" (toString .)) }}
-{{- end }}
-{{- with $values.promotion.maxKeptIncrease }}
-{{- $arguments = concat $arguments (list "--max-kept-increase" (toString .)) }}
-{{- end }}
-{{- end }}
-{{- if $values.signingKey.existingSecret }}
-{{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
-{{- end }}
-{{- $arguments | toJson }}
-{{- end }}
-
-{{/* The options of a rule that is a sentence, as a JSON array. Only a quantity that has no limit needs the deprecated option. */}}
-{{- define "taugate.ruleArguments" -}}
-{{- $rule := regexReplaceAll "\\s+" (lower . | trim) " " }}
-{{- $accuracy := "accuracy not lower( by more than [0-9][0-9.e-]*)?" }}
-{{- $kept := "kept share not higher( by more than [0-9][0-9.e-]*)?" }}
-{{- $arguments := list "--promote-if" . }}
-{{- if regexMatch (printf "^(%s|%s|%s and %s)$" $accuracy $kept $accuracy $kept) $rule }}
-{{- $arguments = list }}
-{{- range $clause := splitList " and " $rule }}
-{{- $option := ternary "--max-accuracy-drop" "--max-kept-increase" (hasPrefix "accuracy" $clause) }}
-{{- $arguments = concat $arguments (list $option (regexFind "[0-9][0-9.e-]*$" $clause | default "auto")) }}
-{{- end }}
-{{- end }}
-{{- $arguments | toJson }}
 {{- end }}
 
 {{/* (list context name arguments) */}}
 {{- define "taugate.calibrationContainer" -}}
 {{- $context := index . 0 }}
 {{- $values := $context.Values.recalibration -}}
+{{- $small := dict "requests" (dict "cpu" "100m" "memory" "256Mi") "limits" (dict "memory" "512Mi") }}
+{{- $resources := ternary $small $values.resources (eq (index . 1) "prune") -}}
 - name: {{ index . 1 }}
   image: {{ include "taugate.image" (list $context $values.image) }}
   imagePullPolicy: {{ $values.image.pullPolicy }}
   args:
-    {{- toYaml (index . 2) | nindent 4 }}
+    {{- include "taugate.named" (list $context (index . 2)) | fromJsonArray | toYaml | nindent 4 }}
   {{- with include "taugate.envFrom" (list $context $values.objectStorage.existingSecret) }}
   envFrom:
     {{- . | nindent 4 }}
@@ -110,7 +71,7 @@ template:
   env:
     {{- include "taugate.calibrationEnv" . | nindent 4 }}
   resources:
-    {{- toYaml $values.resources | nindent 4 }}
+    {{- include "taugate.resources" (list $resources "2Gi") | nindent 4 }}
   securityContext:
     {{- include "taugate.containerSecurity" $context | nindent 4 }}
   volumeMounts:

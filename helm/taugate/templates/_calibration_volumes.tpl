@@ -10,6 +10,10 @@
 {{- define "taugate.calibrationEnv" -}}
 {{- $context := index . 0 }}
 {{- $values := $context.Values.recalibration -}}
+- name: JOB_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['batch.kubernetes.io/job-name']
 - name: TAUGATE_CACHE
   value: /cache
 # A model that is named rather than in the image is fetched here.
@@ -94,7 +98,7 @@
 {{- end }}
 
 {{- define "taugate.calibrates" -}}
-{{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled }}true{{ end }}
+{{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled .Values.recalibration.prune }}true{{ end }}
 {{- end }}
 
 {{/* A Job outlives the upgrade that disables it, so its pod's resources are kept as long as data is configured. */}}

@@ -11,7 +11,7 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 {{- include "taugate.affinity" (list . .Values.affinity) }}
-{{- include "taugate.nodes" .Values }}
+{{- include "taugate.nodes" (dict "nodeSelector" .Values.nodeSelector "tolerations" .Values.tolerations) }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -38,6 +38,10 @@ nodeSelector:
 {{- end }}
 {{- with .tolerations }}
 tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

@@ -1,7 +1,8 @@
 {{/* The restricted level of Kubernetes' pod security standards, and a read-only root file system. */}}
 
 {{- define "taugate.containerSecurity" -}}
-{{- toYaml .Values.containerSecurityContext }}
+{{- $context := dict "allowPrivilegeEscalation" false "capabilities" (dict "drop" (list "ALL")) "readOnlyRootFilesystem" true }}
+{{- include "taugate.replaced" (list $context .Values.containerSecurityContext) }}
 {{- end }}
 
 {{/*
@@ -19,9 +20,37 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* The context of a pod: (list context given). */}}
+{{- define "taugate.podSecurity" -}}
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- if (index . 1).fsGroup }}
+{{- $_ := set $context "fsGroupChangePolicy" "OnRootMismatch" }}
+{{- end }}
+{{- include "taugate.replaced" (list $context (index . 1)) }}
+{{- end }}
+
+{{/* Fields in place of those of the chart: (list chart's given). A field that is null is removed; merge would keep it. */}}
+{{- define "taugate.replaced" -}}
+{{- $fields := index . 0 }}
+{{- range $name, $value := index . 1 }}
+{{- $_ := set $fields $name $value }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $fields $name }}
+{{- end }}
+{{- end }}
+{{- toYaml $fields }}
+{{- end }}
+
 {{/* For every pod with an image of taugate. */}}
 {{- define "taugate.pod" -}}
 {{ include "taugate.podBasics" . }}
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- include "taugate.podSecurity" (list . .Values.podSecurityContext) | nindent 2 }}
+{{- end }}
+
+{{/* Resources of a container, which reserves room for its logs and its temporary files: (list resources room). */}}
+{{- define "taugate.resources" -}}
+{{- $resources := index . 0 }}
+{{- $requests := merge (dict) (default dict $resources.requests) (dict "ephemeral-storage" (index . 1)) }}
+{{- toYaml (merge (dict "requests" $requests) $resources) }}
 {{- end }}

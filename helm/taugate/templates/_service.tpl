@@ -16,11 +16,11 @@ ports:
     containerPort: {{ .Values.listen.port }}
     protocol: TCP
 startupProbe:
-  {{- include "taugate.probe" (list "/readyz" .Values.probes.startup) | nindent 2 }}
+  {{- include "taugate.probe" (list "/readyz" (include "taugate.startup" . | fromYaml) dict) | nindent 2 }}
 livenessProbe:
-  {{- include "taugate.probe" (list "/livez" .Values.probes.liveness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/livez" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 3) .Values.probes.liveness) | nindent 2 }}
 readinessProbe:
-  {{- include "taugate.probe" (list "/readyz" .Values.probes.readiness) | nindent 2 }}
+  {{- include "taugate.probe" (list "/readyz" (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) .Values.probes.readiness) | nindent 2 }}
 {{- with include "taugate.preStop" (list . (include "taugate.drain" . | atoi)) | atoi }}
 # Until every proxy has heard that the pod is leaving, it answers as before.
 lifecycle:
@@ -29,19 +29,24 @@ lifecycle:
       seconds: {{ . }}
 {{- end }}
 resources:
-  {{- toYaml .Values.resources | nindent 2 }}
+  {{- $room := ternary .Values.releases.copySize "256Mi" (include "taugate.copies" . | empty | not) }}
+  {{- include "taugate.resources" (list .Values.resources $room) | nindent 2 }}
 securityContext:
   {{- include "taugate.containerSecurity" . | nindent 2 }}
 volumeMounts:
   {{- include "taugate.serviceMounts" . | nindent 2 }}
 {{- end }}
 
-{{/* (list path values) */}}
+{{/* (list path fields given) */}}
 {{- define "taugate.probe" -}}
 httpGet:
   path: {{ index . 0 }}
   port: http
-{{ toYaml (index . 1) }}
+{{ include "taugate.replaced" (rest .) }}
+{{- end }}
+
+{{- define "taugate.startup" -}}
+{{- include "taugate.replaced" (list (dict "periodSeconds" 2 "timeoutSeconds" 5 "failureThreshold" 300) .Values.probes.startup) }}
 {{- end }}
 
 {{- define "taugate.serviceMounts" -}}

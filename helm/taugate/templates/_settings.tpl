@@ -37,7 +37,7 @@
 {{- $hosts = append $hosts .host }}
 {{- end }}
 {{- end }}
-{{- concat $hosts .Values.listen.allowedHosts | uniq | join "," }}
+{{- concat $hosts (default list .Values.httpRoute.hostnames) .Values.listen.allowedHosts | uniq | join "," }}
 {{- end }}
 
 {{/* Whether a pod serves from a copy: of a URL, or of a signed release, which then cannot be changed by others. */}}

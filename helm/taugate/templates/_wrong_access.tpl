@@ -34,6 +34,9 @@ settings.max_batch is over settings.queue_limit, so a full batch could never be 
 metrics.serviceMonitor would be refused because there are API keys: put one of scope `metrics` into a Secret and name it in metrics.serviceMonitor.key.existingSecret
 {{- end }}
 {{- end }}
+{{- if and .Values.httpRoute (not .Values.httpRoute.parentRefs) }}
+httpRoute without parentRefs belongs to no Gateway: name one, such as httpRoute.parentRefs=[{name: public}]
+{{- end }}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}
 ingress.enabled without a host routes no requests: add one to ingress.hosts, with its paths
 {{- end }}

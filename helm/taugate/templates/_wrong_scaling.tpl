@@ -11,7 +11,9 @@ autoscaling on cpu uses a share of resources.requests.cpu, which is missing: set
 {{- if not (or .Values.resources.limits.cpu (and .Values.settings.workers .Values.settings.encoder_threads)) }}
 without resources.limits.cpu a pod uses all processors of its node to encode: set a limit, or settings.workers and settings.encoder_threads
 {{- end }}
-{{- if and .Values.releases.volume.oneNode .Values.affinity.podAffinity }}
+{{- range list .Values.affinity .Values.recalibration.affinity }}
+{{- if and $.Values.releases.volume.oneNode .podAffinity }}
 releases.volume.oneNode sets affinity.podAffinity itself: remove yours
+{{- end }}
 {{- end }}
 {{- end }}

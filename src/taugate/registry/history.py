@@ -8,6 +8,7 @@ import os
 import pwd
 import socket
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,8 @@ _MAX_BYTES = 64 << 20  # 300,000 lines of some 200 bytes
 Action = Literal["promote", "rollback", "shadow", "prune"]
 # The pointer that an action moves; pruning moves none.
 POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
+# Who acts, as the caller of a command says (--by); user and host are recorded in any case.
+NAMED: ContextVar[str | None] = ContextVar("named", default=None)
 
 
 class Event(BaseModel):
@@ -36,6 +39,7 @@ class Event(BaseModel):
         release: Id of the release that the pointer names after it, or that was pruned; None if the pointer was removed.
         previous: Id that the pointer named before.
         by: User and host.
+        named: Name that the command was given, such as that of a job or of the person who started it; None without one.
         forced: Rules that were overridden.
         rule: Rule that the release had to meet to be promoted, None without one.
     """
@@ -47,6 +51,7 @@ class Event(BaseModel):
     release: str | None
     previous: str | None
     by: str
+    named: str | None = None
     forced: tuple[str, ...] = ()
     rule: str | None = None
 
@@ -111,10 +116,12 @@ def record(
         release=release,
         previous=previous,
         by=_user_at_host(),
+        named=NAMED.get(),
         forced=tuple(forced),
         rule=rule,
     )
-    line = orjson.dumps(event.model_dump(exclude=None if rule else {"rule"})) + b"\n"
+    absent = {field for field in ("named", "rule") if getattr(event, field) is None}
+    line = orjson.dumps(event.model_dump(exclude=absent)) + b"\n"
     path = releases / HISTORY
     descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
     try:

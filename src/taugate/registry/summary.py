@@ -5,11 +5,12 @@ Manifests are read as plain JSON without verification, so that a list includes d
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from taugate.registry.catalog import unverified_manifest
+from taugate.retrieval.release.layout import creation_time
 from taugate.retrieval.release.state import certified_loss, state_in_words
 from taugate.storage.json_values import Json
 
@@ -70,7 +71,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     heldout = _number(manifest, "metrics", "heldout", "accuracy", "mean")
     return ReleaseSummary(
         release=name,
-        created=_created(name),
+        created=creation_time(name),
         state=state_of(manifest) if manifest else None,
         data=_text(manifest, "data", "name"),
         split=_text(manifest, "data", "split"),
@@ -96,14 +97,6 @@ def state_of(manifest: object) -> str:
     state, statement = _text(manifest, "calibration", "state") or "calibrated", _text(manifest, "policy", "statement")
     tau, max_loss, confidence = (_number(manifest, "policy", field) for field in ("tau", "max_loss", "confidence"))
     return state_in_words(state, certified_loss(state, statement, tau, max_loss, confidence))
-
-
-def _created(name: str) -> datetime | None:
-    """Return the time in a release's id, None if it is not a date."""
-    try:
-        return datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _text(manifest: object, *keys: str) -> str | None:

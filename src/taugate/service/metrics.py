@@ -16,8 +16,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from taugate.retrieval.gate import GateReason
-from taugate.retrieval.query import Answer, Reason, Skipped
+from taugate.retrieval.query import Answer, GateReason, Reason, Skipped
+from taugate.retrieval.release.layout import creation_time
 from taugate.retrieval.release.manifest import ReleaseManifest
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
@@ -175,6 +175,9 @@ class Metrics(MetricGroup):
         "Documents of the release in service, divided by those of the release that chose its thresholds; absent for a "
         "run, whose store cannot be counted.",
     )
+    release_created = gauge(
+        "taugate_release_created_timestamp_seconds", "Time at which the release in service was calibrated."
+    )
     release_loaded = gauge("taugate_release_loaded_timestamp_seconds", "Time at which the release was loaded.")
     reloads = counter(
         "taugate_reloads", "Release reload checks, by outcome.", "outcome", values=get_args(ReloadOutcome)
@@ -278,6 +281,8 @@ class Metrics(MetricGroup):
         self.release_psi.set(math.nan if manifest.policy.psi is None else manifest.policy.psi)
         self.release_provisional.set(manifest.state == "provisional")
         self.release_documents_over_certified.set(manifest.documents_over_certified)
+        created = creation_time(manifest.release_id)
+        self.release_created.set(math.nan if created is None else created.timestamp())
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]
         for figures, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):

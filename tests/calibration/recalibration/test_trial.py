@@ -1,6 +1,7 @@
 """The trial on live traffic, read from the metrics that the service's own shadow makes."""
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,9 @@ GOOD = TrialResult(200, 0, 50, 10, 10, 0.9, 5.0, 200)
 
 
 @contextmanager
-def service(manifest: Manifest, compared: int, status: int = 200) -> Iterator[tuple[str, list[str]]]:
+def service(
+    manifest: Manifest, compared: int, status: int = 200, address: tuple[str, int] = ("127.0.0.1", 0)
+) -> Iterator[tuple[str, list[str]]]:
     """Metrics of a service whose shadow has answered some queries, half of them with nothing; and what was asked."""
     registry = CollectorRegistry()
     gauges = ShadowGauges(registry, manifest)
@@ -48,11 +51,11 @@ def service(manifest: Manifest, compared: int, status: int = 200) -> Iterator[tu
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = HTTPServer(address, Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://{address[0]}:{server.server_port}", asked
     finally:
         server.shutdown()
         thread.join()
@@ -70,6 +73,30 @@ def test_trial_adds_counts_of_replicas(copy: Path, three: list[str]) -> None:
     assert asked[0] == "POST /admin/reload Bearer secret"
     assert asked[1] == "GET /metrics Bearer secret"
     assert "50 queries of 2 services" in said[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no second loopback address")
+def test_name_with_several_addresses_reaches_all(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+
+    def pods(host: str, *rest: object, **options: object) -> list[tuple[object, ...]]:
+        if host != "taugate-pods":
+            return resolve(host, *rest, **options)  # type: ignore[arg-type, return-value]  # passed on
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")] + [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
+        ]  # of one of the same pods
+
+    monkeypatch.setattr(socket, "getaddrinfo", pods)
+    manifest = verify(copy / three[0])
+    with service(manifest, 30) as (one, asked):
+        port = int(one.rpartition(":")[2])
+        with service(manifest, 20, address=("127.0.0.2", port)) as (_, others):
+            settings = TrialSettings((f"http://taugate-pods:{port}/",), 50, 5, "secret")
+            found = try_release(copy, three[0], settings, None, Job())
+    assert (found.compared, found.silent) == (50, ())
+    for each in (asked, others):
+        assert each[0] == "POST /admin/reload Bearer secret"
+        assert each[1] == "GET /metrics Bearer secret"
 
 
 def test_trial_ignores_other_shadow_releases(copy: Path, three: list[str]) -> None:

@@ -81,8 +81,8 @@ def check_equal(both: tuple[Release, Release], queries: HybridVectors, query_fil
     truth, equal = expected(here, queries, query_filter), 0
     for row in range(len(queries)):
         found = there.retriever.passages.find(queries[row : row + 1], K, query_filter)
-        positions = found.top.positions
-        assert found.top.scores.tobytes() == here.retriever.index.score(queries[row : row + 1], positions).tobytes()
+        positions = found.positions
+        assert found.scores.tobytes() == here.retriever.index.score(queries[row : row + 1], positions).tobytes()
         assert here.retriever.passages.meets(query_filter, positions[0]).all()
         for position in positions[0].tolist():
             assert found.candidates[position].document == here.documents[position]

@@ -1,14 +1,16 @@
 """The trial of a new release as the shadow release of running services, evaluated by their metrics."""
 
 import math
+import socket
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,7 +35,8 @@ class TrialSettings:
     """Services and duration of a trial.
 
     Attributes:
-        urls: URLs of the services, such as http://127.0.0.1:8000; all read the releases directory. Empty for no trial.
+        urls: URLs of the services, such as http://127.0.0.1:8000; all read the releases directory. A host with several
+            addresses stands for a service at each of them. Empty for no trial.
         queries: Number of queries that the services have to compare in total.
         seconds: Time limit.
         key: API key with the scope metrics, None if the services need none.
@@ -128,15 +131,16 @@ def try_release(
         InputError: If a service rejects the key.
     """
     promotion.shadow(releases, name, trusted)
-    services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
+    asked = _addresses(settings.urls)
+    services = f"{len(asked)} service" + ("s" if len(asked) > 1 else "")
     job.report(f"trying {name} on live traffic: {settings.queries:,} queries of {services}")
-    for url in settings.urls:
-        ask_to_reload(url, settings.key)
+    ask_to_reload(settings)
     began = time.monotonic()
     counted: dict[str, dict[str, float]] = {}
     silent: set[str] = set()
     while True:
-        for url in settings.urls:
+        asked = _addresses(settings.urls)  # again each time, because pods come and go
+        for url in asked:
             try:
                 counted[url] = _counts(_get(f"{url.rstrip('/')}/metrics", settings.key), name)
             except (OSError, ValueError, HTTPException) as error:  # the service may be restarting
@@ -149,26 +153,41 @@ def try_release(
                     silent.add(url)
                     job.report(f"warning: {url}/metrics: {str(error).strip()}; trying again")
         seconds = time.monotonic() - began
-        result = _sum(counted, seconds, settings)
+        result = _sum(counted, seconds, settings, tuple(url for url in asked if url not in counted))
         if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:
             return result
         time.sleep(_PAUSE_SECONDS)
 
 
-def ask_to_reload(url: str, key: str | None) -> bool:
-    """Ask a service to read `current` and `shadow` now; returns whether it did.
+def ask_to_reload(settings: TrialSettings) -> None:
+    """Ask the services to read `current` and `shadow` now.
 
     Without a key that permits this, a service follows by itself if TAUGATE_RELOAD_SECONDS is set.
-
-    Args:
-        url: URL of the service.
-        key: API key with the scope admin, or None.
     """
+    for url in _addresses(settings.urls):
+        with suppress(OSError, HTTPException):
+            _get(f"{url.rstrip('/')}/admin/reload", settings.key, method="POST")
+
+
+def _addresses(urls: Iterable[str]) -> list[str]:
+    """Return a URL for each address of the hosts: the name of a headless Service is that of all of its pods."""
+    found: list[str] = []
+    for url in urls:
+        parts = urlsplit(url)
+        addresses = [] if parts.scheme == "https" or is_on_loopback(url) else _resolve(str(parts.hostname))
+        port = "" if parts.port is None else f":{parts.port}"
+        hosts = [f"[{address}]" if ":" in address else address for address in addresses]
+        found += [urlunsplit(parts._replace(netloc=host + port)) for host in hosts] if len(hosts) > 1 else [url]
+    return found
+
+
+def _resolve(host: str) -> list[str]:
+    """Return the addresses of a host, of one family, in which each of its machines has one; empty if there are none."""
     try:
-        _get(f"{url.rstrip('/')}/admin/reload", key, method="POST")
-    except (OSError, HTTPException):
-        return False
-    return True
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(address[0]) for family, *_, address in answers if family == answers[0][0]})
 
 
 def _get(url: str, key: str | None, method: str = "GET") -> str:
@@ -194,7 +213,9 @@ def _counts(metrics: str, name: str) -> dict[str, float]:
     return counts if tried else {}
 
 
-def _sum(counted: Mapping[str, dict[str, float]], seconds: float, settings: TrialSettings) -> TrialResult:
+def _sum(
+    counted: Mapping[str, dict[str, float]], seconds: float, settings: TrialSettings, silent: tuple[str, ...]
+) -> TrialResult:
     """Add up the counts of the services, by URL, without those that never responded."""
 
     def total(name: str) -> float:
@@ -210,5 +231,5 @@ def _sum(counted: Mapping[str, dict[str, float]], seconds: float, settings: Tria
         overlap=total("overlap_sum") / compared if compared else None,
         seconds=seconds,
         wanted=settings.queries,
-        silent=tuple(url for url in settings.urls if url not in counted),
+        silent=silent,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from taugate.cli.terminal.command import Group
+from taugate.cli.terminal.promotion import BY_HELP, act_as
 
 command = Group("release", help="List, compare, promote, roll back or prune releases.")
 
@@ -17,6 +18,13 @@ def action(name: str) -> Callable[[Callable[..., int]], click.Command]:
         "--releases", metavar="DIR", type=click.Path(path_type=Path), required=True, help="the releases directory"
     )
     return lambda function: command.command(name)(releases(function))
+
+
+def by_option(function: Any) -> Any:  # noqa: ANN401 (a function, or a command made of one)
+    """Add the option --by, whose name the history records."""
+    return click.option(
+        "--by", metavar="NAME", expose_value=False, callback=lambda _context, _option, name: act_as(name), help=BY_HELP
+    )(function)
 
 
 def release_argument(default: str | None = None, name: str = "id") -> Callable[[Any], Any]:

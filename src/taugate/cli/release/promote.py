@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.comparison.publish import publish
 from taugate.calibration.comparison.words import PROVISIONAL, report
-from taugate.cli.release.action import action, command, release_argument
+from taugate.cli.release.action import action, by_option, command, release_argument
 from taugate.cli.terminal.options import Appearance, Releases, command_of, option
 from taugate.cli.terminal.output import print_result, say
 from taugate.cli.terminal.promotion import FORCE_HELP, PromotionOptions
@@ -58,13 +58,14 @@ command.add_command(
         promote,
         PromoteOptions,
         without=("no_promote", "sign_with"),
-        promote_if=Appearance("RULE", ("--if",)),
+        promote_if=Appearance("RULE", ("--if",), hidden=True),
     )
 )
 
 
 @action("rollback")
 @release_argument("the previous one")
+@by_option
 def roll_back(releases: Path, id: str | None) -> int:
     """Make the previous release current again, or an earlier one."""
     print_result(f"* {promotion.rollback(releases, id, trusted_keys())}")
@@ -75,6 +76,7 @@ def roll_back(releases: Path, id: str | None) -> int:
 @action("shadow")
 @release_argument("none, with --none")
 @click.option("--none", is_flag=True, help="remove the shadow release")
+@by_option
 def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     """Set or remove the shadow release, which is tried beside the current one."""
     if (id is None) != none:
@@ -107,6 +109,7 @@ def set_shadow(releases: Path, id: str | None, none: bool) -> int:
     help="with --engine: another directory of releases in the same engine; name all of them",
 )
 @click.option("--dry-run", is_flag=True, help="list what would be removed, without removing it")
+@by_option
 def prune_releases(releases: Path, keep: int, engine: EngineKind | None, also: tuple[Path, ...], dry_run: bool) -> int:
     """Remove old releases that are no longer needed; stderr says why the others are kept."""
     if keep < 0:
